@@ -1,0 +1,34 @@
+"""linrnn: sequence models on PyTorch whose recurrence can be solved in parallel.
+
+Importing this package is cheap: PyTorch itself is imported when the first name that needs it
+is used (``linrnn.ops``, ``linrnn.mixers``, ``linrnn.SequenceModel``, ...).
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from linrnn import mixers as mixers
+    from linrnn import ops as ops
+    from linrnn import recipes as recipes
+    from linrnn import tasks as tasks
+    from linrnn import testing as testing
+    from linrnn.backbone import SequenceModel as SequenceModel
+
+__version__ = "0.1.0"
+
+_SUBMODULES = ("backbone", "errors", "mixers", "nn", "ops", "recipes", "state", "tasks", "testing")
+_ATTRIBUTES = {"SequenceModel": "linrnn.backbone"}
+__all__ = ["SequenceModel", "__version__", *_SUBMODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"linrnn.{name}")
+    if name in _ATTRIBUTES:
+        return getattr(importlib.import_module(_ATTRIBUTES[name]), name)
+    raise AttributeError(f"module 'linrnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

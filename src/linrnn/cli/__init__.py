@@ -1,0 +1,73 @@
+"""The command ``linrnn``: one verb, one module of this folder.
+
+A verb's module has a docstring, whose first line is its summary in ``linrnn --help``, and a
+function ``main(argv) -> int`` that parses the rest of the command line and returns the exit code:
+0 done, 1 the run failed, 2 the command was wrong. Only the verb that runs is imported, so help is
+instant.
+"""
+
+import ast
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from linrnn import __version__
+from linrnn.errors import LinrnnError, UnknownNameError
+
+INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
+
+
+def verbs() -> dict[str, str]:
+    """Every verb and its one-line summary; reads the modules without importing them."""
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        if not module.name.startswith("_"):
+            source = Path(__path__[0], f"{module.name}.py").read_text(encoding="utf-8")
+            docstring = ast.get_docstring(ast.parse(source)) or ""
+            found[module.name] = docstring.split("\n")[0]
+    return found
+
+
+def usage() -> str:
+    """The text of ``linrnn --help``."""
+    width = max(map(len, verbs()))
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in verbs().items()]
+    return "\n".join(
+        [
+            f"linrnn {__version__}: sequence models whose recurrence can be solved in parallel.",
+            "",
+            "usage: linrnn VERB ...",
+            "",
+            *lines,
+            "",
+            "`linrnn VERB --help` describes a verb and its options.",
+            "Exit codes: 0 done, 1 the run failed, 2 the command was wrong, 130 interrupted.",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code; errors become one line on standard error."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if not args or args[0] in ("-h", "--help"):
+            sys.stdout.write(usage() + "\n")
+            return 0 if args else 2
+        if args[0] == "--version":
+            sys.stdout.write(f"linrnn {__version__}\n")
+            return 0
+        if args[0] not in verbs():
+            raise UnknownNameError("verb", args[0], verbs())
+        code: int = importlib.import_module(f"{__name__}.{args[0]}").main(args[1:])
+        return code
+    except LinrnnError as error:
+        sys.stderr.write(f"linrnn: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("linrnn: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:  # `linrnn list mixers | head -1`
+        sys.stderr.close()
+        return 0

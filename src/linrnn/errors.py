@@ -1,0 +1,113 @@
+"""Every error linrnn raises on purpose, and the helpers that word it.
+
+The template is ``<where>: <what> must <rule>, got <value>. <the usual fix>.``
+All of them derive from `LinrnnError`, so a program can catch the library's own complaints, and
+from the builtin a Python user would expect (`ValueError`, `TypeError`, ...).
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+class LinrnnError(Exception):
+    """Base of all errors this library raises on purpose; its text is fit to show to a user."""
+
+    #: What the command line exits with: 1 the run failed, 2 the command was wrong.
+    exit_code = 1
+
+
+class ArgumentError(LinrnnError, ValueError):
+    """An argument has a value outside what the callee accepts."""
+
+    exit_code = 2
+
+
+class ShapeError(ArgumentError):
+    """A tensor has the wrong shape."""
+
+    exit_code = 1
+
+
+class DTypeError(LinrnnError, TypeError):
+    """A tensor has the wrong dtype, or something that is not a tensor came in its place."""
+
+
+class DeviceError(ArgumentError):
+    """Tensors that must share a device do not."""
+
+
+class BackendError(LinrnnError, RuntimeError):
+    """The backend asked for cannot compute this call."""
+
+
+class UnknownNameError(LinrnnError, ValueError):
+    """No such mixer, task, recipe, backend or option; suggests the nearest known name."""
+
+    exit_code = 2
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        listing = ", ".join(known) if known else "none"
+        super().__init__(f"no {kind} named {name!r}.{hint} Known: {listing}.")
+
+
+class MissingExtraError(LinrnnError, ImportError):
+    """An optional dependency is needed now and is not installed."""
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'linrnn[{extra}]'"
+        )
+
+
+class DataError(LinrnnError, ValueError):
+    """A data file or the numbers in it cannot be used."""
+
+
+class RunFolderError(LinrnnError, RuntimeError):
+    """A run folder, or a file in it, is missing, damaged, in use or from another version."""
+
+
+class NonFiniteError(LinrnnError, ArithmeticError):
+    """NaN or infinity turned up where training cannot go on."""
+
+
+def check_shape(
+    where: str, what: str, got: Sequence[int], expected: Mapping[str, int | None], fix: str = ""
+) -> None:
+    """Raise `ShapeError` unless ``got`` matches ``expected``.
+
+    Args:
+        where: the function or class that checks, for the message.
+        what: the argument's name.
+        got: the shape that came.
+        expected: axis name to size, in order; ``None`` accepts any size.
+        fix: the usual remedy, one sentence.
+    """
+    sizes = list(expected.values())
+    fits = len(got) == len(sizes) and all(
+        s is None or s == g for s, g in zip(sizes, got, strict=True)
+    )
+    if not fits:
+        axes = ", ".join(n if s is None else f"{n}={s}" for n, s in expected.items())
+        raise ShapeError(
+            f"{where}: {what} must have shape ({axes}), got {tuple(got)}.{' ' + fix if fix else ''}"
+        )
+
+
+def check_positive_int(where: str, **values: Any) -> None:
+    """Raise `ArgumentError` unless every keyword's value is an integer of at least 1."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{where}: {name} must be an integer of at least 1, got {value!r}.")
+
+
+def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None:
+    """Raise `UnknownNameError` unless ``value`` is one of ``known``."""
+    known = list(known)
+    if value not in known:
+        raise UnknownNameError(f"{where} {what}", value, known)

@@ -1,0 +1,89 @@
+"""The catalogue of mixers: one file each, found by being in this folder.
+
+The file's stem is the mixer's name everywhere: ``mixers/lru.py`` is ``load("lru")``,
+``linrnn train TASK --mixer lru``, ``linrnn show lru`` and the class ``linrnn.mixers.LRU``.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from linrnn.errors import LinrnnError, UnknownNameError
+
+if TYPE_CHECKING:
+    from linrnn.mixers._base import Mixer as Mixer
+
+
+def names() -> list[str]:
+    """Every mixer, sorted; finding them imports none.
+
+    Example:
+        >>> "lru" in names()
+        True
+    """
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def load(name: str) -> "type[Mixer]":
+    """The `Mixer` class in ``linrnn/mixers/<name>.py``; only that file is imported.
+
+    Raises:
+        UnknownNameError: no such mixer.
+
+    Example:
+        >>> load("lru").__name__
+        'LRU'
+    """
+    if name not in names():
+        raise UnknownNameError("mixer", name, names())
+    from linrnn.mixers._base import Mixer
+
+    module = importlib.import_module(f"{__name__}.{name}")
+    found = [
+        c
+        for _, c in inspect.getmembers(module, inspect.isclass)
+        if issubclass(c, Mixer) and c.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise LinrnnError(
+            f"linrnn/mixers/{name}.py: must define exactly one Mixer class, "
+            f"got {[c.__name__ for c in found]}."
+        )
+    return found[0]
+
+
+def build(
+    name: str, d_model: int, options: Mapping[str, Any] | None = None, **factory: Any
+) -> "Mixer":
+    """Construct a mixer by name.
+
+    Args:
+        name: one of `names`.
+        d_model: channels in and out.
+        options: further keyword arguments of its constructor.
+        factory: ``device`` and ``dtype``.
+
+    Raises:
+        UnknownNameError: no such mixer, or the mixer has no such option.
+
+    Example:
+        >>> build("lru", 8, {"d_state": 4}).d_state
+        4
+    """
+    cls, options = load(name), dict(options or {})
+    known = set(inspect.signature(cls.__init__).parameters) - {"self", "d_model"}
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of mixer {name!r}", option, known)
+    return cls(d_model, **options, **factory)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Mixer":
+        return importlib.import_module(f"{__name__}._base").Mixer
+    for stem in names():
+        if stem.replace("_", "") == name.lower():
+            return load(stem)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

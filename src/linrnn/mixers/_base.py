@@ -1,0 +1,113 @@
+"""The contract every mixer keeps; `linrnn.testing.check_mixer` tests it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import DeviceError, DTypeError, check_shape
+from linrnn.typing import Complex, ResetMask, Sequence, State, Token
+
+
+class Mixer(nn.Module, ABC):
+    """A layer that mixes information along time: (B, T, d_model) in and out, state in and out.
+
+    A subclass is final. It stores its arguments under their own names, declares the class
+    attributes below where the defaults are not true of it, and implements `forward`, `step` and
+    `init_state`. The state is a plain tree of tensors with the batch as leading axis, always
+    returned, of a size that does not depend on how much was read, and at least float32.
+    """
+
+    family: ClassVar[str]
+    """What kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
+
+    causal: ClassVar[bool] = True
+    """No output depends on a later input."""
+
+    forms: ClassVar[tuple[str, ...]] = ("scan",)
+    """Values of ``form`` the constructor takes; all give the same numbers. The first is default."""
+
+    declared: ClassVar[Mapping[str, str]] = {}
+    """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason."""
+
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
+
+    d_model: int
+
+    @abstractmethod
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence.
+
+        Args:
+            x: input (batch, time, d_model).
+            state: what an earlier call returned, or None for `init_state`.
+            reset: boolean (batch, time); True starts a new sequence at that step, as if
+                everything before had been read by somebody else.
+
+        Returns:
+            ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
+        """
+
+    @abstractmethod
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step (batch, d_model) in constant time: ``(y_t, state)``."""
+
+    @abstractmethod
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> State:
+        """The state before the first step, for ``batch_size`` sequences.
+
+        Device and dtype default to those of the parameters; ``dtype`` is a real dtype, of which
+        a complex state takes the complex counterpart and half precision becomes float32.
+        """
+
+    def eigenvalues(self) -> Complex[Tensor, " d_state"] | None:
+        """Eigenvalues of a transition that does not depend on the input, else None."""
+        return None
+
+    def recurrence_values(self) -> dict[str, Tensor]:
+        """Quantities worth plotting over training, by name."""
+        return {}
+
+    def _check_input(self, x: Tensor, *, time: bool) -> None:
+        where = f"{type(self).__name__}.{'forward' if time else 'step'}"
+        axes: dict[str, int | None] = {"batch": None, "time": None, "d_model": self.d_model}
+        if not time:
+            del axes["time"]
+        check_shape(where, "x" if time else "x_t", x.shape, axes)
+        if not x.is_floating_point():
+            raise DTypeError(
+                f"{where}: {'x' if time else 'x_t'} must be floating point, got {x.dtype}. "
+                "Convert it with x.float()."
+            )
+
+    def _check_state(self, state: object, like: Tensor, x: Tensor) -> Tensor:
+        """Check a state that is one tensor against ``like``, the state this call would start from."""
+        where = type(self).__name__
+        if not isinstance(state, Tensor):
+            raise DTypeError(
+                f"{where}: state must be a tensor of shape {tuple(like.shape)}, got "
+                f"{type(state).__name__}. Pass what this layer returned, or None."
+            )
+        check_shape(
+            where,
+            "state",
+            state.shape,
+            {"batch": like.shape[0], "d_state": like.shape[1]},
+            "Pass what this layer returned for the same batch, or None.",
+        )
+        if state.is_complex() != like.is_complex():
+            raise DTypeError(f"{where}: state must be {like.dtype}, got {state.dtype}.")
+        if state.device != x.device:
+            raise DeviceError(f"{where}: state must be on {x.device} like x, got {state.device}.")
+        return state

@@ -1,0 +1,47 @@
+"""Normalisation of the residual stream."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import check_in
+
+NORMS = ("batch", "layer", "rms", "none")
+
+
+class _BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation of the channels of (B, T, D) or (B, D): statistics over all the rest."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last axis."""
+        if x.numel() == 0:
+            return x
+        return super().forward(x.reshape(-1, x.shape[-1])).view(x.shape)
+
+
+def make_norm(
+    kind: str,
+    d_model: int,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Module:
+    """A normalisation layer over the last axis: ``batch``, ``layer``, ``rms`` or ``none``.
+
+    Raises:
+        UnknownNameError: another kind.
+
+    Example:
+        >>> make_norm("layer", 8)(torch.zeros(2, 3, 8)).shape
+        torch.Size([2, 3, 8])
+    """
+    check_in("make_norm", "kind", kind, NORMS)
+    where: dict[str, Any] = {"device": device, "dtype": dtype}
+    if kind == "batch":
+        return _BatchNorm(d_model, **where)
+    if kind == "layer":
+        return nn.LayerNorm(d_model, **where)
+    if kind == "rms":
+        return nn.RMSNorm(d_model, **where)
+    return nn.Identity()

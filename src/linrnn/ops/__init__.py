@@ -1,0 +1,13 @@
+"""The recurrences: tensors in, tensors out, no parameters.
+
+Batch first, time second, always. Each op takes an initial state and returns
+``(outputs, final_state)``; gradients flow into the one and from the other.
+"""
+
+from linrnn.ops._backend import backend_report as backend_report
+from linrnn.ops._backend import use_backend as use_backend
+from linrnn.ops.fft import fft_scan as fft_scan
+from linrnn.ops.scan import explain as explain
+from linrnn.ops.scan import linear_scan as linear_scan
+
+__all__ = ["backend_report", "explain", "fft_scan", "linear_scan", "use_backend"]

@@ -1,0 +1,153 @@
+"""Which implementation computes an op: the choice, its reasons and the ways to override it."""
+
+import importlib
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import BackendError, UnknownNameError, check_in
+
+#: Every backend, fastest first: `auto` takes the first that can compute the call.
+BACKENDS = ("cpu", "tree", "reference")
+
+_override: str | None = None
+_warned: set[str] = set()
+
+
+class ScanBackend(Protocol):
+    """What a module ``linrnn.ops._scan_<backend>`` provides.
+
+    Shapes inside: ``a`` (C,) or (B, T, C); ``b``, ``h`` (B, T, C); ``initial_state`` (S, C) or
+    None; ``reset`` (B, T) or None; ``cu_seqlens`` (S + 1,) or None, and then B = 1.
+    """
+
+    def unavailable(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Why this backend cannot compute on that device and dtype, or None when it can."""
+
+    def scan(
+        self,
+        a: Tensor,
+        b: Tensor,
+        initial_state: Tensor | None,
+        reset: Tensor | None,
+        cu_seqlens: Tensor | None,
+        reverse: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Return ``(h, final_state)``."""
+
+    def scan_backward(
+        self,
+        a: Tensor,
+        h: Tensor,
+        initial_state: Tensor | None,
+        reset: Tensor | None,
+        cu_seqlens: Tensor | None,
+        grad_h: Tensor,
+        grad_final: Tensor,
+        reverse: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of ``(a, b, initial_state)``."""
+
+
+def load_scan(name: str) -> ScanBackend:
+    """The module that implements `linear_scan` on backend ``name``."""
+    return cast(ScanBackend, importlib.import_module(f"linrnn.ops._scan_{name}"))
+
+
+@contextmanager
+def use_backend(name: str | None) -> Iterator[None]:
+    """Compute every op inside the ``with`` block on one backend.
+
+    Args:
+        name: one of ``reference``, ``tree``, ``cpu``; ``"auto"`` or ``None`` restores
+            the automatic choice. Overrides the environment variable ``LINRNN_BACKEND``. The
+            setting is process-wide: threads share it.
+
+    Raises:
+        UnknownNameError: no such backend.
+
+    Example:
+        >>> import torch, linrnn.ops
+        >>> with linrnn.ops.use_backend("reference"):
+        ...     h, last = linrnn.ops.linear_scan(torch.ones(3), torch.ones(1, 4, 3))
+        >>> last
+        tensor([[4., 4., 4.]])
+    """
+    global _override
+    if name is not None:
+        check_in("use_backend", "backend", name, (*BACKENDS, "auto"))
+    previous, _override = _override, name
+    try:
+        yield
+    finally:
+        _override = previous
+
+
+def requested(explicit: str | None) -> tuple[str, str]:
+    """The backend asked for and by what: the argument, `use_backend` or the environment."""
+    if explicit is not None:
+        return explicit, "the argument backend="
+    if _override is not None:
+        return _override, "linrnn.ops.use_backend"
+    name = os.environ.get("LINRNN_BACKEND", "auto")
+    if name not in (*BACKENDS, "auto"):
+        raise UnknownNameError("backend (LINRNN_BACKEND)", name, (*BACKENDS, "auto"))
+    return name, "LINRNN_BACKEND"
+
+
+def choose(explicit: str | None, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
+    """The backend that computes a call and a sentence saying why.
+
+    Raises:
+        BackendError: the backend asked for cannot compute the call, or under
+            ``LINRNN_STRICT=1`` the automatic choice is a slow one.
+    """
+    name, asked_by = requested(explicit)
+    if name != "auto":
+        problem = load_scan(name).unavailable(device, dtype)
+        if problem:
+            raise BackendError(
+                f"linear_scan: backend {name!r} (asked for by {asked_by}) cannot compute this call: "
+                f"{problem}. Use backend='tree', which runs everywhere."
+            )
+        return name, f"{name}: asked for by {asked_by}"
+    skipped: list[str] = []
+    for candidate in BACKENDS:
+        problem = load_scan(candidate).unavailable(device, dtype)
+        if problem is None:
+            reason = "; ".join([f"{candidate}: first that can", *skipped])
+            if device.type == "cpu" and candidate != "cpu":
+                _announce_slow(candidate, skipped[0])
+            return candidate, reason
+        skipped.append(f"{candidate} cannot ({problem})")
+    raise BackendError(f"linear_scan: no backend computes {dtype} on {device}: {skipped}.")
+
+
+def _announce_slow(name: str, why: str) -> None:
+    message = f"linear_scan runs on the slower backend {name!r}: {why}. `linrnn doctor` says more."
+    if os.environ.get("LINRNN_STRICT", "0") not in ("", "0"):
+        raise BackendError(f"{message} Refused because LINRNN_STRICT is set.")
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, UserWarning, stacklevel=4)
+
+
+def backend_report() -> dict[str, str]:
+    """Each backend and, for this machine, ``"available"`` or why it is not (float32).
+
+    Example:
+        >>> from linrnn.ops import backend_report
+        >>> backend_report()["tree"]
+        'available'
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    report = {}
+    for name in BACKENDS:
+        target = torch.device("cpu") if name == "cpu" else device
+        report[name] = load_scan(name).unavailable(target, torch.float32) or "available"
+    return report

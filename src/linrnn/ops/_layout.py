@@ -1,0 +1,68 @@
+"""The shapes backends agree on: how sequences lie in a batch or in one packed row."""
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype a recurrence accumulates in: float32 for half precision, otherwise itself."""
+    return torch.float32 if dtype in _HALF else dtype
+
+
+def n_sequences(x: Tensor, cu_seqlens: Tensor | None) -> int:
+    """How many independent sequences ``x`` (B, T, ...) holds."""
+    return len(x) if cu_seqlens is None else len(cu_seqlens) - 1
+
+
+def spans(x: Tensor, cu_seqlens: Tensor | None, reverse: bool) -> Iterator[range]:
+    """The steps of each scan in order of processing: one for a batch, one a packed sequence."""
+    offsets = [0, x.shape[1]] if cu_seqlens is None else cu_seqlens.tolist()
+    for start, end in itertools.pairwise(offsets):
+        yield range(end - 1, start - 1, -1) if reverse else range(start, end)
+
+
+class Ends(NamedTuple):
+    """Where the sequences with at least one step begin and end in a (B, T, ...) tensor."""
+
+    kept: Tensor  # which sequences have a step, indices into (S,)
+    row: Tensor
+    first: Tensor  # in order of processing
+    last: Tensor
+
+
+def ends(x: Tensor, cu_seqlens: Tensor | None, reverse: bool = False) -> Ends:
+    """Locate the first and last step of every non-empty sequence."""
+    if cu_seqlens is None:
+        kept = row = torch.arange(len(x), device=x.device)
+        first, last = torch.zeros_like(row), torch.full_like(row, x.shape[1] - 1)
+    else:
+        offsets = cu_seqlens.to(x.device, torch.long)
+        kept = (offsets.diff() > 0).nonzero().squeeze(1)
+        row, first, last = torch.zeros_like(kept), offsets[kept], offsets[kept + 1] - 1
+    return Ends(kept, row, last, first) if reverse else Ends(kept, row, first, last)
+
+
+def shift_time(x: Tensor, by: int) -> Tensor:
+    """Move ``x`` (B, T, ...) one step later (``by=1``) or earlier (``by=-1``), zeros moving in."""
+    zero = torch.zeros_like(x[:, :1])
+    return torch.cat([zero, x[:, :-1]] if by > 0 else [x[:, 1:], zero], 1)
+
+
+def previous_state(
+    h: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+) -> Tensor:
+    """The state each step of a scan started from, given all its states; 0 after a reset."""
+    edge = ends(h, cu_seqlens, reverse)
+    start = h.new_zeros(()) if initial_state is None else initial_state[edge.kept].to(h.dtype)
+    before = shift_time(h, -1 if reverse else 1).index_put((edge.row, edge.first), start)
+    return before if reset is None else torch.where(reset[..., None], 0, before)

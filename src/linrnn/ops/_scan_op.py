@@ -1,0 +1,179 @@
+"""`linear_scan` as PyTorch operators: dispatch to a backend, shapes for the compiler, gradients.
+
+Two operators, ``linrnn::scan`` and its adjoint ``linrnn::scan_backward``, each differentiable
+through the other, so gradients of any order exist while every one is a single kernel call.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.ops._backend import choose, load_scan
+from linrnn.ops._layout import (
+    accumulator_dtype,
+    ends,
+    n_sequences,
+    previous_state,
+    shift_time,
+)
+
+_LAYOUT = "Tensor? initial_state, Tensor? reset, Tensor? cu_seqlens"
+_library = torch.library.Library("linrnn", "DEF")
+_library.define(
+    f"scan(Tensor a, Tensor b, {_LAYOUT}, bool reverse, str? backend) -> (Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.define(
+    f"scan_backward(Tensor a, Tensor h, {_LAYOUT}, Tensor grad_h, Tensor grad_final, "
+    "bool reverse, str? backend) -> (Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def apply(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+    backend: str | None,
+) -> tuple[Tensor, Tensor]:
+    """``(h, final_state)`` for flattened channels: see `ScanBackend` for the shapes."""
+    result: tuple[Tensor, Tensor] = torch.ops.linrnn.scan(
+        a, b, initial_state, reset, cu_seqlens, reverse, backend
+    )
+    return result
+
+
+def _scan(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+    backend: str | None,
+) -> tuple[Tensor, Tensor]:
+    if b.numel() == 0:
+        h, final = _scan_shapes(a, b, initial_state, reset, cu_seqlens, reverse, backend)
+        return h, final.zero_() if initial_state is None else final.copy_(initial_state)
+    name, _ = choose(backend, b.device, b.dtype)
+    return load_scan(name).scan(a, b, initial_state, reset, cu_seqlens, reverse)
+
+
+def _scan_backward(
+    a: Tensor,
+    h: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    grad_h: Tensor,
+    grad_final: Tensor,
+    reverse: bool,
+    backend: str | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if h.numel() == 0:
+        return torch.zeros_like(a), torch.empty_like(h), grad_final.clone()
+    name, _ = choose(backend, h.device, h.dtype)
+    return load_scan(name).scan_backward(
+        a, h, initial_state, reset, cu_seqlens, grad_h, grad_final, reverse
+    )
+
+
+def _scan_shapes(a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    cu_seqlens = rest[2]
+    final = b.new_empty((n_sequences(b, cu_seqlens), b.shape[-1]), dtype=accumulator_dtype(b.dtype))
+    return torch.empty(b.shape, dtype=b.dtype, device=b.device), final
+
+
+def _scan_backward_shapes(a: Tensor, h: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    grad_final = rest[4]
+    grad_a = torch.empty(a.shape, dtype=a.dtype, device=a.device)
+    return (
+        grad_a,
+        torch.empty(h.shape, dtype=h.dtype, device=h.device),
+        torch.empty_like(grad_final),
+    )
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    a, _, initial_state, reset, cu_seqlens, ctx.reverse, ctx.backend = inputs
+    ctx.save_for_backward(a, output[0], initial_state, reset, cu_seqlens)
+
+
+def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
+    a, h, initial_state, reset, cu_seqlens = ctx.saved_tensors
+    grad_a, grad_b, grad_h0 = torch.ops.linrnn.scan_backward(
+        a, h, initial_state, reset, cu_seqlens, grad_h, grad_final, ctx.reverse, ctx.backend
+    )
+    return grad_a, grad_b, None if initial_state is None else grad_h0, None, None, None, None
+
+
+def _keep_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    a, h, initial_state, reset, cu_seqlens, _, _, ctx.reverse, ctx.backend = inputs
+    ctx.save_for_backward(a, h, initial_state, reset, cu_seqlens, output[1])
+
+
+def _second_backward(
+    ctx: Any, into_a: Tensor, into_b: Tensor, into_h0: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Adjoint of the adjoint.
+
+    With delta = grad_b, the map is ``delta_t = grad_h_t + conj(a_{t+1}) delta_{t+1}``,
+    ``grad_a_t = delta_t conj(h_{t-1})`` and ``grad_h0 = conj(a_0) delta_0``. Cotangents of the
+    three results therefore run forward through the original recurrence,
+    ``s_t = a_t s_{t-1} + into_b_t + into_a_t h_{t-1}`` from ``s_{-1} = into_h0``, and
+    ``s_t`` is the cotangent of ``grad_h_t``, ``conj(s_{t-1}) delta_t`` that of ``a_t``.
+    """
+    a, h, initial_state, reset, cu_seqlens, delta = ctx.saved_tensors
+    layout = (reset, cu_seqlens, ctx.reverse)
+    if a.ndim == 1:
+        into_a = into_a.expand(h.shape)
+    before = previous_state(h, initial_state, *layout)
+    s, s_final = apply(a, into_b + into_a * before, into_h0, *layout, ctx.backend)
+    for_a = previous_state(s, into_h0, *layout).conj() * delta
+    for_h, for_h0 = _previous_adjoint(into_a.conj() * delta, initial_state, *layout)
+    for_a = for_a.sum((0, 1)) if a.ndim == 1 else for_a
+    return for_a, for_h, for_h0, None, None, s, s_final, None, None
+
+
+def _previous_adjoint(
+    grad: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Send the cotangent of `previous_state` back to the states and to the initial state."""
+    if reset is not None:
+        grad = torch.where(reset[..., None], 0, grad)
+    edge = ends(grad, cu_seqlens, reverse)
+    inner = grad.index_put((edge.row, edge.first), grad.new_zeros(()))
+    for_h = shift_time(inner, 1 if reverse else -1)
+    if initial_state is None:
+        return for_h, None
+    entering = grad[edge.row, edge.first].to(initial_state.dtype)
+    return for_h, torch.zeros_like(initial_state).index_put((edge.kept,), entering)
+
+
+def _register() -> None:
+    for name, run, shapes, keep, backward in (
+        ("scan", _scan, _scan_shapes, _keep_for_backward, _backward),
+        (
+            "scan_backward",
+            _scan_backward,
+            _scan_backward_shapes,
+            _keep_for_second,
+            _second_backward,
+        ),
+    ):
+        _library.impl(name, run, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"linrnn::{name}", shapes, lib=_library)
+        torch.library.register_autograd(
+            f"linrnn::{name}", backward, setup_context=keep, lib=_library
+        )
+
+
+_register()

@@ -1,0 +1,64 @@
+"""Causal convolution by FFT, and the constant diagonal recurrence solved with it."""
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import check_shape
+from linrnn.typing import Inexact
+
+
+def fft_scan(
+    a: Inexact[Tensor, " channels"],
+    b: Inexact[Tensor, "batch time channels"],
+    initial_state: Inexact[Tensor, "batch channels"] | None = None,
+) -> tuple[Inexact[Tensor, "batch time channels"], Inexact[Tensor, "batch channels"]]:
+    r"""Solve ``h_t = a h_{t-1} + b_t`` with constant ``a`` as a causal convolution.
+
+    Equation::
+
+        h_t = a^{t+1} h_{-1} + sum_{s <= t} a^{t-s} b_s
+
+    computed with FFTs of length 2 T: O(T log T), and absolute rather than relative accuracy, since
+    the rounding error of an FFT is spread evenly over its outputs. `linear_scan` is faster and more
+    accurate; this is the independent second opinion.
+
+    Args:
+        a: decay (channels,), real or complex, ``|a| <= 1`` or its powers overflow.
+        b: input (batch, time, channels).
+        initial_state: (batch, channels), zeros if None.
+
+    Returns:
+        ``(h, final_state)`` as `linear_scan` does.
+
+    Raises:
+        ShapeError: shapes that do not fit together.
+
+    Example:
+        >>> import torch
+        >>> h, _ = fft_scan(torch.tensor([0.5]), torch.ones(1, 3, 1))
+        >>> h.flatten()
+        tensor([1.0000, 1.5000, 1.7500])
+    """
+    batch, time, channels = b.shape
+    check_shape("fft_scan", "a", a.shape, {"channels": channels})
+    if initial_state is None:
+        initial_state = b.new_zeros(batch, channels)
+    check_shape(
+        "fft_scan", "initial_state", initial_state.shape, {"batch": batch, "channels": channels}
+    )
+    if time == 0:
+        return b, initial_state
+    powers = _powers(a, time)  # (T, C): a^0 .. a^{T-1}
+    h = torch.fft.ifft(torch.fft.fft(b, 2 * time, 1) * torch.fft.fft(powers, 2 * time, 0), dim=1)
+    h = h[:, :time] if b.is_complex() or a.is_complex() else h[:, :time].real
+    h = h + (a * powers) * initial_state[:, None]
+    return h, h[:, -1]
+
+
+def _powers(a: Tensor, time: int) -> Tensor:
+    """``a^0 .. a^{time-1}``, each from its binary digits in double precision."""
+    wide = a.to(torch.complex128 if a.is_complex() else torch.float64)
+    powers, square = torch.ones_like(wide)[None], wide
+    while len(powers) < time:
+        powers, square = torch.cat([powers, powers * square]), square * square
+    return powers[:time].to(a.dtype)

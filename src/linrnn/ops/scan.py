@@ -1,0 +1,176 @@
+"""`linear_scan`: check the arguments, pick a backend, compute, differentiate."""
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError, check_shape
+from linrnn.ops import _scan_op
+from linrnn.ops._backend import choose
+from linrnn.ops._layout import accumulator_dtype
+from linrnn.typing import CuSeqlens, Inexact, ResetMask
+
+
+def linear_scan(
+    a: Inexact[Tensor, "..."],
+    b: Inexact[Tensor, "batch time *channels"],
+    initial_state: Inexact[Tensor, "seqs *channels"] | None = None,
+    *,
+    reset: ResetMask | None = None,
+    cu_seqlens: CuSeqlens | None = None,
+    reverse: bool = False,
+    backend: str | None = None,
+) -> tuple[Inexact[Tensor, "batch time *channels"], Inexact[Tensor, "seqs *channels"]]:
+    r"""Solve the diagonal linear recurrence along time.
+
+    Equation::
+
+        h_t = a_t * h_{t-1} + b_t        t = 0 .. T-1,  h_{-1} = initial_state (0 if None)
+
+    elementwise over any channel axes, real or complex.
+
+    Args:
+        a: decay, dimensionless. Of the shape of ``b`` (axes of size 1 broadcast), or constant in
+            time with the channel axes alone: ``b.shape[2:]``.
+        b: input of shape (batch, time, *channels). float16, bfloat16, float32, float64,
+            complex64 or complex128; ``a`` and ``b`` are promoted to a common dtype.
+        initial_state: state before the first step, (batch, *channels); one row for each packed
+            sequence when ``cu_seqlens`` is given.
+        reset: boolean (batch, time); True clears the state before that step, so ``h_t = b_t``.
+        cu_seqlens: offsets ``[0, n_0, n_0 + n_1, ..., time]`` of sequences packed one after the
+            other into a single row (batch must be 1); each starts from its own initial state.
+        reverse: run from the last step to the first: ``h_t = a_t * h_{t+1} + b_t``, the initial
+            state enters at the last step and the final state is ``h_0``.
+        backend: ``reference``, ``tree``, ``cpu``; None takes what `use_backend` or
+            ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call.
+
+    Returns:
+        ``(h, final_state)``: every state, in the dtype and shape of ``b``; and the last one,
+        (batch, *channels), or (sequences, *channels) when packed. float16 and bfloat16 inputs are
+        accumulated, and the final state returned, in float32. Gradients flow to ``a``, ``b`` and
+        ``initial_state`` from both results, to any order.
+
+    Raises:
+        ShapeError: shapes that do not fit together.
+        DTypeError: integers, booleans, or a complex state for a real recurrence.
+        DeviceError: tensors on different devices.
+        ArgumentError: ``cu_seqlens`` that do not rise from 0 to ``time``.
+        BackendError: the backend asked for cannot compute this call.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.ops import linear_scan
+        >>> b = torch.tensor([[[1.0], [1.0], [1.0]]])       # (batch=1, time=3, channels=1)
+        >>> h, final = linear_scan(torch.tensor([0.5]), b)
+        >>> h.flatten(), final
+        (tensor([1.0000, 1.5000, 1.7500]), tensor([[1.7500]]))
+
+    Reference:
+        The parallel form: G. E. Blelloch, "Prefix sums and their applications", 1990; the adjoint
+        is the same recurrence backward in time (Martin and Cundy 2018, arXiv:1709.04057).
+    """
+    a, b, initial_state = _checked(a, b, initial_state, reset, cu_seqlens)
+    batch, time, *channels = b.shape
+    width = prod(channels)
+    flat_a = a.reshape(width) if a.ndim == b.ndim - 2 else a.expand(b.shape)
+    flat_a = flat_a if flat_a.ndim == 1 else flat_a.reshape(batch, time, width)
+    flat_b = b.reshape(batch, time, width)
+    flat_state = None if initial_state is None else initial_state.reshape(-1, width)
+    h, final = _scan_op.apply(flat_a, flat_b, flat_state, reset, cu_seqlens, reverse, backend)
+    return h.reshape(b.shape), final.reshape(-1, *channels)
+
+
+def explain(
+    a: Inexact[Tensor, "..."],
+    b: Inexact[Tensor, "batch time *channels"],
+    initial_state: Inexact[Tensor, "seqs *channels"] | None = None,
+    *,
+    backend: str | None = None,
+) -> str:
+    """Say which backend `linear_scan` would run for these arguments, and why.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.ops import explain
+        >>> explain(torch.ones(2), torch.ones(1, 4, 2), backend="tree")
+        'tree: asked for by the argument backend='
+    """
+    _, b, _ = _checked(a, b, initial_state, None, None)
+    return choose(backend, b.device, b.dtype)[1]
+
+
+def _checked(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Check every argument against ``b``; promote ``a``, ``b`` and the state to one dtype."""
+    where = "linear_scan"
+    for name, x in (("a", a), ("b", b), ("initial_state", initial_state)):
+        if x is not None and not (x.is_floating_point() or x.is_complex()):
+            raise DTypeError(
+                f"{where}: {name} must be floating point or complex, got {x.dtype}. "
+                f"Convert it with {name}.float()."
+            )
+    if b.ndim < 2:
+        raise ShapeError(
+            f"{where}: b must have shape (batch, time, *channels), got {tuple(b.shape)}. "
+            "Add the batch axis with b[None]."
+        )
+    if a.ndim == b.ndim - 2:
+        fits = a.shape == b.shape[2:]
+    else:
+        fits = a.ndim == b.ndim and all(m in (1, n) for m, n in zip(a.shape, b.shape, strict=True))
+    if not fits:
+        raise ShapeError(
+            f"{where}: a must have the shape of b {tuple(b.shape)}, or, constant in time, "
+            f"its channel axes {tuple(b.shape[2:])}, got {tuple(a.shape)}."
+        )
+    _check_layout(b, initial_state, reset, cu_seqlens)
+    for name, x in (("a", a), ("initial_state", initial_state), ("reset", reset)):
+        if x is not None and x.device != b.device:
+            raise DeviceError(f"{where}: {name} must be on {b.device} like b, got {x.device}.")
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    if initial_state is not None:
+        if initial_state.is_complex() and not dtype.is_complex:
+            raise DTypeError(
+                f"{where}: initial_state must be real like a and b, got {initial_state.dtype}. "
+                "Make b complex, or pass initial_state.real."
+            )
+        initial_state = initial_state.to(accumulator_dtype(dtype))
+    return a.to(dtype), b.to(dtype), initial_state
+
+
+def _check_layout(
+    b: Tensor, initial_state: Tensor | None, reset: Tensor | None, cu_seqlens: Tensor | None
+) -> None:
+    where, (batch, time, *channels) = "linear_scan", b.shape
+    seqs = batch
+    if cu_seqlens is not None:
+        if batch != 1:
+            raise ShapeError(f"{where}: b must have batch 1 when cu_seqlens is given, got {batch}.")
+        if cu_seqlens.ndim != 1 or len(cu_seqlens) < 1 or cu_seqlens.is_floating_point():
+            raise ShapeError(
+                f"{where}: cu_seqlens must be a vector of integers [0, ..., time={time}], "
+                f"got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}."
+            )
+        seqs = len(cu_seqlens) - 1
+        # reading the values of a GPU tensor would wait for the GPU; inside a graph there are none
+        if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():
+            offsets = cu_seqlens.tolist()
+            if offsets[0] != 0 or offsets[-1] != time or sorted(offsets) != offsets:
+                raise ArgumentError(
+                    f"{where}: cu_seqlens must rise from 0 to time={time}, got {offsets[:8]}"
+                    f"{'...' if len(offsets) > 8 else ''}."
+                )
+    if initial_state is not None:
+        axes = {"sequences" if cu_seqlens is not None else "batch": seqs}
+        axes |= {f"channels{i}": n for i, n in enumerate(channels)}
+        check_shape(where, "initial_state", initial_state.shape, axes)
+    if reset is not None:
+        if reset.dtype != torch.bool:
+            raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
+        check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})

@@ -1,0 +1,1 @@
+"""The contracts as code: what every backend and every mixer must keep."""

@@ -1,0 +1,1 @@
+"""The loop around a model: configuration, run folder, checkpoints, plots."""

@@ -1,0 +1,49 @@
+"""Named axes and array types used in every public signature.
+
+Axis legend (the letters in comments, the words in annotations):
+
+====== ============ =====================================================
+letter word         meaning
+====== ============ =====================================================
+B      ``batch``    independent sequences
+T      ``time``     steps; always the axis after ``batch``
+D      ``d_model``  width of the residual stream, a mixer's input and output
+N      ``d_state``  size of the recurrent state
+C      ``channels`` any channel axes of a diagonal scan
+S      ``seqs``     sequences: ``batch``, or the number packed into one row
+====== ============ =====================================================
+"""
+
+from typing import TypeAlias
+
+from jaxtyping import Bool, Complex, Float, Inexact, Integer
+from torch import Tensor
+
+State: TypeAlias = Tensor | tuple["State", ...] | list["State"] | dict[str, "State"]
+"""A plain tree of tensors whose leading axis is ``batch``; see `linrnn.state` for tree helpers."""
+
+Sequence: TypeAlias = Float[Tensor, "batch time d_model"]
+"""What goes into and comes out of a mixer."""
+
+Token: TypeAlias = Float[Tensor, "batch d_model"]
+"""One time step of a `Sequence`."""
+
+ResetMask: TypeAlias = Bool[Tensor, "batch time"]
+"""True where the state is cleared before that step."""
+
+CuSeqlens: TypeAlias = Integer[Tensor, " seqs_plus_1"]
+"""Offsets of packed sequences: ``[0, len_0, len_0 + len_1, ...]``."""
+
+__all__ = [
+    "Bool",
+    "Complex",
+    "CuSeqlens",
+    "Float",
+    "Inexact",
+    "Integer",
+    "ResetMask",
+    "Sequence",
+    "State",
+    "Tensor",
+    "Token",
+]
