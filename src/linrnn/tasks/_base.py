@@ -1,0 +1,129 @@
+"""What a task is: data, the numbers that describe it, and how an output is scored."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+
+class Splits(NamedTuple):
+    """The three parts of a task's data; each item is ``(x, target)``."""
+
+    train: Dataset[Any]
+    validation: Dataset[Any]
+    test: Dataset[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A number somebody published for this task."""
+
+    model: str
+    """The model, and its size where that is known."""
+    value: float
+    """The test metric, in the unit of `Task.metric`."""
+    source: str
+    """Where the number is printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """A task without options."""
+
+
+class Task(ABC):
+    """A data set with a question: what goes in, what comes out, how the answer is scored.
+
+    A subclass is final, lives in a file of its own in ``linrnn/tasks`` and is named by it. It
+    sets the attributes below (in its constructor where they depend on the options) and implements
+    `datasets`. What the defaults of `loss` and `scores` assume is classification.
+
+    Args:
+        options: an instance of the class's ``Options``; None takes the defaults.
+    """
+
+    Options: ClassVar[type] = NoOptions
+    """Frozen keyword-only dataclass of what can be chosen; on the command line ``--task.NAME``."""
+
+    summary: ClassVar[str]
+    """One line for a list of tasks."""
+
+    metric: ClassVar[str] = "accuracy"
+    """Name of what the mean of `scores` is; a fraction in [0, 1] for accuracy."""
+
+    higher_is_better: ClassVar[bool] = True
+    """Whether a larger metric is a better one."""
+
+    encoder: ClassVar[Literal["linear", "tokens"]] = "linear"
+    """Whether an input is (time, d_input) real numbers or (time,) token ids."""
+
+    pools: ClassVar[tuple[str, ...]] = ("mean", "last")
+    """Values of the model's ``pool`` that give an output of the shape of the target."""
+
+    published: ClassVar[tuple[Published, ...]] = ()
+    """Numbers to compare with, each with its source."""
+
+    chance: float
+    """The metric of guessing."""
+
+    sequence_length: int
+    """Steps of the longest sequence."""
+
+    d_input: int
+    """Channels of an input, or the vocabulary size."""
+
+    d_output: int
+    """Outputs of the model's head."""
+
+    class_names: tuple[str, ...] = ()
+    """Name of each output, for classification."""
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+
+    @abstractmethod
+    def datasets(self) -> Splits:
+        """Read or generate the data; the split depends on the options alone, never on a seed.
+
+        Raises:
+            DataError: the data is missing, damaged, or holds NaN or infinity.
+        """
+
+    def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Vary a training batch; all randomness comes from ``generator``. Default: leave it."""
+        return x
+
+    def loss(self, y: Tensor, target: Tensor) -> Tensor:
+        """What training minimises: a scalar, the mean over the batch. Default: cross-entropy."""
+        return nn.functional.cross_entropy(y, target)
+
+    def scores(self, y: Tensor, target: Tensor) -> Tensor:
+        """One number for each example, whose mean is the metric. Default: 1 where right, else 0."""
+        return (y.argmax(-1) == target).float()
+
+    def read(self, path: Path) -> Tensor:
+        """Inputs from a user's file, a sequence a row: (batch, sequence_length, d_input) real.
+
+        Raises:
+            DataError: the file is missing, not a table of finite numbers, or of another width.
+        """
+        from linrnn.tasks._table import read_table
+
+        width = self.sequence_length * self.d_input
+        return read_table(path, width).reshape(-1, self.sequence_length, self.d_input)
+
+
+def tensors(x: Tensor, target: Tensor, where: str) -> TensorDataset:
+    """An in-memory data set, after a check that its numbers are finite.
+
+    Raises:
+        DataError: NaN or infinity in ``x``.
+    """
+    from linrnn.tasks._table import check_finite
+
+    check_finite(x.flatten(1), where)
+    return TensorDataset(x, target)

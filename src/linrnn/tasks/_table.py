@@ -1,0 +1,134 @@
+"""Read a user's table of numbers: .npy, .npz, .csv or .txt, one sequence a row."""
+
+import csv
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.errors import DataError
+
+SUFFIXES = (".csv", ".npy", ".npz", ".txt")
+
+
+def read_table(path: Path, width: int) -> Tensor:
+    """The numbers of a file as float32 (rows, width); no file can run code.
+
+    Args:
+        path: a .npy or .npz (one array) of NumPy, or text with values separated by commas,
+            semicolons, tabs or spaces; a first line of names is skipped.
+        width: numbers expected in each row. Arrays of more axes are flattened row by row.
+
+    Raises:
+        DataError: the file is missing, empty, truncated, not numeric, of another width, or holds
+            NaN or infinity; names the first row and column at fault, counted from 1.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(
+            f"{path}: the file name must end in one of {', '.join(SUFFIXES)}, got {path.suffix!r}."
+        )
+    if not path.is_file():
+        raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: the data file must hold numbers, got an empty file.")
+    text = path.suffix.lower() in (".csv", ".txt")
+    table = _read_text(path, width) if text else _read_numpy(path)
+    if table.ndim < 2 and table.size == width:
+        table = table.reshape(1, width)
+    rows = len(table) if table.ndim else 0
+    if rows == 0:
+        raise DataError(f"{path}: the data file must hold at least one row, got none.")
+    table = table.reshape(rows, -1)
+    if table.shape[1] != width:
+        raise DataError(
+            f"{path}: each row must hold {width} numbers, got {table.shape[1]} in row 1. "
+            "One row is one sequence, step after step."
+        )
+    values = torch.from_numpy(table.astype(np.float32))
+    check_finite(values, str(path))
+    return values
+
+
+def check_finite(rows: Tensor, where: str) -> None:
+    """Raise `DataError` naming the first row and column that hold NaN or infinity."""
+    if not rows.is_floating_point():
+        return
+    bad = (~rows.isfinite()).nonzero()
+    if len(bad):
+        row, column = bad[0].tolist()
+        raise DataError(
+            f"{where}: values must be finite, got {rows[row, column].item()} in row {row + 1}, "
+            f"column {column + 1}. Remove or fill the {len(bad)} such values."
+        )
+
+
+def _read_numpy(path: Path) -> np.ndarray:
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            table = found
+        else:
+            with found:
+                if len(found.files) != 1:
+                    raise DataError(
+                        f"{path}: the archive must hold one array, got {found.files}. "
+                        "Save the rows alone: numpy.savez(path, rows)."
+                    )
+                table = found[found.files[0]]
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: the file must be a complete NumPy array of numbers, got: {error}. "
+            "Save it again with numpy.save(path, rows)."
+        ) from error
+    if table.dtype.kind not in "biuf":
+        raise DataError(f"{path}: values must be real numbers, got dtype {table.dtype}.")
+    return table
+
+
+def _read_text(path: Path, width: int) -> np.ndarray:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
+    filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if filled and _is_header(_cells(filled[0][1])):
+        filled = filled[1:]
+    rows = [_parse_row(path, number, _cells(line), width) for number, line in filled]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
+
+
+def _cells(line: str) -> list[str]:
+    for separator in (",", ";", "\t"):
+        if separator in line:
+            return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+    return line.split()
+
+
+def _is_header(cells: list[str]) -> bool:
+    return all(cell and _number(cell) is None for cell in cells)
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _parse_row(path: Path, line: int, cells: list[str], width: int) -> list[float]:
+    row = []
+    for column, cell in enumerate(cells, 1):
+        value = _number(cell)
+        if value is None:
+            raise DataError(
+                f"{path}: values must be numbers, got {cell!r} in line {line}, column {column}."
+            )
+        row.append(value)
+    if len(row) != width:
+        raise DataError(
+            f"{path}: each row must hold {width} numbers, got {len(row)} in line {line}. "
+            "One row is one sequence, step after step; is the file truncated?"
+        )
+    return row
