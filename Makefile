@@ -1,0 +1,60 @@
+# `make help` lists the targets. Everything is installed into .venv, with the versions of
+# constraints.txt; a target installs what it needs once, and again after pyproject.toml changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := pyproject.toml constraints.txt $(wildcard CMakeLists.txt) $(wildcard src/native/*)
+
+PYTEST := $(BIN)/python -m pytest -n 2
+CHECKER := --jaxtyping-packages=linrnn,beartype.beartype
+# Exit code 5 says that nothing was selected, which is no failure of what was.
+ALLOW_EMPTY := || [ $$? -eq 5 ]
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart install test test-slow lint format docs clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+
+quickstart: $(VENV)/.train  ## install, then train an LRU on handwritten digits
+	$(BIN)/linrnn train digits
+
+install: $(VENV)/.dev  ## install everything a developer needs into .venv
+
+test: $(VENV)/.dev  ## the tests, with and then without the run-time shape checker
+	$(PYTEST) -m "not slow and not unchecked" $(CHECKER) $(ALLOW_EMPTY)
+	$(PYTEST) -m "unchecked and not slow" $(ALLOW_EMPTY)
+
+test-slow: $(VENV)/.dev  ## the tests marked slow, in the same two passes
+	$(PYTEST) -m "slow and not unchecked" $(CHECKER) $(ALLOW_EMPTY)
+	$(PYTEST) -m "slow and unchecked" $(ALLOW_EMPTY)
+
+lint: $(VENV)/.dev  ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## let ruff rewrite the files
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(VENV)/.dev  ## the documentation site, into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:  ## remove what the targets made, .venv included; runs/ stays
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "linrnn needs Python 3.10 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.train: $(SOURCES) | $(BIN)/python
+	$(INSTALL) -e '.[train]'
+	touch $@
+
+$(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	$(INSTALL) -e '.[train,dev,docs]'
+	touch $(VENV)/.train $@
