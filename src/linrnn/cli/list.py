@@ -2,16 +2,18 @@
 
 import argparse
 import ast
-import pkgutil
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import indent
+from typing import TypeGuard
 
-import linrnn
+from linrnn._catalogue import stems
 from linrnn.errors import check_in
 
-KINDS = ("mixers", "tasks", "recipes")
+#: Each catalogue and the base class of its entries; an entry without one is a function.
+CATALOGUES = {"mixers": "Mixer", "tasks": "Task", "recipes": None}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,39 +24,40 @@ def main(argv: Sequence[str]) -> int:
     )
     kind = parser.parse_args(argv).kind
     if kind is not None:
-        check_in("linrnn list:", "kind", kind, KINDS)
+        check_in("linrnn list:", "kind", kind, CATALOGUES)
         sys.stdout.write(_table(summaries(kind)))
         return 0
-    for heading in KINDS:
+    for heading in CATALOGUES:
         sys.stdout.write(f"{heading}\n{indent(_table(summaries(heading)), '  ')}")
     return 0
 
 
-def names(kind: str) -> list[str]:
-    """Every name of one kind, sorted: the public files of ``linrnn/<kind>/``."""
-    found = pkgutil.iter_modules([str(_folder(kind))])
-    return sorted(module.name for module in found if not module.name.startswith("_"))
-
-
 def summaries(kind: str) -> dict[str, str]:
-    """Each name of one kind and its summary, read from the source: nothing is imported."""
-    return {name: _summary(_folder(kind) / f"{name}.py") for name in names(kind)}
+    """Each name of a catalogue and its summary, read from the source: no entry is imported."""
+    package = f"linrnn.{kind}"
+    folders = importlib.import_module(package).__path__
+    return {name: _summary(_source(folders, name), kind) for name in stems(package)}
 
 
-def _folder(kind: str) -> Path:
-    return Path(linrnn.__path__[0], kind)
+def _source(folders: Iterable[str], name: str) -> Path:
+    return next(path for f in folders if (path := Path(f, f"{name}.py")).is_file())
 
 
-def _summary(path: Path) -> str:
-    """First line of the docstring of the file's public class or function, else of the file."""
+def _summary(path: Path, kind: str) -> str:
+    """The entry's ``summary`` where it states one, else the first line of its docstring."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    public = (
-        node
-        for node in tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
-    )
-    docstrings = (ast.get_docstring(node) for node in (*public, tree))
-    return next((text.split("\n")[0] for text in docstrings if text), "")
+    entry = next((node for node in tree.body if _is_entry(node, CATALOGUES[kind])), None)
+    if isinstance(entry, ast.ClassDef):
+        for node in entry.body:
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "summary":
+                return str(ast.literal_eval(node.value)) if node.value else ""
+    return (ast.get_docstring(entry or tree) or "").split("\n")[0]
+
+
+def _is_entry(node: ast.stmt, base: str | None) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:
+    if base is None:
+        return isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    return isinstance(node, ast.ClassDef) and base in map(ast.unparse, node.bases)
 
 
 def _table(rows: dict[str, str]) -> str:

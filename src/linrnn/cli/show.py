@@ -1,0 +1,87 @@
+"""Show a mixer, task or recipe: what it computes, its options and defaults, where it is from."""
+
+import argparse
+import dataclasses
+import importlib
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from linrnn._catalogue import stems
+from linrnn.cli.list import CATALOGUES
+from linrnn.errors import UnknownNameError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print everything of that name."""
+    parser = argparse.ArgumentParser(prog="linrnn show", description=__doc__)
+    parser.add_argument("name", metavar="NAME", help="one of those `linrnn list` prints")
+    name = parser.parse_args(argv).name
+    kinds = [kind for kind in CATALOGUES if name in stems(f"linrnn.{kind}")]
+    if not kinds:
+        known = [known for kind in CATALOGUES for known in stems(f"linrnn.{kind}")]
+        raise UnknownNameError("mixer, task or recipe", name, known)
+    sys.stdout.write("\n".join(describe(kind, name) for kind in kinds))
+    return 0
+
+
+def describe(kind: str, name: str) -> str:
+    """The text `linrnn show` prints about one entry of a catalogue."""
+    entry = importlib.import_module(f"linrnn.{kind}").load(name)
+    title = f"{kind.removesuffix('s')} {name}: {entry.__module__}.{entry.__qualname__}"
+    facts, options = {"mixers": _mixer, "tasks": _task, "recipes": _recipe}[kind](entry)
+    lines = [title, "=" * len(title), "", inspect.getdoc(entry) or "", ""]
+    lines += [f"{fact}: {value}" for fact, value in facts.items()]
+    lines += ["", *_table([("option", "type", "default"), *options])]
+    return "\n".join(lines) + "\n"
+
+
+Row = tuple[str, str, str]
+
+
+def _mixer(cls: Any) -> tuple[dict[str, str], list[Row]]:
+    facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
+    facts |= {f"Does not keep the law {law!r}": reason for law, reason in cls.declared.items()}
+    parameters = inspect.signature(cls).parameters.values()
+    return facts, [_row(p.name, p.annotation, p.default) for p in parameters]
+
+
+def _task(cls: Any) -> tuple[dict[str, str], list[Row]]:
+    task = cls()
+    facts = {
+        "Metric": f"{task.metric}, {'higher' if task.higher_is_better else 'lower'} is better",
+        "Chance level": f"{task.chance:g}",
+        "Sequence length": f"{task.sequence_length} steps",
+        "Inputs and outputs": f"{task.d_input} and {task.d_output}",
+    }
+    facts |= {f"Published, {p.model}": f"{p.value:g} ({p.source})" for p in task.published}
+    return facts, [_row(f.name, f.type, f.default) for f in dataclasses.fields(cls.Options)]
+
+
+def _recipe(function: Any) -> tuple[dict[str, str], list[Row]]:
+    return {}, list(_leaves(function(), ""))
+
+
+def _leaves(config: Any, prefix: str) -> Iterable[Row]:
+    """Every field of a tree of dataclasses, under the dotted name the command line gives it."""
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), f"{prefix}{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{name}.")
+        else:
+            yield _row(name, field.type, value)
+
+
+def _row(name: str, annotation: Any, default: Any) -> Row:
+    required = default is inspect.Parameter.empty or default is dataclasses.MISSING
+    return (
+        name,
+        inspect.formatannotation(annotation).replace("typing.", ""),
+        "(required)" if required else repr(default),
+    )
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+    return [f"{name:<{widths[0]}}  {kind:<{widths[1]}}  {value}" for name, kind, value in rows]
