@@ -41,7 +41,7 @@ format: $(VENV)/.dev  ## let ruff rewrite the files
 	$(BIN)/ruff format
 
 docs: $(VENV)/.dev  ## the documentation site, into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove what the targets made, .venv included; runs/ stays
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,61 @@
+"""How a docstring of this project becomes a page: a griffe extension, run before parsing.
+
+Our section titles are a superset of Google's. Those Google's style does not know become bold
+titles, with their text as it stands where the alignment carries meaning. So does "Returns", whose
+first words Google's style would take for a type.
+"""
+
+import ast
+import re
+from textwrap import dedent, indent
+from typing import Any
+
+import griffe
+
+VERBATIM = ("Equation", "Shapes")
+TITLE = re.compile(r"^(Equation|Shapes|Returns|Departures from the paper|Reference|Example):{1,2}$")
+
+
+class Sections(griffe.Extension):
+    """Rewrite the sections of every docstring."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Griffe calls this for every module, class, function and attribute."""
+        if obj.docstring is not None:
+            obj.docstring.value = rewrite(obj.docstring.value)
+
+    def on_function_instance(self, *, node: Any, func: griffe.Function, **kwargs: Any) -> None:
+        """Annotations as written: griffe reads axes such as "seqs *channels" as expressions."""
+        if not isinstance(node, ast.FunctionDef):
+            return
+        arguments = node.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if argument.annotation is not None:
+                func.parameters[argument.arg].annotation = ast.unparse(argument.annotation)
+        if node.returns is not None:
+            func.returns = ast.unparse(node.returns)
+
+
+def rewrite(docstring: str) -> str:
+    """The docstring with our own sections in Markdown and Google's untouched."""
+    lines, out = docstring.split("\n"), []
+    while lines:
+        line = lines.pop(0)
+        match = TITLE.match(line)
+        if match is None:
+            out.append(line)
+            continue
+        body = []
+        while lines and (not lines[0].strip() or lines[0].startswith(" ")):
+            body.append(lines.pop(0))
+        out.append(section(match[1], dedent("\n".join(body)).strip("\n")))
+    return "\n".join(out)
+
+
+def section(title: str, body: str) -> str:
+    """One section: a fenced block where the alignment matters, prose elsewhere."""
+    if title == "Example":
+        return f"Examples:\n{indent(body, '    ')}\n"
+    if title in VERBATIM:
+        body = f"```text\n{body}\n```"
+    return f"**{title}:**\n\n{body}\n"

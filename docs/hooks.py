@@ -1,0 +1,88 @@
+"""Pages made while the site is built: one for each mixer, and the bibliography."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from linrnn import cli, mixers
+
+BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
+ARXIV = "https://arxiv.org/abs/"
+
+
+def on_config(config: Any) -> Any:
+    """Put every mixer of the catalogue into the navigation."""
+    section = next(entry for entry in config.nav if "Mixers" in entry)
+    section["Mixers"] = [
+        {mixers.load(name).__name__: f"mixers/{name}.md"} for name in mixers.names()
+    ]
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages, which exist nowhere on disk."""
+    for name in mixers.names():
+        page = mixer_page(name)
+        files.append(File.generated(config, f"mixers/{name}.md", content=page))
+    files.append(File.generated(config, "references.md", content=bibliography_page()))
+    return files
+
+
+def on_page_markdown(markdown: str, **kwargs: Any) -> str:
+    """Fill in the table of verbs where a page asks for it."""
+    return markdown.replace("<!-- verbs -->", verb_table())
+
+
+def verb_table() -> str:
+    """Every verb of the command line and its summary."""
+    rows = [f"| `linrnn {verb}` | {summary} |" for verb, summary in cli.verbs().items()]
+    return "\n".join(["| command | what it does |", "| --- | --- |", *rows])
+
+
+def mixer_page(name: str) -> str:
+    """The mixer's docstring, its methods, and what else is known about it."""
+    cls = mixers.load(name)
+    key = re.search(r"Key: (\w+)\.", cls.__doc__ or "")
+    cited = f"\nCited as [{key[1]}](../references.md#{key[1]}).\n" if key else ""
+    return f"""# {cls.__name__}
+
+The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {name}`,
+`linrnn show {name}`, `from linrnn.mixers import {cls.__name__}`.
+{cited}
+::: {cls.__module__}.{cls.__name__}
+    options:
+      show_root_heading: false
+      show_root_toc_entry: false
+      members: [forward, step, init_state, eigenvalues, reset_parameters]
+"""
+
+
+def bibliography_page() -> str:
+    """Every entry of references.bib, under an anchor that is its key."""
+    lines = ["# Bibliography", ""]
+    for key, entry in sorted(read_bibliography().items()):
+        venue = entry.get("booktitle") or entry.get("journal") or entry.get("institution", "")
+        eprint = entry.get("eprint")
+        link = f" [arXiv:{eprint}]({ARXIV}{eprint})." if eprint else ""
+        lines += [
+            f"### {key} {{ #{key} }}",
+            "",
+            f"{entry['author']}. *{entry['title']}*. {venue}, {entry['year']}.{link}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def read_bibliography() -> dict[str, dict[str, str]]:
+    """The fields of every entry, by key; understands the plain BibTeX of references.bib."""
+    text = BIBLIOGRAPHY.read_text(encoding="utf-8")
+    entries = {}
+    for key, body in re.findall(r"^@\w+\{(\w+),\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        fields = re.findall(r"(\w+)\s*=\s*\{(.*?)\}(?:,|\s*$)", body, re.DOTALL)
+        entries[key] = {name: " ".join(value.split()) for name, value in fields}
+    for entry in entries.values():
+        people = [" ".join(reversed(p.split(", "))) for p in entry["author"].split(" and ")]
+        entry["author"] = ", ".join(people)
+    return entries
