@@ -76,6 +76,12 @@ class NonFiniteError(LinrnnError, ArithmeticError):
     """NaN or infinity turned up where training cannot go on."""
 
 
+class InterruptedRunError(LinrnnError):
+    """Training was asked to stop, wrote a checkpoint and stopped; it can be continued."""
+
+    exit_code = 130  # what shells report for a program ended by Ctrl-C
+
+
 def check_shape(
     where: str, what: str, got: Sequence[int], expected: Mapping[str, int | None], fix: str = ""
 ) -> None:

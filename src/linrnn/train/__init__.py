@@ -1,1 +1,67 @@
-"""The loop around a model: configuration, run folder, checkpoints, plots."""
+"""The loop around a model: configuration, run folder, checkpoints, plots.
+
+Lightning does the loop; what is ours is what a recurrent model needs from it. The configuration
+classes are light; whatever trains is imported when its name is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from linrnn.train._config import Config as Config
+from linrnn.train._config import ModelConfig as ModelConfig
+from linrnn.train._config import OptimConfig as OptimConfig
+from linrnn.train._config import TrainConfig as TrainConfig
+from linrnn.train._report import EpochReport as EpochReport
+from linrnn.train._report import Plan as Plan
+from linrnn.train._report import Reporter as Reporter
+from linrnn.train._report import Result as Result
+from linrnn.train._report import StepReport as StepReport
+
+if TYPE_CHECKING:
+    from linrnn.train._evaluate import Prediction as Prediction
+    from linrnn.train._evaluate import Score as Score
+    from linrnn.train._evaluate import evaluate as evaluate
+    from linrnn.train._evaluate import predict as predict
+    from linrnn.train._model import load_model as load_model
+    from linrnn.train._optim import lr_factor as lr_factor
+    from linrnn.train._optim import param_groups as param_groups
+    from linrnn.train._run import resume as resume
+    from linrnn.train._run import run as run
+
+_HEAVY = {
+    "Prediction": "_evaluate",
+    "Score": "_evaluate",
+    "evaluate": "_evaluate",
+    "load_model": "_model",
+    "lr_factor": "_optim",
+    "param_groups": "_optim",
+    "predict": "_evaluate",
+    "resume": "_run",
+    "run": "_run",
+}
+__all__ = [
+    "Config",
+    "EpochReport",
+    "ModelConfig",
+    "OptimConfig",
+    "Plan",
+    "Prediction",
+    "Reporter",
+    "Result",
+    "Score",
+    "StepReport",
+    "TrainConfig",
+    "evaluate",
+    "load_model",
+    "lr_factor",
+    "param_groups",
+    "predict",
+    "resume",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HEAVY:
+        return getattr(importlib.import_module(f"{__name__}.{_HEAVY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

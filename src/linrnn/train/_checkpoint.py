@@ -1,0 +1,157 @@
+"""Checkpoints without pickle: one safetensors file of tensors and JSON, sealed by a checksum."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from linrnn.errors import RunFolderError
+
+_CHECKSUM, _TREE = "sha256", "tree"
+
+
+def save_tree(tree: Any, path: Path) -> None:
+    """Write a tree of dicts, lists, tuples, tensors and plain values; all of it or nothing.
+
+    Args:
+        tree: what `load_tree` gives back, bit for bit.
+        path: the file, replaced if it exists.
+
+    Raises:
+        TypeError: the tree holds something else, which only code could restore.
+    """
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(_encode(tree, tensors))
+    save_tensors(tensors, path, {_TREE: text})
+
+
+def load_tree(path: Path) -> Any:
+    """Read what `save_tree` wrote.
+
+    Raises:
+        RunFolderError: no such file, or not the bytes that were written.
+    """
+    tensors, metadata = load_tensors(path)
+    if _TREE not in metadata:
+        raise RunFolderError(
+            f"{path}: a checkpoint must hold the state of a run, got weights alone. "
+            "Continue from checkpoints/last.safetensors."
+        )
+    return _decode(json.loads(metadata[_TREE]), tensors)
+
+
+def save_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write named tensors, with a SHA-256 over all tensors and metadata in the file's metadata."""
+    # tensors that share memory are stored apart; each is contiguous
+    plain = {
+        name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, x in tensors.items()
+    }
+    meta = dict(metadata or {})
+    meta[_CHECKSUM] = _checksum(plain, meta)
+    write_atomically(path, save(plain, meta))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Named tensors and the metadata.
+
+    Raises:
+        RunFolderError: no such file, or its bytes are not those written.
+    """
+    if not path.is_file():
+        raise RunFolderError(f"{path}: the file must exist, got no such file. Start the run anew.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise RunFolderError(_damaged(path, str(error))) from error
+    expected = metadata.pop(_CHECKSUM, "none")
+    found = _checksum(tensors, metadata)
+    if found != expected:
+        raise RunFolderError(_damaged(path, f"SHA-256 {found[:12]} instead of {expected[:12]}"))
+    return tensors, metadata
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file's content: a reader, or a power cut, sees the old bytes or the new ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes it readable by the owner alone
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in this folder survive a power cut."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _damaged(path: Path, why: str) -> str:
+    return (
+        f"{path}: the file must be as it was written, got damaged content ({why}). "
+        "Restore it from a copy, or train again."
+    )
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for key, value in sorted(metadata.items()):
+        digest.update(json.dumps([key, value]).encode())
+    for name, x in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(x.dtype), list(x.shape)]).encode())
+        # uint8 also shows the bytes of types NumPy does not know, such as bfloat16
+        digest.update(x.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _encode(node: Any, tensors: dict[str, Tensor]) -> Any:
+    if node is None or isinstance(node, bool | int | float | str):
+        return node
+    if isinstance(node, Tensor):
+        name = f"t{len(tensors)}"
+        tensors[name] = node
+        return {"tensor": name}
+    if isinstance(node, Mapping):
+        return {"dict": [[_encode(k, tensors), _encode(v, tensors)] for k, v in node.items()]}
+    if isinstance(node, list):
+        return {"list": [_encode(v, tensors) for v in node]}
+    if isinstance(node, tuple):
+        return {"tuple": [_encode(v, tensors) for v in node]}
+    raise TypeError(f"a checkpoint must hold tensors and plain values, got {type(node).__name__}.")
+
+
+def _decode(node: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    ((kind, value),) = node.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dict":
+        return {_decode(k, tensors): _decode(v, tensors) for k, v in value}
+    items = [_decode(v, tensors) for v in value]
+    return tuple(items) if kind == "tuple" else items

@@ -1,0 +1,216 @@
+"""The configuration of a run: frozen dataclasses, and their form as JSON."""
+
+import dataclasses
+import types
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from linrnn import tasks
+from linrnn.errors import ArgumentError, UnknownNameError, check_in, check_positive_int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The residual stack around the mixer."""
+
+    d_model: int = 64
+    """Width of the residual stream, in channels."""
+    n_layers: int = 4
+    """Number of residual blocks."""
+    norm: Literal["batch", "layer", "rms", "none"] = "batch"
+    """Normalisation of each block."""
+    prenorm: bool = True
+    """Normalise before the mixer; False normalises after the skip connection."""
+    dropout: float = 0.1
+    """Probability of dropping a channel, after the GELU and after the GLU."""
+    pool: Literal["mean", "last", "none"] = "mean"
+    """How the outputs over time become one: their mean, the last one, or one output a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """AdamW, with linear warm-up and cosine decay of the learning rate."""
+
+    lr: float = 1e-3
+    """Peak learning rate."""
+    recurrent_lr_factor: float = 0.5
+    """Recurrent parameters learn at lr times this."""
+    weight_decay: float = 0.05
+    """Of the weight matrices outside the recurrence; biases and norms have none."""
+    warmup_fraction: float = 0.1
+    """Part of all steps over which the learning rate rises from 0."""
+    min_lr: float = 0.0
+    """Learning rate at the last step; that of recurrent parameters shrinks in proportion."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 does not clip."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of AdamW's running means of the gradient and of its square."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How long, in which batches, and on what."""
+
+    epochs: int = 20
+    """Passes through the training data."""
+    batch_size: int = 64
+    """Sequences in a batch."""
+    precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
+    """Number format: float32, float32 with bfloat16 products, or float64."""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where to compute; auto takes a GPU if there is one."""
+    threads: int | None = None
+    """CPU threads; None takes PyTorch's choice. The same number gives the same bits."""
+    checkpoint_minutes: float = 5.0
+    """Longest time between two checkpoints; there is one after every epoch anyway."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything a run depends on.
+
+    Raises:
+        UnknownNameError: no such task or precision, norm, ...
+        ArgumentError: a number outside its range, or a pool that does not suit the task.
+    """
+
+    task: str
+    """Name of the task."""
+    mixer: str = "lru"
+    """Name of the mixer."""
+    seed: int = 0
+    """Seed of the initial weights, the order of the data, dropout and augmentation."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The residual stack."""
+    mixer_options: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the mixer's constructor besides ``d_model``."""
+    task_options: Any = None
+    """An instance of the task's ``Options``; None takes the defaults."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """The optimiser."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """The loop."""
+
+    def __post_init__(self) -> None:
+        if self.task not in tasks.names():
+            raise UnknownNameError("task", self.task, tasks.names())
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ArgumentError(f"Config: seed must be an integer of at least 0, got {self.seed}.")
+        _check_model(self.model)
+        _check_optim(self.optim)
+        _check_train(self.train)
+        if self.task_options is None:
+            object.__setattr__(self, "task_options", tasks.load(self.task).Options())
+        pools = tasks.load(self.task).pools
+        if self.model.pool not in pools:
+            raise ArgumentError(
+                f"Config: model.pool must be one of {', '.join(pools)} for the task {self.task}, "
+                f"got {self.model.pool!r}. Use --model.pool {pools[0]}."
+            )
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """The configuration as plain dictionaries, lists and numbers; `from_json` reads it back."""
+    return dataclasses.asdict(config)
+
+
+def from_json(values: dict[str, Any]) -> Config:
+    """The configuration `to_json` wrote.
+
+    Raises:
+        ArgumentError: a field is missing, unknown or of the wrong type.
+    """
+    nested = dict(values)
+    task = nested.get("task")
+    if task not in tasks.names():
+        raise UnknownNameError("task", task, tasks.names())
+    parts = {"model": ModelConfig, "optim": OptimConfig, "train": TrainConfig}
+    for name, cls in (parts | {"task_options": tasks.load(task).Options}).items():
+        if name in nested:
+            nested[name] = _build(cls, nested[name], f"{name}.")
+    config: Config = _build(Config, nested, "")
+    return config
+
+
+def _build(cls: type, values: Any, prefix: str) -> Any:
+    hints = get_type_hints(cls)
+    if not isinstance(values, dict):
+        raise ArgumentError(f"Config: {prefix[:-1]} must be a table, got {values!r}.")
+    known = {f.name for f in fields(cls)}
+    for name in values:
+        if name not in known:
+            raise UnknownNameError("option", prefix + name, [prefix + k for k in known])
+    made = {name: _cast(hints[name], v, prefix + name) for name, v in values.items()}
+    if cls is Config:
+        return cls(**made)
+    missing = known - set(made)
+    if missing:
+        raise ArgumentError(f"Config: {prefix}{min(missing)} must be given, got nothing.")
+    return cls(**made)
+
+
+def _cast(hint: Any, value: Any, name: str) -> Any:
+    """A JSON value as the annotated type: lists become tuples, whole numbers floats."""
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if not _fits(hint, value):
+        raise ArgumentError(f"Config: {name} must be {_words(hint)}, got {value!r}.")
+    return value
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    if hint is Any:
+        return True
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(part, value) for part in get_args(hint))
+    kind = origin or hint
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def _check_model(model: ModelConfig) -> None:
+    check_positive_int(
+        "Config", **{"model.d_model": model.d_model, "model.n_layers": model.n_layers}
+    )
+    check_in("Config", "model.norm", model.norm, get_args(get_type_hints(ModelConfig)["norm"]))
+    check_in("Config", "model.pool", model.pool, get_args(get_type_hints(ModelConfig)["pool"]))
+    _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")
+
+
+def _check_optim(optim: OptimConfig) -> None:
+    _check_range("optim.lr", optim.lr, 0 < optim.lr < float("inf"), "above 0")
+    for name in ("recurrent_lr_factor", "weight_decay", "clip"):
+        value = getattr(optim, name)
+        _check_range(f"optim.{name}", value, 0 <= value < float("inf"), "at least 0")
+    part = optim.warmup_fraction
+    _check_range("optim.warmup_fraction", part, 0 <= part <= 1, "in [0, 1]")
+    _check_range("optim.min_lr", optim.min_lr, 0 <= optim.min_lr <= optim.lr, "in [0, optim.lr]")
+    fits = len(optim.betas) == 2 and all(0 <= b < 1 for b in optim.betas)
+    _check_range("optim.betas", optim.betas, fits, "two numbers in [0, 1)")
+
+
+def _check_train(train: TrainConfig) -> None:
+    sizes = {"train.epochs": train.epochs, "train.batch_size": train.batch_size}
+    check_positive_int("Config", **sizes)
+    if train.threads is not None:
+        check_positive_int("Config", **{"train.threads": train.threads})
+    hints = get_type_hints(TrainConfig)
+    check_in("Config", "train.precision", train.precision, get_args(hints["precision"]))
+    check_in("Config", "train.device", train.device, get_args(hints["device"]))
+    minutes = train.checkpoint_minutes
+    _check_range("train.checkpoint_minutes", minutes, minutes > 0, "above 0")
+
+
+def _check_range(name: str, value: object, fits: bool, rule: str) -> None:
+    if not fits:
+        raise ArgumentError(f"Config: {name} must be {rule}, got {value}.")

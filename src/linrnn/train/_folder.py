@@ -1,0 +1,195 @@
+"""The run folder: what lies where in it, and what can be wrong with one."""
+
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from linrnn import __version__
+from linrnn.errors import LinrnnError, RunFolderError
+from linrnn.train._checkpoint import write_atomically
+from linrnn.train._config import Config, from_json, to_json
+from linrnn.train._report import Plan, Result
+
+#: Rises when an older linrnn could not read a folder any more.
+FORMAT = 1
+
+
+class RunFolder:
+    """Paths and records of one run.
+
+    Args:
+        path: the folder, made by `create`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.csv"
+        self.tensorboard = path / "tensorboard"
+        self.model = path / "model.safetensors"
+        self.last = path / "checkpoints" / "last.safetensors"
+        self.best = path / "checkpoints" / "best.safetensors"
+        self.result = path / "result.json"
+        self.curves = path / "curves.png"
+        self.eigenvalues = path / "eigenvalues.png"
+        self.memory = path / "memory.png"
+
+    @classmethod
+    def create(cls, out: Path | None, config: Config) -> "RunFolder":
+        """Make the folder and write the configuration into it.
+
+        Args:
+            out: where; None takes the next free ``runs/<task>-<mixer>-<n>``.
+            config: of the run, complete.
+
+        Raises:
+            RunFolderError: ``out`` exists and is not an empty folder, or cannot be made.
+        """
+        folder = cls(_next_free(config) if out is None else _claim(out))
+        values = to_json(config)
+        record = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
+        _write_json(folder.config, record | {"config": values})
+        return folder
+
+    def load_config(self) -> Config:
+        """The configuration of the run.
+
+        Raises:
+            RunFolderError: not a run folder, one of a newer linrnn, or a damaged one.
+        """
+        if not self.path.is_dir():
+            raise RunFolderError(f"{self.path}: a run folder must exist, got no such folder.")
+        if not self.config.is_file():
+            raise RunFolderError(
+                f"{self.path}: a run folder must hold config.json, got none. "
+                "Give the folder that `linrnn train` printed."
+            )
+        record = _read_json(self.config)
+        version = record.get("format")
+        if isinstance(version, int) and version > FORMAT:
+            newer = record.get("linrnn", "a newer version")
+            raise RunFolderError(
+                f"{self.config}: the format must be at most {FORMAT} for linrnn {__version__}, "
+                f"got {version}. Install the version that wrote it: pip install 'linrnn>={newer}'"
+            )
+        values = record.get("config")
+        if not isinstance(values, dict) or record.get("sha256") != _seal(values):
+            raise RunFolderError(
+                f"{self.config}: the configuration must be as it was written, got other content. "
+                "Undo the change, or start a new run with other options."
+            )
+        try:
+            return from_json(values)
+        except LinrnnError as error:
+            raise RunFolderError(
+                f"{self.config}: the configuration must suit linrnn {__version__}, got one that "
+                f"does not: {error} Install the version that wrote it: {record.get('linrnn')}."
+            ) from error
+
+    def require(self, file: Path, config: Config) -> Path:
+        """``file`` if it exists.
+
+        Raises:
+            RunFolderError: the run ended before it was written.
+        """
+        if not file.is_file():
+            name = file.relative_to(self.path)
+            raise RunFolderError(
+                f"{self.path}: a run folder must hold {name}, got none: the run ended before "
+                f"its first checkpoint. Remove the folder and start again: "
+                f"linrnn train {config.task} --out {self.path}"
+            )
+        return file
+
+    def write_environment(self, plan: Plan) -> None:
+        """Record versions, seed, threads and device."""
+        packages = ("torch", "numpy", "lightning", "safetensors")
+        versions = {"linrnn": __version__, "python": platform.python_version()}
+        versions |= {name: importlib.metadata.version(name) for name in packages}
+        record = {
+            "versions": versions,
+            "platform": platform.platform(),
+            "cores": os.cpu_count(),
+            "seed": plan.seed,
+            "threads": plan.threads,
+            "device": plan.device,
+            "start_step": plan.start_step,
+        }
+        _write_json(self.environment, record)
+
+    def write_result(self, result: Result) -> None:
+        """Record the end of the run."""
+        record = asdict(result)
+        del record["folder"]  # folders are moved and renamed
+        _write_json(self.result, record)
+
+    def read_result(self) -> Result | None:
+        """What `write_result` recorded, or None if the run is not finished."""
+        if not self.result.is_file():
+            return None
+        try:
+            return Result(**_read_json(self.result), folder=self.path)
+        except TypeError as error:
+            raise RunFolderError(
+                f"{self.result}: the result must be as it was written, got other fields. "
+                "Remove the file and continue the run with --resume."
+            ) from error
+
+
+def _next_free(config: Config) -> Path:
+    for n in itertools.count(1):
+        path = Path("runs", f"{config.task}-{config.mixer}-{n}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("itertools.count ended")
+
+
+def _claim(out: Path) -> Path:
+    if out.exists() and not out.is_dir():
+        raise RunFolderError(
+            f"{out}: the run folder must be a folder, got a file. Choose another --out."
+        )
+    if out.is_dir() and any(out.iterdir()):
+        fix = f"Continue it with --resume {out}, or choose another --out."
+        if not (out / "config.json").is_file():
+            fix = "Choose another --out."
+        raise RunFolderError(f"{out}: the run folder must be new or empty, got files in it. {fix}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"{out}: the run folder must be one that can be made, got: {error}. "
+            "Choose another --out."
+        ) from error
+    return out
+
+
+def _seal(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _write_json(path: Path, values: Any) -> None:
+    write_atomically(path, (json.dumps(values, indent=2) + "\n").encode())
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise RunFolderError(
+            f"{path}: the file must be complete JSON, got: {error}. "
+            "Restore it from a copy, or train again."
+        ) from error
+    if not isinstance(values, dict):
+        raise RunFolderError(f"{path}: the file must hold a JSON table, got {values!r:.40}.")
+    return values

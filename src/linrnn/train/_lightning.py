@@ -1,0 +1,308 @@
+"""What Lightning gets: a module, a checkpoint format, and bookkeeping after each step."""
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from linrnn.backbone import SequenceModel
+from linrnn.errors import InterruptedRunError, NonFiniteError
+from linrnn.tasks import Splits, Task
+from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
+from linrnn.train._config import Config
+from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_loader
+from linrnn.train._folder import RunFolder
+from linrnn.train._interrupt import StopRequest
+from linrnn.train._metrics import MetricsLog
+from linrnn.train._optim import lr_factor, make_optimizer
+from linrnn.train._report import EpochReport, Reporter, StepReport
+from linrnn.train._seeding import derive, generator
+
+
+class Mean:
+    """Running means of loss and metric; goes into checkpoints, so it holds plain numbers."""
+
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        self.values = dict(values or {"loss": 0.0, "metric": 0.0, "examples": 0.0})
+
+    def add(self, loss: float, scores: Tensor) -> None:
+        """Count one batch in, given its mean loss and the score of each example."""
+        self.values["loss"] += loss * len(scores)
+        self.values["metric"] += scores.double().sum().item()
+        self.values["examples"] += len(scores)
+
+    @property
+    def loss(self) -> float:
+        """Mean over the examples."""
+        return self.values["loss"] / max(1.0, self.values["examples"])
+
+    @property
+    def metric(self) -> float:
+        """Mean over the examples."""
+        return self.values["metric"] / max(1.0, self.values["examples"])
+
+
+class TrainingModule(LightningModule):
+    """A model, its task and its optimiser, with a step count of its own.
+
+    Lightning's restored loop counters are not used: their meaning depends on the hook a checkpoint
+    was written in. Here the order of the data, dropout and augmentation follow from ``(seed,
+    step)``, an epoch cut short is continued as a shorter one, and the step is all there is to know.
+    """
+
+    def __init__(self, model: SequenceModel, task: Task, splits: Splits, config: Config) -> None:
+        super().__init__()
+        self.model, self.task, self.splits, self.config = model, task, splits, config
+        size = size_of(splits.train, "training data")
+        self.epoch_steps = steps_per_epoch(size, config.train.batch_size)
+        self.total_steps = self.epoch_steps * config.train.epochs
+        self.done_steps = 0
+        self.seconds_before = 0.0
+        self.started_at = time.monotonic()
+        self.train_mean, self.validation_mean = Mean(), Mean()
+        self.best: dict[str, float] = {}
+
+    def seconds(self) -> float:
+        """Training time so far, that before an interruption included."""
+        return self.seconds_before + time.monotonic() - self.started_at
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The rest of the epoch; Lightning asks anew for each."""
+        train = self.config.train
+        return train_loader(self.splits.train, train.batch_size, self.config.seed, self.done_steps)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """The validation data in order."""
+        return eval_loader(self.splits.validation, self.config.train.batch_size)
+
+    def configure_optimizers(self) -> Any:
+        """AdamW and the schedule, which moves at every step."""
+        optim = self.config.optim
+        optimizer = make_optimizer(self.model, optim)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: lr_factor(step, self.total_steps, optim)
+        )
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The loss of one batch."""
+        seed, step = self.config.seed, self.done_steps
+        torch.manual_seed(derive(seed, "dropout", step))
+        x, target = batch
+        x = self.task.augment(x, generator(seed, "augment", step))
+        y = self.model(x)[0]
+        loss = self.task.loss(y, target)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise self._non_finite("the loss", value)
+        self.train_mean.add(value, self.task.scores(y.detach(), target))
+        return loss
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by the norm of all gradients; a norm that is not finite must not reach weights."""
+        limit = self.config.optim.clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
+        if not math.isfinite(norm):
+            raise self._non_finite("the norm of the gradient", norm)
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Count one batch into the validation means."""
+        x, target = batch
+        y = self.model(x)[0]
+        self.validation_mean.add(self.task.loss(y, target).item(), self.task.scores(y, target))
+
+    def on_validation_epoch_start(self) -> None:
+        """Start the means anew."""
+        self.validation_mean = Mean()
+
+    def on_validation_epoch_end(self) -> None:
+        """Refuse to keep weights whose validation loss is not a number."""
+        if not math.isfinite(self.validation_mean.loss):
+            raise self._non_finite("the validation loss", self.validation_mean.loss)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put our counters in the place of Lightning's."""
+        del checkpoint["loops"]
+        checkpoint["run"] = {
+            "step": self.done_steps,
+            "seconds": self.seconds(),
+            "best": dict(self.best),
+            "train_mean": self.train_mean.values,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Continue from a checkpoint's counters."""
+        run = checkpoint["run"]
+        self.done_steps, self.seconds_before = run["step"], run["seconds"]
+        self.best, self.train_mean = run["best"], Mean(run["train_mean"])
+
+    def _non_finite(self, what: str, value: float) -> NonFiniteError:
+        step = self.done_steps + 1
+        return NonFiniteError(
+            f"training: {what} must be finite, got {value} at step {step} of {self.total_steps}. "
+            "Lower --optim.lr or --optim.clip; the last good checkpoint is kept."
+        )
+
+
+class Bookkeeping(Callback):
+    """After each step or epoch: report, keep the best weights, save, and stop if asked."""
+
+    def __init__(
+        self, folder: RunFolder, records: MetricsLog, reporter: Reporter, stop: StopRequest
+    ) -> None:
+        self.folder, self.records, self.reporter, self.stop = folder, records, reporter, stop
+        self._saved_at = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clocks, so that reading data is not counted as training."""
+        assert isinstance(pl_module, TrainingModule)
+        pl_module.started_at = self._saved_at = time.monotonic()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Count the step; inside an epoch this is where a run can be cut."""
+        module = pl_module
+        assert isinstance(module, TrainingModule)
+        module.done_steps += 1
+        mean = module.train_mean
+        self.reporter.stepped(
+            StepReport(step=module.done_steps, loss=mean.loss, metric=mean.metric)
+        )
+        if module.done_steps % module.epoch_steps == 0:
+            return  # validation comes first, then `on_train_epoch_end` saves
+        minutes = (time.monotonic() - self._saved_at) / 60
+        if self.stop.requested or minutes > module.config.train.checkpoint_minutes:
+            self._save(trainer)
+        self._stop_if_asked(module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record the epoch, keep its weights if they are the best, write the checkpoint."""
+        module = pl_module
+        assert isinstance(module, TrainingModule)
+        row = self._row(module)
+        better = self._is_better(module, row.validation_metric, row.validation_loss)
+        if better:
+            module.best = {
+                "metric": row.validation_metric,
+                "loss": row.validation_loss,
+                "step": module.done_steps,
+            }
+        module.train_mean = Mean()
+        self.records.append(row)
+        if better:
+            save_tensors(module.model.state_dict(), self.folder.model)
+            trainer.save_checkpoint(self.folder.best)
+        self._save(trainer)
+        self.reporter.epoch_done(row)
+        if module.done_steps < module.total_steps:
+            self._stop_if_asked(module)
+
+    def _row(self, module: TrainingModule) -> EpochReport:
+        # the scheduler has already moved on to the next step
+        rate = lr_factor(module.done_steps - 1, module.total_steps, module.config.optim)
+        return EpochReport(
+            epoch=module.done_steps // module.epoch_steps,
+            step=module.done_steps,
+            train_loss=module.train_mean.loss,
+            train_metric=module.train_mean.metric,
+            validation_loss=module.validation_mean.loss,
+            validation_metric=module.validation_mean.metric,
+            lr=module.config.optim.lr * rate,
+            seconds=round(module.seconds(), 3),
+        )
+
+    def _is_better(self, module: TrainingModule, metric: float, loss: float) -> bool:
+        """A better metric, or the same and a smaller loss."""
+        if not module.best:
+            return True
+        sign = 1 if module.task.higher_is_better else -1
+        return (sign * metric, -loss) > (sign * module.best["metric"], -module.best["loss"])
+
+    def _save(self, trainer: Trainer) -> None:
+        trainer.save_checkpoint(self.folder.last)
+        self._saved_at = time.monotonic()
+
+    def _stop_if_asked(self, module: TrainingModule) -> None:
+        if self.stop.requested:
+            raise InterruptedRunError(
+                f"stopped after step {module.done_steps} of {module.total_steps}; the checkpoint "
+                f"is written. Continue with: linrnn train --resume {self.folder.path}"
+            )
+
+
+class SafetensorsIO(CheckpointIO):
+    """Lightning's checkpoints in the format of `linrnn.train._checkpoint`, which runs no code."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Write a checkpoint, all of it or nothing."""
+        save_tree(checkpoint, Path(path))
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read a checkpoint onto the CPU; Lightning moves it to where it belongs."""
+        tree: dict[str, Any] = load_tree(Path(path))
+        return tree
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Delete a checkpoint."""
+        Path(path).unlink(missing_ok=True)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence Lightning's banners and hints, which do not concern whoever trains with linrnn."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def make_trainer(config: Config, epochs: int, callback: Callback, folder: RunFolder) -> Trainer:
+    """A Lightning trainer that leaves logging, checkpoints and display to ``callback``."""
+    return Trainer(
+        max_epochs=epochs,
+        accelerator=config.train.device,
+        devices=1,
+        precision=config.train.precision,
+        callbacks=[callback],
+        plugins=[SafetensorsIO()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        reload_dataloaders_every_n_epochs=1,
+        default_root_dir=folder.path,
+    )

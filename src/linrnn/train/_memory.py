@@ -1,0 +1,79 @@
+"""How far back a trained layer remembers, measured on data."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from linrnn.backbone import SequenceModel
+from linrnn.mixers import Mixer
+from linrnn.train._seeding import generator
+
+_PROBES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerMemory:
+    """What one layer remembers."""
+
+    influence: Tensor
+    """(lags,): root mean square gradient of the last output with respect to the input k steps
+    back, relative to the largest."""
+    time_constants: Tensor | None
+    """-1 / ln|lambda| of each eigenvalue in steps, sorted; None without fixed eigenvalues."""
+
+    @property
+    def span(self) -> int:
+        """Steps back within which 90 % of the squared influence lies."""
+        energy = self.influence.double().square().cumsum(0)
+        return int((energy < 0.9 * energy[-1]).sum())
+
+
+def measure(model: SequenceModel, x: Tensor) -> list[LayerMemory]:
+    """Measure every mixer on what it reads when the model reads ``x``.
+
+    The influence is that of a single mixer, without the skip connection around it; it is
+    estimated by vector-Jacobian products with random vectors, so it works for any recurrence.
+
+    Args:
+        model: in evaluation mode.
+        x: a batch of the model's input.
+    """
+    inputs: list[Tensor] = []
+    hooks = [
+        mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
+        for mixer in model.mixers
+    ]
+    try:
+        with torch.no_grad():
+            model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [
+        LayerMemory(influence=_influence(m, z), time_constants=_time_constants(m))
+        for m, z in zip(model.mixers, inputs, strict=True)
+    ]
+
+
+def _influence(mixer: Mixer, z: Tensor) -> Tensor:
+    random = generator(0, "memory probes", 0)
+    power = torch.zeros(z.shape[1], dtype=torch.float64)
+    with torch.enable_grad():
+        z = z.clone().requires_grad_()
+        last = mixer(z)[0][:, -1]  # (B, D)
+        for _ in range(_PROBES):
+            probe = torch.randn(last.shape, generator=random).to(last)
+            (gradient,) = torch.autograd.grad(last, z, probe, retain_graph=True)
+            power += gradient.double().square().sum(-1).mean(0).cpu()  # (T,)
+    influence = power.flip(0).sqrt()
+    return influence / influence.max().clamp_min(torch.finfo(torch.float64).tiny)
+
+
+def _time_constants(mixer: Mixer) -> Tensor | None:
+    with torch.no_grad():
+        eigenvalues = mixer.eigenvalues()
+    if eigenvalues is None:
+        return None
+    radius = eigenvalues.abs().double().flatten().cpu()
+    return (-1 / radius.log()).sort(descending=True).values

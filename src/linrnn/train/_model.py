@@ -1,0 +1,84 @@
+"""From a configuration to a model, and from a run folder to a trained one."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from linrnn import state, tasks
+from linrnn.backbone import SequenceModel
+from linrnn.errors import RunFolderError
+from linrnn.tasks import Task
+from linrnn.train._checkpoint import load_tensors
+from linrnn.train._config import Config
+from linrnn.train._folder import RunFolder
+from linrnn.train._seeding import derive
+
+
+def build_task(config: Config) -> Task:
+    """The task with its options."""
+    return tasks.load(config.task)(config.task_options)
+
+
+def build_model(config: Config, task: Task) -> SequenceModel:
+    """The model with the initial weights of ``config.seed``, on the CPU.
+
+    Raises:
+        UnknownNameError: an unknown mixer, or the mixer has no such option.
+        ArgumentError: an option of the mixer is outside its range.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(config.seed, "weights", 0))
+        return SequenceModel(
+            task.d_input,
+            task.d_output,
+            mixer=config.mixer,
+            mixer_options=config.mixer_options,
+            d_model=config.model.d_model,
+            n_layers=config.model.n_layers,
+            norm=config.model.norm,
+            prenorm=config.model.prenorm,
+            dropout=config.model.dropout,
+            pool=config.model.pool,
+            encoder=task.encoder,
+            dtype=torch.float64 if config.train.precision == "64-true" else torch.float32,
+        )
+
+
+def load_model(run: Path | str) -> tuple[SequenceModel, Task, Config]:
+    """The best weights of a run, in evaluation mode, with its task and configuration.
+
+    Args:
+        run: the run folder.
+
+    Raises:
+        RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
+    """
+    folder = RunFolder(Path(run))
+    config = folder.load_config()
+    weights, _ = load_tensors(folder.require(folder.model, config))
+    task = build_task(config)
+    model = build_model(config, task)
+    restore(model, weights, folder.model)
+    return model.eval(), task, config
+
+
+def restore(model: SequenceModel, weights: dict[str, Any], path: Path) -> None:
+    """Put stored weights into a model.
+
+    Raises:
+        RunFolderError: they are of another model.
+    """
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise RunFolderError(
+            f"{path}: the weights must fit the configuration beside them, got those of another "
+            "model. Restore both files from the same run."
+        ) from error
+
+
+def sizes(model: SequenceModel) -> tuple[int, int]:
+    """Number of parameters, and floats of state for one sequence."""
+    n_parameters = sum(p.numel() * (2 if p.is_complex() else 1) for p in model.parameters())
+    return n_parameters, state.n_floats(model.init_state(1))

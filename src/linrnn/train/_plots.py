@@ -1,0 +1,163 @@
+"""The plots of a run folder."""
+
+from math import ceil, pi
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch.utils.data import Dataset
+
+from linrnn.backbone import SequenceModel
+from linrnn.tasks import Task
+from linrnn.train._config import Config
+from linrnn.train._data import eval_loader
+from linrnn.train._folder import RunFolder
+from linrnn.train._memory import LayerMemory, measure
+from linrnn.train._metrics import read_metrics
+from linrnn.train._model import build_model
+from linrnn.train._report import EpochReport
+
+_EXAMPLES = 32  # sequences the memory is measured on
+_DARK, _LIGHT = "#1f4e9c", "#e08214"  # far apart in lightness as well as in hue
+_STYLES = ("-", "--", "-.", ":")
+
+
+def draw_plots(
+    folder: RunFolder, config: Config, task: Task, model: SequenceModel, data: Dataset[Any]
+) -> None:
+    """Draw curves, eigenvalues and memory of a trained model.
+
+    Args:
+        folder: gets the images, and gives the metrics.
+        config, task: of the run.
+        model: with the trained weights, in evaluation mode.
+        data: real sequences the memory is measured on.
+    """
+    _save(_curves(read_metrics(folder), task), folder.curves)
+    initial = build_model(config, task)
+    if any(m.eigenvalues() is not None for m in model.mixers):
+        _save(_eigenvalues(initial, model), folder.eigenvalues)
+    x = next(iter(eval_loader(data, _EXAMPLES)))[0]
+    weight = model.head.weight
+    x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
+    _save(_memory(measure(model, x)), folder.memory)
+
+
+def _curves(rows: list[EpochReport], task: Task) -> Figure:
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    loss, metric = figure.subplots(1, 2)
+    epochs = [r.epoch for r in rows]
+    train = {"color": _LIGHT, "linestyle": "--", "marker": "o", "markersize": 3}
+    validation = {"color": _DARK, "linestyle": "-", "marker": "s", "markersize": 3}
+    loss.plot(epochs, [r.train_loss for r in rows], label="training", **train)
+    loss.plot(epochs, [r.validation_loss for r in rows], label="validation", **validation)
+    loss.set(xlabel="epoch", ylabel="loss (nats)", yscale="log", title="Loss")
+    scale = 100 if task.metric == "accuracy" else 1
+    unit = " (%)" if task.metric == "accuracy" else ""
+    for name, style in (("train_metric", train), ("validation_metric", validation)):
+        values = [scale * getattr(r, name) for r in rows]
+        metric.plot(epochs, values, label=name.split("_")[0].replace("train", "training"), **style)
+    metric.axhline(scale * task.chance, color="0.5", linestyle=":", label="chance")
+    metric.set(xlabel="epoch", ylabel=task.metric + unit, title=task.metric.capitalize())
+    for axes in (loss, metric):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    return figure
+
+
+def _eigenvalues(initial: SequenceModel, trained: SequenceModel) -> Figure:
+    layers = len(trained.mixers)
+    columns = min(layers, 4)
+    rows = ceil(layers / columns)
+    figure = Figure(figsize=(4.2 * columns, 4.5 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    pairs = zip(initial.mixers, trained.mixers, strict=True)
+    for layer, (axes, (before, after)) in enumerate(zip(grid, pairs, strict=False)):
+        _unit_disk(axes, getattr(before, "r_min", None), getattr(before, "r_max", None))
+        for mixer, style in (
+            (before, {"marker": "o", "s": 26, "facecolors": "none", "edgecolors": _LIGHT}),
+            (after, {"marker": "x", "s": 22, "color": _DARK, "linewidths": 1.3}),
+        ):
+            _scatter(axes, mixer, style, "initial" if mixer is before else "trained")
+        axes.set(title=f"Layer {layer + 1}", xlabel="Re λ", ylabel="Im λ")
+    for axes in grid[layers:]:
+        axes.set_axis_off()
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _scatter(axes: Axes, mixer: Any, style: dict[str, Any], label: str) -> None:
+    with torch.no_grad():
+        values = mixer.eigenvalues()
+    if values is not None:
+        flat = values.flatten().cpu().numpy()
+        axes.scatter(flat.real, flat.imag, label=label, zorder=3, **style)
+
+
+def _unit_disk(axes: Axes, r_min: float | None, r_max: float | None) -> None:
+    circle = torch.polar(torch.ones(361), torch.linspace(0, 2 * pi, 361)).numpy()
+    axes.plot(circle.real, circle.imag, color="black", linewidth=1, label="|λ| = 1")
+    if r_min is not None and r_max is not None:
+        x = [*(r_max * circle.real), *(r_min * circle.real[::-1])]
+        y = [*(r_max * circle.imag), *(r_min * circle.imag[::-1])]
+        axes.fill(x, y, color="0.88", zorder=0, label=f"initial ring {r_min:g} to {r_max:g}")
+    axes.set_aspect("equal")
+    axes.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+    axes.axhline(0, color="0.7", linewidth=0.6, zorder=1)
+    axes.axvline(0, color="0.7", linewidth=0.6, zorder=1)
+
+
+def _memory(layers: list[LayerMemory]) -> Figure:
+    timed = [m for m in layers if m.time_constants is not None]
+    columns = 2 if timed else 1
+    figure = Figure(figsize=(4.8 * columns, 3.9), layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    for i, memory in enumerate(layers):
+        style = _line(i, len(layers))
+        label = f"layer {i + 1}: 90 % within {memory.span} steps"
+        axes[0].plot(memory.influence.numpy(), label=label, **style)
+    axes[0].set(
+        xlabel="lag k (steps back)",
+        ylabel="influence of input t − k on output t",
+        title="Measured on validation data (largest = 1)",
+        yscale="log",
+    )
+    if timed:
+        _draw_time_constants(axes[1], layers)
+    for a in axes:
+        a.grid(alpha=0.3, which="both")
+        a.legend()
+    return figure
+
+
+def _draw_time_constants(axes: Axes, layers: list[LayerMemory]) -> None:
+    for i, memory in enumerate(layers):
+        if memory.time_constants is not None:
+            axes.plot(
+                range(1, len(memory.time_constants) + 1),
+                memory.time_constants.numpy(),
+                label=f"layer {i + 1}",
+                **_line(i, len(layers)),
+            )
+    steps = len(layers[0].influence)
+    axes.axhline(steps, color="0.4", linewidth=1, label=f"sequence length, {steps} steps")
+    axes.set(
+        xlabel="mode, slowest first",
+        ylabel="time constant −1 / ln|λ| (steps)",
+        title="Time constants of the trained modes",
+        yscale="log",
+    )
+
+
+def _line(index: int, count: int) -> dict[str, Any]:
+    """Layers differ by shade and by dash, so they can be told apart in grey."""
+    from matplotlib import colormaps
+
+    shade = colormaps["viridis"](0.8 * index / max(1, count - 1))
+    return {"color": shade, "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.8}
+
+
+def _save(figure: Figure, path: Any) -> None:
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,95 @@
+"""What a run tells while it goes: plain records, handed to whoever wants to show them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is about to run."""
+
+    task: str
+    mixer: str
+    metric: str
+    epochs: int
+    steps_per_epoch: int
+    start_step: int
+    n_train: int
+    n_validation: int
+    n_test: int
+    n_parameters: int
+    n_state: int
+    """Floats of recurrent state a sequence needs, whatever its length."""
+    seed: int
+    device: str
+    threads: int
+    folder: Path
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """After one optimiser step: means over the epoch so far."""
+
+    step: int
+    loss: float
+    metric: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochReport:
+    """After one epoch and its validation; a row of ``metrics.csv``."""
+
+    epoch: int
+    step: int
+    train_loss: float
+    train_metric: float
+    validation_loss: float
+    validation_metric: float
+    lr: float
+    seconds: float
+    """Of training since the start of the run, interruptions left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a finished run gives."""
+
+    task: str
+    mixer: str
+    metric: str
+    test_metric: float
+    test_loss: float
+    validation_metric: float
+    """The best one: of the weights that were tested and kept."""
+    best_step: int
+    steps: int
+    n_parameters: int
+    n_state: int
+    """Floats of recurrent state a sequence needs, whatever its length."""
+    seconds: float
+    """Of training, validation included; interruptions left out."""
+    folder: Path
+
+
+class Reporter:
+    """Told what happens in a run; the base class keeps silent."""
+
+    def started(self, plan: Plan) -> None:
+        """Everything is checked and the folder exists."""
+
+    def stepped(self, report: StepReport) -> None:
+        """One optimiser step was done."""
+
+    def epoch_done(self, report: EpochReport) -> None:
+        """One epoch was done, validated and saved."""
+
+    def trained(self) -> None:
+        """The last step was done; testing and plotting follow."""
+
+    def closed(self) -> None:
+        """Nothing more will be told, whether the run ended well or not."""

@@ -1,0 +1,208 @@
+"""Train: from a configuration, or from where a run was interrupted, to a finished run folder."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, MissingExtraError
+from linrnn.tasks import Splits, Task
+from linrnn.train._checkpoint import load_tensors, load_tree
+from linrnn.train._config import Config
+from linrnn.train._data import size_of, steps_per_epoch
+from linrnn.train._evaluate import score
+from linrnn.train._folder import RunFolder
+from linrnn.train._interrupt import StopRequest
+from linrnn.train._metrics import MetricsLog, read_metrics
+from linrnn.train._model import build_model, build_task, restore, sizes
+from linrnn.train._report import Plan, Reporter, Result
+from linrnn.train._seeding import process_settings
+
+
+def run(
+    config: Config, *, out: Path | str | None = None, reporter: Reporter | None = None
+) -> Result:
+    """Train, test and plot; everything lands in a new run folder.
+
+    Args:
+        config: what to train; `linrnn.recipes` has complete ones.
+        out: the run folder, which must be new or empty; None takes the next free
+            ``runs/<task>-<mixer>-<n>``.
+        reporter: told what happens; None keeps silent.
+
+    Returns:
+        The test metric and what it took.
+
+    Raises:
+        LinrnnError: of the kind that says what is wrong: `ArgumentError`, `UnknownNameError`,
+            `DataError`, `RunFolderError`, `NonFiniteError`, `InterruptedRunError`.
+
+    Example:
+        >>> from linrnn import recipes
+        >>> result = run(recipes.load("digits").config)        # doctest: +SKIP
+    """
+    _require_lightning()
+    threads = config.train.threads or torch.get_num_threads()
+    config = replace(config, train=replace(config.train, threads=threads))
+    _check_device(config)
+    task = build_task(config)
+    model = build_model(config, task)
+    splits = task.datasets()
+    folder = RunFolder.create(None if out is None else Path(out), config)
+    return _train(config, task, model, splits, folder, reporter or Reporter(), 0)
+
+
+def resume(run: Path | str, *, reporter: Reporter | None = None) -> Result:
+    """Continue an interrupted run to the weights it would have had without the interruption.
+
+    The same bits come out on the same machine with the same packages. A run that is finished
+    already is not touched.
+
+    Args:
+        run: its folder.
+        reporter: told what happens; None keeps silent.
+
+    Returns:
+        What `run` would have returned.
+
+    Raises:
+        RunFolderError: the folder or its newest checkpoint cannot be used.
+        LinrnnError: as `run`.
+    """
+    _require_lightning()
+    folder = RunFolder(Path(run))
+    config = folder.load_config()
+    finished = folder.read_result()
+    if finished is not None:
+        return finished
+    _check_device(config)
+    checkpoint = load_tree(folder.require(folder.last, config))
+    task = build_task(config)
+    model = build_model(config, task)
+    step = checkpoint["run"]["step"]
+    return _train(config, task, model, task.datasets(), folder, reporter or Reporter(), step)
+
+
+def _train(
+    config: Config,
+    task: Task,
+    model: SequenceModel,
+    splits: Splits,
+    folder: RunFolder,
+    reporter: Reporter,
+    step: int,
+) -> Result:
+    plan = _plan(config, model, splits, folder, step)
+    folder.write_environment(plan)
+    reporter.started(plan)
+    try:
+        with process_settings(config.train.threads):
+            _fit(config, task, model, splits, folder, reporter, plan)
+            reporter.trained()
+            result = _finish(config, task, model, splits, folder, plan)
+            folder.write_result(result)
+    finally:
+        reporter.closed()
+    return result
+
+
+def _plan(
+    config: Config, model: SequenceModel, splits: Splits, folder: RunFolder, step: int
+) -> Plan:
+    n_train = size_of(splits.train, "training data")
+    n_parameters, n_state = sizes(model)
+    gpu = config.train.device != "cpu" and torch.cuda.is_available()
+    assert config.train.threads is not None
+    return Plan(
+        task=config.task,
+        mixer=config.mixer,
+        metric=build_task(config).metric,
+        epochs=config.train.epochs,
+        steps_per_epoch=steps_per_epoch(n_train, config.train.batch_size),
+        start_step=step,
+        n_train=n_train,
+        n_validation=size_of(splits.validation, "validation data"),
+        n_test=size_of(splits.test, "test data"),
+        n_parameters=n_parameters,
+        n_state=n_state,
+        seed=config.seed,
+        device="gpu" if gpu else "cpu",
+        threads=config.train.threads,
+        folder=folder.path,
+    )
+
+
+def _fit(
+    config: Config,
+    task: Task,
+    model: SequenceModel,
+    splits: Splits,
+    folder: RunFolder,
+    reporter: Reporter,
+    plan: Plan,
+) -> None:
+    """The steps that are left."""
+    from linrnn.train._lightning import Bookkeeping, TrainingModule, make_trainer, quiet
+
+    if plan.start_step >= plan.steps:
+        return
+    log = MetricsLog(folder, plan.start_step)
+    module = TrainingModule(model, task, splits, config)
+    epochs = plan.epochs - plan.start_step // plan.steps_per_epoch
+    checkpoint = folder.last if plan.start_step else None
+    try:
+        with quiet(), StopRequest() as stop:
+            bookkeeping = Bookkeeping(folder, log, reporter, stop)
+            trainer = make_trainer(config, epochs, bookkeeping, folder)
+            trainer.fit(module, ckpt_path=checkpoint)
+    finally:
+        log.close()
+
+
+def _finish(
+    config: Config,
+    task: Task,
+    model: SequenceModel,
+    splits: Splits,
+    folder: RunFolder,
+    plan: Plan,
+) -> Result:
+    """Test the best weights and draw the plots."""
+    from linrnn.train._plots import draw_plots
+
+    restore(model, load_tensors(folder.require(folder.model, config))[0], folder.model)
+    model.eval()
+    tested = score(model, task, splits.test, config.train.batch_size)
+    draw_plots(folder, config, task, model, splits.validation)
+    run = load_tree(folder.last)["run"]
+    return Result(
+        task=config.task,
+        mixer=config.mixer,
+        metric=task.metric,
+        test_metric=tested.metric,
+        test_loss=tested.loss,
+        validation_metric=run["best"]["metric"],
+        best_step=int(run["best"]["step"]),
+        steps=plan.steps,
+        n_parameters=plan.n_parameters,
+        n_state=plan.n_state,
+        seconds=read_metrics(folder)[-1].seconds,
+        folder=folder.path,
+    )
+
+
+def _check_device(config: Config) -> None:
+    if config.train.device == "gpu" and not torch.cuda.is_available():
+        raise ArgumentError(
+            "Config: train.device must be one this machine has, got 'gpu' and no GPU is visible. "
+            "Use --train.device cpu."
+        )
+
+
+def _require_lightning() -> None:
+    for package in ("lightning", "tensorboard", "matplotlib"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtraError("training", package, "train") from error
