@@ -30,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
         ("versions", versions),
         ("machine", machine),
         ("backends", backends),
+        ("native kernels", native_kernels),
         ("extras", extras),
     ):
         _print(heading, report())
@@ -71,6 +72,20 @@ def backends() -> dict[str, str]:
     from linrnn.ops import backend_report
 
     return backend_report()
+
+
+def native_kernels() -> dict[str, str]:
+    """The shared library behind the backend ``cpu``, or why there is none."""
+    from linrnn.ops import _native
+
+    library, problem = _native.load()
+    if library is None:
+        return {"missing": problem}
+    return {
+        "library": str(library.path),
+        "instruction set": f"{library.isa}, picked for this processor",
+        "OpenMP": "yes" if library.openmp else "no: every kernel runs on one thread",
+    }
 
 
 def extras() -> dict[str, str]:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from linrnn._catalogue import stems
 from linrnn.cli.list import CATALOGUES
@@ -29,25 +29,34 @@ def main(argv: Sequence[str]) -> int:
 def describe(kind: str, name: str) -> str:
     """The text `linrnn show` prints about one entry of a catalogue."""
     entry = importlib.import_module(f"linrnn.{kind}").load(name)
-    title = f"{kind.removesuffix('s')} {name}: {entry.__module__}.{entry.__qualname__}"
-    facts, options = {"mixers": _mixer, "tasks": _task, "recipes": _recipe}[kind](entry)
-    lines = [title, "=" * len(title), "", inspect.getdoc(entry) or "", ""]
-    lines += [f"{fact}: {value}" for fact, value in facts.items()]
-    lines += ["", *_table([("option", "type", "default"), *options])]
+    page = {"mixers": _mixer, "tasks": _task, "recipes": _recipe}[kind](entry)
+    title = f"{kind.removesuffix('s')} {name}: linrnn.{kind}.{name}.{page.entry}"
+    lines = [title, "=" * len(title), "", page.text, ""]
+    lines += [f"{fact}: {value}" for fact, value in page.facts.items()]
+    if page.options:
+        lines += ["", *_table([("option", "type", "default"), *page.options])]
     return "\n".join(lines) + "\n"
 
 
 Row = tuple[str, str, str]
 
 
-def _mixer(cls: Any) -> tuple[dict[str, str], list[Row]]:
+class _Page(NamedTuple):
+    entry: str
+    text: str
+    facts: dict[str, str]
+    options: list[Row]
+
+
+def _mixer(cls: Any) -> _Page:
     facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
     facts |= {f"Does not keep the law {law!r}": reason for law, reason in cls.declared.items()}
     parameters = inspect.signature(cls).parameters.values()
-    return facts, [_row(p.name, p.annotation, p.default) for p in parameters]
+    options = [_row(p.name, p.annotation, p.default) for p in parameters]
+    return _Page(cls.__name__, inspect.getdoc(cls) or "", facts, options)
 
 
-def _task(cls: Any) -> tuple[dict[str, str], list[Row]]:
+def _task(cls: Any) -> _Page:
     task = cls()
     facts = {
         "Metric": f"{task.metric}, {'higher' if task.higher_is_better else 'lower'} is better",
@@ -56,11 +65,18 @@ def _task(cls: Any) -> tuple[dict[str, str], list[Row]]:
         "Inputs and outputs": f"{task.d_input} and {task.d_output}",
     }
     facts |= {f"Published, {p.model}": f"{p.value:g} ({p.source})" for p in task.published}
-    return facts, [_row(f.name, f.type, f.default) for f in dataclasses.fields(cls.Options)]
+    options = [_row(f.name, f.type, f.default) for f in dataclasses.fields(cls.Options)]
+    return _Page(cls.__name__, inspect.getdoc(cls) or "", facts, options)
 
 
-def _recipe(function: Any) -> tuple[dict[str, str], list[Row]]:
-    return {}, list(_leaves(function(), ""))
+def _recipe(recipe: Any) -> _Page:
+    seeds = ", ".join(map(str, recipe.seeds))
+    facts = {
+        "Expected": f"{recipe.expected:g} ± {recipe.spread:g} over the seeds {seeds}",
+        "Time": f"{recipe.seconds:g} s a run on {recipe.hardware}",
+        "Source": recipe.source,
+    }
+    return _Page("recipe()", recipe.summary, facts, list(_leaves(recipe.config, "")))
 
 
 def _leaves(config: Any, prefix: str) -> Iterable[Row]:

@@ -1,0 +1,69 @@
+"""What every test shares: the seed, the share of the processor, fresh interpreters."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+ROOT = Path(__file__).parents[1]
+
+# the same examples everywhere: a failure on one machine can be repeated on another
+settings.register_profile("linrnn", derandomize=True, deadline=None)
+settings.load_profile("linrnn")
+
+
+def pytest_configure(config):
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def root():
+    """The root of the repository."""
+    return ROOT
+
+
+@pytest.fixture
+def python():
+    """Run code in a fresh interpreter; the value of its variable ``result`` comes back."""
+
+    def run(code: str, **environment: str):
+        script = f"{code}\nimport json\nprint('\\n' + json.dumps(result))"
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | environment,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture
+def linrnn():
+    """Run the command ``linrnn`` in a fresh interpreter."""
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "linrnn", *args],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,155 @@
+"""Docstrings: everything public has one, a mixer's has its sections, every example runs."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import linrnn
+from linrnn import cli, mixers, recipes, tasks
+
+ROOT = Path(__file__).parents[1]
+SECTIONS = [
+    "Equation",
+    "Shapes",
+    "Args",
+    "Raises",
+    "Departures from the paper",
+    "Example",
+    "Reference",
+]
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(linrnn.__path__, "linrnn.")
+    if not module.name.endswith("__main__")
+)
+each_mixer = pytest.mark.parametrize("name", mixers.names())
+each_module = pytest.mark.parametrize("name", MODULES)
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    """The functions of the site's hook file, imported as mkdocs imports it."""
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def public_members(module):
+    """Public functions, classes and their public methods, each defined in this module."""
+    for name, member in vars(module).items():
+        if name.startswith("_") or getattr(member, "__module__", None) != module.__name__:
+            continue
+        if inspect.isfunction(member) or inspect.isclass(member):
+            yield name, member
+        if inspect.isclass(member):
+            for method, value in vars(member).items():
+                if not method.startswith("_") and inspect.isfunction(value):
+                    yield f"{name}.{method}", value
+
+
+@each_module
+def test_everything_public_has_a_docstring(name):
+    module = importlib.import_module(name)
+    bare = [member for member, value in public_members(module) if not inspect.getdoc(value)]
+    assert module.__doc__
+    assert bare == []
+
+
+@each_module
+def test_examples_run(name):
+    module = importlib.import_module(name)
+    failed, attempted = 0, 0
+    for example in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+        result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+        failed, attempted = failed + result.failed, attempted + result.attempted
+    assert failed == 0
+    if "\n    >>> " in inspect.getsource(module):
+        assert attempted > 0, "the module shows an example that doctest does not find"
+
+
+def test_mixers_were_found():
+    assert "lru" in mixers.names()
+
+
+@each_mixer
+def test_mixer_docstring_has_the_seven_sections_in_order(name):
+    titles = re.findall(r"^([A-Z][\w ]+):{1,2}$", inspect.getdoc(mixers.load(name)), re.MULTILINE)
+    assert titles == SECTIONS
+
+
+@each_mixer
+def test_mixer_docstring_shows_an_example(name):
+    example = inspect.getdoc(mixers.load(name)).split("\nExample:\n")[1].split("\nReference:")[0]
+    assert ">>> " in example
+    assert mixers.load(name).__name__ in example
+
+
+@each_mixer
+def test_mixer_docstring_names_every_argument(name):
+    cls = mixers.load(name)
+    entries = inspect.getdoc(cls).split("\nArgs:\n")[1].split("\nRaises:\n")[0]
+    named = set()
+    for entry in re.findall(r"^    ([\w, ]+):", entries, re.MULTILINE):
+        named |= set(entry.split(", "))
+    assert named == set(inspect.signature(cls).parameters)
+
+
+@each_mixer
+def test_mixer_cites_an_entry_of_the_bibliography(name, hooks):
+    key = re.search(r"Key: (\w+)\.$", inspect.getdoc(mixers.load(name)), re.MULTILINE)
+    assert key is not None
+    assert key[1] in hooks.read_bibliography()
+
+
+@each_mixer
+def test_mixer_has_its_page(name, hooks):
+    page = hooks.mixer_page(name)
+    assert f"::: linrnn.mixers.{name}.{mixers.load(name).__name__}" in page
+    assert "../references.md#" in page
+
+
+def test_bibliography_is_read_whole(hooks):
+    text = hooks.BIBLIOGRAPHY.read_text(encoding="utf-8")
+    entries = hooks.read_bibliography()
+    assert len(entries) == text.count("\n@") + 1
+    for entry in entries.values():
+        assert {"title", "author", "year"} <= set(entry)
+    first = entries["orvieto2023resurrecting"]
+    assert first["author"].startswith("Antonio Orvieto, Samuel L. Smith, Albert Gu")
+    assert first["eprint"] == "2303.06349"
+
+
+@pytest.mark.parametrize("catalogue", [mixers, tasks, recipes], ids=lambda m: m.__name__)
+def test_every_entry_of_a_catalogue_loads(catalogue):
+    for name in catalogue.names():
+        assert inspect.getdoc(catalogue.load(name))
+
+
+def test_every_verb_has_a_summary_and_a_main():
+    assert {"list", "show", "doctor"} <= set(cli.verbs())
+    for verb, summary in cli.verbs().items():
+        assert summary.endswith("."), verb
+        assert callable(importlib.import_module(f"linrnn.cli.{verb}").main)
+
+
+def test_sections_of_a_docstring_become_markdown(monkeypatch):
+    pytest.importorskip("griffe")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.delitem(sys.modules, "docstrings", raising=False)
+    rewrite = importlib.import_module("docstrings").rewrite
+    source = (
+        "One.\n\nEquation:\n    y = x\n      + 1\n\n"
+        "Args:\n    x: it.\n\nExample:\n    >>> 1\n    1\n"
+    )
+    assert rewrite(source) == (
+        "One.\n\n**Equation:**\n\n```text\ny = x\n  + 1\n```\n\n"
+        "Args:\n    x: it.\n\nExamples:\n    >>> 1\n    1\n"
+    )

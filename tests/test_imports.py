@@ -1,0 +1,108 @@
+"""What importing the package costs and offers, and that its annotations are checked."""
+
+import importlib
+import inspect
+import pkgutil
+
+import jaxtyping
+import pytest
+import torch
+
+import linrnn
+from linrnn.errors import ShapeError
+from linrnn.ops import fft_scan
+
+OPTIONAL = ("lightning", "matplotlib", "sklearn", "transformers", "tyro", "rich", "tensorboard")
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(linrnn.__path__, "linrnn.")
+    if not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["linrnn", "linrnn.mixers", "linrnn.mixers.lru", "linrnn.ops", "linrnn.backbone"]
+)
+def test_import_needs_no_optional_package(python, name):
+    found = python(f"import sys, {name}; result = [m for m in {OPTIONAL} if m in sys.modules]")
+    assert found == []
+
+
+def test_import_linrnn_leaves_torch_to_first_use(python):
+    code = "import sys, linrnn; result = ['torch' in sys.modules]; linrnn.ops; "
+    assert python(code + "result.append('torch' in sys.modules)") == [False, True]
+
+
+def test_import_adds_little_to_that_of_torch(python):
+    code = """
+import time, torch
+start = time.perf_counter()
+import linrnn.ops, linrnn.mixers.lru, linrnn.backbone
+result = time.perf_counter() - start
+"""
+    assert min(python(code) for _ in range(3)) < 0.5
+
+
+def test_there_are_modules_to_look_at():
+    assert {"linrnn.ops.scan", "linrnn.mixers.lru", "linrnn.cli.doctor"} <= set(MODULES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_resolves(name):
+    module = importlib.import_module(name)
+    for public in getattr(module, "__all__", ()):
+        assert getattr(module, public) is not None
+
+
+@pytest.mark.parametrize("name", linrnn.__all__)
+def test_every_name_of_the_root_resolves_and_is_listed(name):
+    assert getattr(linrnn, name) is not None
+    assert name in dir(linrnn)
+
+
+def test_unknown_name_of_the_root_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'linrnn' has no attribute 'nonsense'"):
+        linrnn.nonsense  # noqa: B018
+
+
+def test_no_module_postpones_its_annotations():
+    # strings instead of types would switch the shape checker off without a sound
+    for name in MODULES:
+        assert "annotations" not in vars(importlib.import_module(name)), name
+
+
+def test_annotations_are_checked_exactly_when_the_checker_is_on(request):
+    wrong = torch.ones(2, 3, 4, 5)  # fft_scan wants (batch, time, channels)
+    if request.config.getoption("jaxtyping_packages"):
+        with pytest.raises(jaxtyping.TypeCheckError, match="fft_scan"):
+            fft_scan(torch.ones(5), wrong)
+    else:
+        with pytest.raises(ValueError, match="too many values"):
+            fft_scan(torch.ones(5), wrong)
+
+
+def test_the_checker_reaches_methods_of_mixers(python):
+    code = """
+from jaxtyping import TypeCheckError, install_import_hook
+install_import_hook("linrnn", "beartype.beartype")
+import torch
+from linrnn.mixers import LRU
+try:
+    LRU(d_model=4)(torch.ones(2, 4))
+    result = "accepted"
+except TypeCheckError as error:
+    result = str(error)
+"""
+    assert "forward" in python(code)
+
+
+@pytest.mark.unchecked
+def test_without_the_checker_the_layer_words_the_error():
+    with pytest.raises(ShapeError, match=r"LRU\.forward: x must have shape"):
+        linrnn.mixers.LRU(d_model=4)(torch.ones(2, 4))
+
+
+def test_public_functions_of_ops_are_annotated():
+    for name in ("linear_scan", "fft_scan", "explain"):
+        for parameter in inspect.signature(getattr(linrnn.ops, name)).parameters.values():
+            assert parameter.annotation is not inspect.Parameter.empty

@@ -1,0 +1,115 @@
+"""Every command a reader is told to type exists; every Python block runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from linrnn import cli, mixers, tasks
+from linrnn.cli.list import summaries
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page, language):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [body for found, body in BLOCK.findall(text) if found == language]
+
+
+def commands():
+    """Every command line of a bash block, and every `linrnn ...` and `make ...` in running text."""
+    for page in PAGES:
+        for block in blocks(page, "bash"):
+            yield from ((page, line) for line in block.splitlines() if line.strip())
+        prose = BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
+        for code in re.findall(r"`((?:linrnn|make) [^`]+)`", prose):
+            yield page, code
+
+
+def make_targets():
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def problem(command):
+    """Why a command cannot be typed as it stands, or None."""
+    words = shlex.split(command)
+    if words[0] == "make":
+        unknown = set(words[1:]) - make_targets()
+        return f"no make target {unknown}" if unknown else None
+    if words[:2] == ["pip", "install"]:
+        known = {"-c", "-e", "constraints.txt", ".", ".[train]", ".[train,dev,docs]"}
+        return None if set(words[2:]) <= known else "an unknown way to install"
+    if words[0] == "linrnn":
+        return _problem_with_verb(words[1:])
+    return "neither make, pip nor linrnn"
+
+
+def _problem_with_verb(words):
+    if words[0].startswith("-") or words[0].isupper():
+        return None if words[0] in ("--help", "--version", "VERB") else "no such option"
+    if words[0] not in cli.verbs():
+        return f"no verb {words[0]}"
+    subject = words[1] if len(words) > 1 else None
+    known = {
+        "list": ("mixers", "tasks", "recipes"),
+        "show": (*summaries("mixers"), *summaries("tasks"), *summaries("recipes")),
+        "train": (*tasks.names(), *summaries("recipes")),
+    }.get(words[0])
+    if known is None or subject is None or subject.isupper() or subject in (*known, "--help"):
+        return None
+    return f"no {subject!r} for {words[0]}"
+
+
+def test_pages_hold_commands():
+    found = {command for _, command in commands()}
+    assert {"make quickstart", "make test", "linrnn doctor", "linrnn train digits"} <= found
+
+
+@pytest.mark.parametrize(("page", "command"), sorted(set(commands())))
+def test_command_exists(page, command):
+    assert problem(command) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["make nonsense", "linrnn nonsense", "linrnn show nonsense", "linrnn list lru", "rm -rf /"],
+)
+def test_a_wrong_command_is_noticed(wrong):
+    assert problem(wrong) is not None
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_python_blocks_run_one_after_the_other(page):
+    names = {"__name__": "readme"}
+    for block in blocks(page, "python"):
+        exec(compile(block, page, "exec"), names)
+    assert names["y"].isfinite().all()
+
+
+def test_links_between_files_lead_somewhere():
+    for page in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text(encoding="utf-8")):
+            assert target.startswith("https://") or (ROOT / target).exists(), f"{page}: {target}"
+
+
+def test_readme_shows_a_first_result_before_line_20():
+    top = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:19])
+    assert "make quickstart" in top
+    assert "accuracy" in top
+
+
+def test_readme_table_lists_only_mixers_there_are():
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert table
+    assert set(table) <= set(mixers.names())
+
+
+def test_readme_file_tree_is_the_real_one():
+    tree = next(b for b in blocks("README.md", "text") if b.startswith("src/linrnn/"))
+    for line in tree.splitlines():
+        name = line.split()[0]
+        parent = ROOT / "src" / "linrnn" if line.startswith("  ") else ROOT
+        assert (parent / name).exists(), name
