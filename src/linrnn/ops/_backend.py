@@ -1,5 +1,6 @@
 """Which implementation computes an op: the choice, its reasons and the ways to override it."""
 
+import functools
 import importlib
 import os
 import warnings
@@ -16,7 +17,6 @@ from linrnn.errors import BackendError, UnknownNameError, check_in
 BACKENDS = ("cpu", "tree", "reference")
 
 _override: str | None = None
-_warned: set[str] = set()
 
 
 class ScanBackend(Protocol):
@@ -54,6 +54,7 @@ class ScanBackend(Protocol):
         """Return the gradients of ``(a, b, initial_state)``."""
 
 
+@functools.cache
 def load_scan(name: str) -> ScanBackend:
     """The module that implements `linear_scan` on backend ``name``."""
     return cast(ScanBackend, importlib.import_module(f"linrnn.ops._scan_{name}"))
@@ -107,34 +108,39 @@ def choose(explicit: str | None, device: torch.device, dtype: torch.dtype) -> tu
         BackendError: the backend asked for cannot compute the call, or under
             ``LINRNN_STRICT=1`` the automatic choice is a slow one.
     """
-    name, asked_by = requested(explicit)
+    strict = os.environ.get("LINRNN_STRICT", "0") not in ("", "0")
+    return _choose(*requested(explicit), device, dtype, strict)
+
+
+@functools.lru_cache(maxsize=256)
+def _choose(
+    name: str, asked_by: str, device: torch.device, dtype: torch.dtype, strict: bool
+) -> tuple[str, str]:
     if name != "auto":
+        check_in("linear_scan", "backend", name, (*BACKENDS, "auto"))
         problem = load_scan(name).unavailable(device, dtype)
         if problem:
             raise BackendError(
-                f"linear_scan: backend {name!r} (asked for by {asked_by}) cannot compute this call: "
-                f"{problem}. Use backend='tree', which runs everywhere."
+                f"linear_scan: backend {name!r} (asked for by {asked_by}) cannot compute this "
+                f"call: {problem}. Use backend='tree', which runs everywhere."
             )
         return name, f"{name}: asked for by {asked_by}"
     skipped: list[str] = []
     for candidate in BACKENDS:
         problem = load_scan(candidate).unavailable(device, dtype)
         if problem is None:
-            reason = "; ".join([f"{candidate}: first that can", *skipped])
-            if device.type == "cpu" and candidate != "cpu":
-                _announce_slow(candidate, skipped[0])
-            return candidate, reason
+            break
         skipped.append(f"{candidate} cannot ({problem})")
-    raise BackendError(f"linear_scan: no backend computes {dtype} on {device}: {skipped}.")
+    if device.type == "cpu" and candidate != "cpu":
+        _announce_slow(candidate, skipped[0], strict)
+    return candidate, "; ".join([f"{candidate}: the fastest that can", *skipped])
 
 
-def _announce_slow(name: str, why: str) -> None:
+def _announce_slow(name: str, why: str, strict: bool) -> None:
     message = f"linear_scan runs on the slower backend {name!r}: {why}. `linrnn doctor` says more."
-    if os.environ.get("LINRNN_STRICT", "0") not in ("", "0"):
+    if strict:
         raise BackendError(f"{message} Refused because LINRNN_STRICT is set.")
-    if message not in _warned:
-        _warned.add(message)
-        warnings.warn(message, UserWarning, stacklevel=4)
+    warnings.warn(message, UserWarning, stacklevel=5)
 
 
 def backend_report() -> dict[str, str]:

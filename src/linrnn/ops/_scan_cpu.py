@@ -1,8 +1,136 @@
-"""`linear_scan` by native kernels on CPU tensors."""
+"""`linear_scan` by the native kernels in ``src/native/kernels/scan.cpp``."""
+
+import struct
 
 import torch
+from torch import Tensor
+
+from linrnn.errors import BackendError
+from linrnn.ops import _native
+from linrnn.ops._layout import accumulator_dtype, n_sequences
+
+_DTYPES = {
+    torch.float32: 0,
+    torch.float64: 1,
+    torch.complex64: 2,
+    torch.complex128: 3,
+    torch.bfloat16: 4,
+    torch.float16: 5,
+}
+# the fields of ScanArgs in src/native/scan_args.h, in order
+_RECORD = struct.Struct("=27q")
+_FAILURES = {1: "out of memory", 2: "unknown dtype", 3: "the library is of another version"}
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
-    return "not built yet"
+    if device.type != "cpu":
+        return f"it needs CPU tensors, got {device}"
+    if dtype not in _DTYPES:
+        return f"it has no kernel for {dtype}"
+    return _native.load()[1] or None
+
+
+def scan(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """``h_t = a_t * h_{t-1} + b_t``."""
+    a, b, initial_state, cu_seqlens = _prepare(a, b, initial_state, cu_seqlens)
+    h = torch.empty(b.shape, dtype=b.dtype)
+    final = torch.empty(
+        (n_sequences(b, cu_seqlens), b.shape[2]), dtype=accumulator_dtype(b.dtype)
+    )
+    _run(a, b, h, reset, cu_seqlens, reverse, (_pointer(initial_state), final.data_ptr(), 0, 0, 0))
+    return h, final
+
+
+def scan_backward(
+    a: Tensor,
+    h: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    grad_h: Tensor,
+    grad_final: Tensor,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The adjoint in one pass over ``a``, ``h`` and ``grad_h``."""
+    a, grad_h, initial_state, cu_seqlens = _prepare(a, grad_h, initial_state, cu_seqlens)
+    h, grad_final = _unit_channels(h), _dense(grad_final)
+    grad_a = torch.empty(a.shape, dtype=a.dtype)
+    grad_b = torch.empty(h.shape, dtype=h.dtype)
+    grad_initial = torch.empty_like(grad_final)
+    outputs = (grad_a.data_ptr(), grad_b.data_ptr(), grad_initial.data_ptr())
+    states = (_pointer(initial_state), grad_final.data_ptr(), *outputs)
+    _run(a, grad_h, h, reset, cu_seqlens, reverse, states, backward=True)
+    return grad_a, grad_b, grad_initial
+
+
+def _run(
+    a: Tensor,
+    b: Tensor,
+    h: Tensor,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+    states: tuple[int, int, int, int, int],
+    *,
+    backward: bool = False,
+) -> None:
+    batch, time, channels = h.shape
+    constant = a.ndim == 1
+    native, problem = _native.load()
+    if native is None:
+        raise BackendError(f"linear_scan: backend 'cpu' cannot run: {problem}.")
+    record = _RECORD.pack(
+        _RECORD.size,
+        _DTYPES[h.dtype],
+        _native.threads(),
+        reverse,
+        backward,
+        constant,
+        n_sequences(h, cu_seqlens),
+        time,
+        channels,
+        _pointer(cu_seqlens),
+        a.data_ptr(),
+        *((0, 0) if constant else a.stride()[:2]),
+        b.data_ptr(),
+        *b.stride()[:2],
+        h.data_ptr(),
+        *h.stride()[:2],
+        _pointer(reset),
+        *((0, 0) if reset is None else reset.stride()),
+        *states,
+    )
+    code = native.handle.linrnn_scan(record)
+    if code:
+        raise BackendError(f"linear_scan: the native kernel failed: {_FAILURES.get(code, code)}.")
+
+
+def _prepare(
+    a: Tensor, b: Tensor, initial_state: Tensor | None, cu_seqlens: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Inputs as the kernel reads them: any batch and time strides, channels side by side."""
+    if initial_state is not None:
+        initial_state = _dense(initial_state)
+    if cu_seqlens is not None:
+        cu_seqlens = _dense(cu_seqlens.to(torch.int64))
+    return _unit_channels(a), _unit_channels(b), initial_state, cu_seqlens
+
+
+def _unit_channels(x: Tensor) -> Tensor:
+    return _dense(x) if x.stride(-1) != 1 or x.is_conj() or x.is_neg() else x
+
+
+def _dense(x: Tensor) -> Tensor:
+    return x.resolve_conj().resolve_neg().contiguous()
+
+
+def _pointer(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()

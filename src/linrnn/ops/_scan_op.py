@@ -2,6 +2,9 @@
 
 Two operators, ``linrnn::scan`` and its adjoint ``linrnn::scan_backward``, each differentiable
 through the other, so gradients of any order exist while every one is a single kernel call.
+
+On plain tensors in eager mode the same functions run as `torch.autograd.Function`, at a third of
+an operator's cost a call; tracing, exporting, transforms and tensor subclasses see the operators.
 """
 
 from typing import Any
@@ -41,10 +44,18 @@ def apply(
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """``(h, final_state)`` for flattened channels: see `ScanBackend` for the shapes."""
-    result: tuple[Tensor, Tensor] = torch.ops.linrnn.scan(
-        a, b, initial_state, reset, cu_seqlens, reverse, backend
+    run = _Scan.apply if _eager(a, b) else torch.ops.linrnn.scan
+    h, final = run(a, b, initial_state, reset, cu_seqlens, reverse, backend)
+    return h, final
+
+
+def _eager(*tensors: Tensor) -> bool:
+    return (
+        all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._len_torch_dispatch_stack() == 0
     )
-    return result
 
 
 def _scan(
@@ -105,7 +116,8 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     a, h, initial_state, reset, cu_seqlens = ctx.saved_tensors
-    grad_a, grad_b, grad_h0 = torch.ops.linrnn.scan_backward(
+    run = _ScanBackward.apply if _eager(a, grad_h) else torch.ops.linrnn.scan_backward
+    grad_a, grad_b, grad_h0 = run(
         a, h, initial_state, reset, cu_seqlens, grad_h, grad_final, ctx.reverse, ctx.backend
     )
     return grad_a, grad_b, None if initial_state is None else grad_h0, None, None, None, None
@@ -158,22 +170,34 @@ def _previous_adjoint(
     return for_h, torch.zeros_like(initial_state).index_put((edge.kept,), entering)
 
 
-def _register() -> None:
-    for name, run, shapes, keep, backward in (
-        ("scan", _scan, _scan_shapes, _keep_for_backward, _backward),
-        (
-            "scan_backward",
-            _scan_backward,
-            _scan_backward_shapes,
-            _keep_for_second,
-            _second_backward,
-        ),
-    ):
-        _library.impl(name, run, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"linrnn::{name}", shapes, lib=_library)
-        torch.library.register_autograd(
-            f"linrnn::{name}", backward, setup_context=keep, lib=_library
-        )
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        # keeping inputs here rather than in setup_context halves the cost of a small call
+        output = _scan(*inputs)
+        _keep_for_backward(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_backward)
 
 
-_register()
+class _ScanBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        output = _scan_backward(*inputs)
+        _keep_for_second(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_second_backward)
+
+
+def _register(name: str, run: Any, shapes: Any, keep: Any, backward: Any) -> None:
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"linrnn::{name}", shapes, lib=_library)
+    torch.library.register_autograd(f"linrnn::{name}", backward, setup_context=keep, lib=_library)
+
+
+_register("scan", _scan, _scan_shapes, _keep_for_backward, _backward)
+_register(
+    "scan_backward", _scan_backward, _scan_backward_shapes, _keep_for_second, _second_backward
+)

@@ -72,13 +72,14 @@ def linear_scan(
     """
     a, b, initial_state = _checked(a, b, initial_state, reset, cu_seqlens)
     batch, time, *channels = b.shape
-    width = prod(channels)
-    flat_a = a.reshape(width) if a.ndim == b.ndim - 2 else a.expand(b.shape)
-    flat_a = flat_a if flat_a.ndim == 1 else flat_a.reshape(batch, time, width)
-    flat_b = b.reshape(batch, time, width)
-    flat_state = None if initial_state is None else initial_state.reshape(-1, width)
-    h, final = _scan_op.apply(flat_a, flat_b, flat_state, reset, cu_seqlens, reverse, backend)
-    return h.reshape(b.shape), final.reshape(-1, *channels)
+    if len(channels) != 1:  # the kernels know one channel axis
+        a = a.flatten() if a.ndim == len(channels) else a.reshape(batch, time, -1)
+        initial_state = None if initial_state is None else initial_state.flatten(1)
+        shape, b = b.shape, b.reshape(batch, time, prod(channels))
+    h, final = _scan_op.apply(a, b, initial_state, reset, cu_seqlens, reverse, backend)
+    if len(channels) != 1:
+        h, final = h.reshape(shape), final.reshape(-1, *channels)
+    return h, final
 
 
 def explain(
@@ -141,6 +142,8 @@ def _checked(
                 "Make b complex, or pass initial_state.real."
             )
         initial_state = initial_state.to(accumulator_dtype(dtype))
+    if a.ndim == b.ndim and a.shape != b.shape:
+        a = a.expand(b.shape)
     return a.to(dtype), b.to(dtype), initial_state
 
 

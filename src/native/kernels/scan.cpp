@@ -1,0 +1,513 @@
+// The diagonal linear recurrence h_t = a_t h_{t-1} + b_t and its adjoint on a CPU.
+//
+// Two regimes. Wide: every thread owns some (sequence, channel block) and streams along time with
+// the block's state in L1; each input is read once and each output written once. Narrow (too few
+// channels for that): the threads take consecutive chunks of time that fit in cache, first compute
+// what each chunk does to an incoming state, then, knowing the state that comes in, run it again
+// from cache and write. Products over a chunk are kept in double: equal factors round equally,
+// and the error of a product would otherwise grow with its length instead of with its root.
+//
+// Compiled once for every instruction set, each in its own namespace; no standard-library
+// templates are used, so the linker cannot pick one set's code for another.
+#include <cstdlib>
+#include <cstring>
+
+#include "../scan_args.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__AVX512F__) || defined(__F16C__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+// ---------------------------------------------------------------- storage and accumulation types
+
+struct bf16 {
+    std::uint16_t bits;
+};
+struct f16 {
+    std::uint16_t bits;
+};
+
+inline float from_bits(std::uint32_t u) {
+    float f;
+    std::memcpy(&f, &u, 4);
+    return f;
+}
+inline std::uint32_t to_bits(float f) {
+    std::uint32_t u;
+    std::memcpy(&u, &f, 4);
+    return u;
+}
+
+inline float widen(bf16 x) { return from_bits(std::uint32_t(x.bits) << 16); }
+inline void narrow(float f, bf16& out) {
+    std::uint32_t u = to_bits(f);
+    std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    std::uint32_t nan = (u >> 16) | 0x40u;
+    out.bits = std::uint16_t((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+// IEEE half by integer arithmetic: rebias the exponent with a multiplication, which also makes
+// subnormals right; exact, and rounds to nearest even on the way back.
+inline float widen(f16 x) {
+    std::uint32_t sign = std::uint32_t(x.bits & 0x8000u) << 16;
+    std::uint32_t rest = std::uint32_t(x.bits & 0x7fffu) << 13;
+    float magnitude = from_bits(rest) * from_bits(0x77800000u);  // 2^112
+    std::uint32_t special = 0x7f800000u | rest;
+    std::uint32_t bits = (x.bits & 0x7c00u) == 0x7c00u ? special : to_bits(magnitude);
+    return from_bits(bits | sign);
+}
+inline void narrow(float f, f16& out) {
+    std::uint32_t u = to_bits(f), sign = (u >> 16) & 0x8000u, m = u & 0x7fffffffu;
+    std::uint32_t normal = (m - 0x38000000u + 0xfffu + ((m >> 13) & 1u)) >> 13;
+    // adding 0.5 aligns a subnormal half's unit with the last bit of the float
+    std::uint32_t subnormal = to_bits(from_bits(m) + 0.5f) - 0x3f000000u;
+    std::uint32_t r = m < 0x38800000u ? subnormal : normal;
+    r = m >= 0x477ff000u ? 0x7c00u : r;
+    r = m > 0x7f800000u ? 0x7e00u : r;
+    out.bits = std::uint16_t(r | sign);
+}
+
+template <class S>
+struct Accumulator {
+    using type = float;
+};
+template <>
+struct Accumulator<double> {
+    using type = double;
+};
+
+// Rows of storage as rows of the accumulation type: themselves, or converted into `buffer`.
+inline const float* fetch(const float* row, float*, i64) { return row; }
+inline const double* fetch(const double* row, double*, i64) { return row; }
+template <class S>
+inline const float* fetch(const S* row, float* buffer, i64 n) {
+    for (i64 i = 0; i < n; ++i) buffer[i] = widen(row[i]);
+    return buffer;
+}
+
+inline void put(float* to, const float* from, i64 n) { std::memcpy(to, from, size_t(n) * 4); }
+inline void put(double* to, const double* from, i64 n) { std::memcpy(to, from, size_t(n) * 8); }
+template <class S>
+inline void put(S* to, const float* from, i64 n) {
+    for (i64 i = 0; i < n; ++i) narrow(from[i], to[i]);
+}
+
+// ------------------------------------------------------------------------------- one time step
+// n counts scalars: a complex channel is two, interleaved.
+
+template <bool CX, class A>
+inline void advance(A* __restrict h, const A* __restrict a, const A* __restrict b, i64 n) {
+    if (!CX) {
+        for (i64 i = 0; i < n; ++i) h[i] = a[i] * h[i] + b[i];
+    } else {
+        for (i64 i = 0; i < n; i += 2) {
+            A re = h[i], im = h[i + 1];
+            h[i] = a[i] * re - a[i + 1] * im + b[i];
+            h[i + 1] = a[i] * im + a[i + 1] * re + b[i + 1];
+        }
+    }
+}
+
+// delta = g + carry;  grad_a = delta conj(before);  carry = conj(a) delta
+template <bool CX, class A>
+inline void retreat(A* __restrict carry, const A* __restrict a, const A* __restrict g,
+                    const A* __restrict before, A* __restrict delta, A* __restrict grad_a, i64 n) {
+    if (!CX) {
+        for (i64 i = 0; i < n; ++i) {
+            A d = g[i] + carry[i];
+            delta[i] = d;
+            grad_a[i] = d * before[i];
+            carry[i] = a[i] * d;
+        }
+    } else {
+        for (i64 i = 0; i < n; i += 2) {
+            A re = g[i] + carry[i], im = g[i + 1] + carry[i + 1];
+            delta[i] = re;
+            delta[i + 1] = im;
+            grad_a[i] = re * before[i] + im * before[i + 1];
+            grad_a[i + 1] = im * before[i] - re * before[i + 1];
+            carry[i] = a[i] * re + a[i + 1] * im;
+            carry[i + 1] = a[i] * im - a[i + 1] * re;
+        }
+    }
+}
+
+// carry = conj(a) (g + carry), without the outputs
+template <bool CX, class A>
+inline void retreat_only(A* __restrict carry, const A* __restrict a, const A* __restrict g, i64 n) {
+    if (!CX) {
+        for (i64 i = 0; i < n; ++i) carry[i] = a[i] * (g[i] + carry[i]);
+    } else {
+        for (i64 i = 0; i < n; i += 2) {
+            A re = g[i] + carry[i], im = g[i + 1] + carry[i + 1];
+            carry[i] = a[i] * re + a[i + 1] * im;
+            carry[i + 1] = a[i] * im - a[i + 1] * re;
+        }
+    }
+}
+
+template <bool CX, class A>
+inline void multiply(double* __restrict p, const A* __restrict a, bool conj, i64 n) {
+    if (!CX) {
+        for (i64 i = 0; i < n; ++i) p[i] *= double(a[i]);
+    } else {
+        for (i64 i = 0; i < n; i += 2) {
+            double re = p[i], im = p[i + 1], x = a[i], y = conj ? -a[i + 1] : a[i + 1];
+            p[i] = re * x - im * y;
+            p[i + 1] = re * y + im * x;
+        }
+    }
+}
+
+// state = p * start + state, in double
+template <bool CX, class A>
+inline void compose(A* state, const double* p, const A* start, i64 n) {
+    for (i64 i = 0; i < n; i += CX ? 2 : 1) {
+        if (!CX) {
+            state[i] = A(p[i] * double(start[i]) + double(state[i]));
+        } else {
+            double re = start[i], im = start[i + 1];
+            A x = A(p[i] * re - p[i + 1] * im + double(state[i]));
+            A y = A(p[i] * im + p[i + 1] * re + double(state[i + 1]));
+            state[i] = x;
+            state[i + 1] = y;
+        }
+    }
+}
+
+// ------------------------------------------------------------------- one sequence, some channels
+
+constexpr i64 BLOCK_BYTES = 8192;   // state of a channel block: a quarter of the smallest L1
+constexpr i64 FLUSH = 64;           // steps summed in working precision before going to double
+constexpr i64 THREAD_BYTES = 256 * 1024;  // data that occupies a thread for long enough
+constexpr i64 CACHE_BYTES = 512 * 1024;  // a chunk of time stays in a core's L2
+
+template <class S, bool CX>
+struct Scan {
+    using A = typename Accumulator<S>::type;
+    static constexpr i64 WIDTH = CX ? 2 : 1;
+    static constexpr i64 BLOCK = BLOCK_BYTES / i64(sizeof(A));
+
+    const ScanArgs& args;
+
+    // One sequence: its steps in order of processing and its channels [c, c + n) as scalars.
+    struct Span {
+        i64 s, start, length, c, n;
+    };
+
+    i64 length(i64 s) const {
+        auto cu = reinterpret_cast<const i64*>(args.offsets);
+        return cu ? cu[s + 1] - cu[s] : args.time;
+    }
+    Span span(i64 s, i64 c, i64 n) const {
+        auto cu = reinterpret_cast<const i64*>(args.offsets);
+        return {s, cu ? cu[s] : 0, length(s), c, n};
+    }
+    // Step j in order of processing; the adjoint runs against the scan.
+    i64 time_of(const Span& x, i64 j) const {
+        bool flip = (args.reverse != 0) != (args.backward != 0);
+        return x.start + (flip ? x.length - 1 - j : j);
+    }
+    A* state(i64 pointer, const Span& x) const {
+        return reinterpret_cast<A*>(pointer) + x.s * args.channels * WIDTH + x.c;
+    }
+    void enter(const Span& x, A* h) const {
+        i64 from = args.backward ? args.final : args.initial;
+        if (from) put(h, state(from, x), x.n);
+        else std::memset(h, 0, size_t(x.n) * sizeof(A));
+    }
+    void leave(const Span& x, const A* h) const {
+        put(state(args.backward ? args.grad_initial : args.final, x), h, x.n);
+    }
+
+    // Walks one array along time in order of processing.
+    template <class P>
+    struct Cursor {
+        P* p;
+        i64 by;
+        P* next() {
+            P* now = p;
+            p += by;
+            return now;
+        }
+    };
+    template <class P = S>
+    Cursor<P> walk(const Array& array, const Span& x, i64 j) const {
+        i64 seq = args.offsets ? 0 : x.s * array.seq, width = sizeof(P) == 1 ? 1 : WIDTH;
+        i64 by = time_of(x, 1) - time_of(x, 0);
+        P* p = reinterpret_cast<P*>(array.data) + (seq + time_of(x, j) * array.step) * width;
+        return {p + (sizeof(P) == 1 ? 0 : x.c), by * array.step * width};
+    }
+    Cursor<const S> walk_decay(const Span& x, i64 j) const {
+        if (args.constant) return {reinterpret_cast<const S*>(args.a.data) + x.c, 0};
+        return walk<const S>(args.a, x, j);
+    }
+    Cursor<const std::uint8_t> walk_resets(const Span& x, i64 j) const {
+        static const std::uint8_t never = 0;
+        if (!args.reset.data) return {&never, 0};
+        return walk<const std::uint8_t>(args.reset, x, j);
+    }
+
+    // Steps [j0, j1) from the state in `h`, writing every output. N: scalars, when few and known.
+    template <int N>
+    void forward(const Span& x, i64 j0, i64 j1, A* state) const {
+        const i64 n = N ? N : x.n;
+        alignas(64) A abuf[N ? N : BLOCK], bbuf[N ? N : BLOCK], h[N ? N : BLOCK];
+        put(h, state, n);
+        auto a = walk_decay(x, j0);
+        auto b = walk<const S>(args.b, x, j0);
+        auto out = walk(args.h, x, j0);
+        auto reset = walk_resets(x, j0);
+        for (i64 j = j0; j < j1; ++j) {
+            if (*reset.next()) std::memset(h, 0, size_t(n) * sizeof(A));
+            advance<CX>(h, fetch(a.next(), abuf, n), fetch(b.next(), bbuf, n), n);
+            put(out.next(), h, n);
+        }
+        put(state, h, n);
+    }
+
+    template <int N>
+    void backward(const Span& x, i64 j0, i64 j1, A* state, double* grad_a_sum) const {
+        constexpr i64 SIZE = N ? N : BLOCK;
+        const i64 n = N ? N : x.n;
+        const size_t bytes = size_t(n) * sizeof(A);
+        alignas(64) A abuf[SIZE], gbuf[SIZE], hbuf[SIZE], delta[SIZE], grad_a[SIZE];
+        alignas(64) A carry[SIZE], partial[SIZE], first[SIZE];
+        put(carry, state, n);
+        std::memset(partial, 0, bytes);
+        if (args.initial) put(first, this->state(args.initial, x), n);
+        else std::memset(first, 0, bytes);
+        const Array dense_b{args.grad_b, args.time * args.channels, args.channels};
+        const Array dense_a{args.grad_a, dense_b.seq, dense_b.step};
+        auto a = walk_decay(x, j0);
+        auto g = walk<const S>(args.b, x, j0);
+        auto h = walk<const S>(args.h, x, j0 + 1);
+        auto reset = walk_resets(x, j0);
+        auto out_b = walk(dense_b, x, j0);
+        auto out_a = walk(dense_a, x, j0);
+        for (i64 j = j0; j < j1; ++j) {
+            const S* earlier = h.next();
+            const A* before = j + 1 < x.length ? fetch(earlier, hbuf, n) : first;
+            retreat<CX>(carry, fetch(a.next(), abuf, n), fetch(g.next(), gbuf, n), before, delta,
+                        grad_a, n);
+            if (*reset.next()) {
+                std::memset(carry, 0, bytes);
+                std::memset(grad_a, 0, bytes);
+            }
+            put(out_b.next(), delta, n);
+            if (!args.constant) {
+                put(out_a.next(), grad_a, n);
+                continue;
+            }
+            for (i64 i = 0; i < n; ++i) partial[i] += grad_a[i];
+            if ((j - j0) % FLUSH == FLUSH - 1 || j + 1 == j1) {
+                for (i64 i = 0; i < n; ++i) grad_a_sum[i] += double(partial[i]), partial[i] = 0;
+            }
+        }
+        put(state, carry, n);
+    }
+
+    // What steps [j0, j1) do to an incoming state: state_out = product * state_in + state.
+    template <int N>
+    void summarise(const Span& x, i64 j0, i64 j1, A* state, double* product) const {
+        const i64 n = N ? N : x.n;
+        alignas(64) A abuf[N ? N : BLOCK], bbuf[N ? N : BLOCK], h[N ? N : BLOCK];
+        alignas(64) double p[N ? N : BLOCK];
+        std::memset(h, 0, size_t(n) * sizeof(A));
+        for (i64 i = 0; i < n; ++i) p[i] = CX && (i & 1) ? 0.0 : 1.0;
+        auto a = walk_decay(x, j0);
+        auto b = walk<const S>(args.b, x, j0);
+        auto reset = walk_resets(x, j0);
+        for (i64 j = j0; j < j1; ++j) {
+            bool clear = *reset.next();
+            const A* a_t = fetch(a.next(), abuf, n);
+            const A* b_t = fetch(b.next(), bbuf, n);
+            multiply<CX>(p, a_t, args.backward, n);
+            if (clear) std::memset(p, 0, size_t(n) * sizeof(double));
+            if (args.backward) retreat_only<CX>(h, a_t, b_t, n);
+            if (clear) std::memset(h, 0, size_t(n) * sizeof(A));
+            if (!args.backward) advance<CX>(h, a_t, b_t, n);
+        }
+        put(state, h, n);
+        for (i64 i = 0; i < n; ++i) product[i] = p[i];
+    }
+
+    template <int N>
+    void run_n(const Span& x, i64 j0, i64 j1, A* state, double* grad_a_sum) const {
+        if (args.backward) backward<N>(x, j0, j1, state, grad_a_sum);
+        else forward<N>(x, j0, j1, state);
+    }
+    void run(const Span& x, i64 j0, i64 j1, A* state, double* grad_a_sum) const {
+        if (j0 >= j1) return;
+        switch (x.n) {
+            case 1: return run_n<WIDTH>(x, j0, j1, state, grad_a_sum);  // complex: n is even
+            case 2: return run_n<2>(x, j0, j1, state, grad_a_sum);
+            case 4: return run_n<4>(x, j0, j1, state, grad_a_sum);
+            case 8: return run_n<8>(x, j0, j1, state, grad_a_sum);
+            case 16: return run_n<16>(x, j0, j1, state, grad_a_sum);
+            case 32: return run_n<32>(x, j0, j1, state, grad_a_sum);
+            default: return run_n<0>(x, j0, j1, state, grad_a_sum);
+        }
+    }
+    void summary(const Span& x, i64 j0, i64 j1, A* state, double* product) const {
+        switch (x.n) {
+            case 1: return summarise<WIDTH>(x, j0, j1, state, product);
+            case 2: return summarise<2>(x, j0, j1, state, product);
+            case 4: return summarise<4>(x, j0, j1, state, product);
+            case 8: return summarise<8>(x, j0, j1, state, product);
+            case 16: return summarise<16>(x, j0, j1, state, product);
+            case 32: return summarise<32>(x, j0, j1, state, product);
+            default: return summarise<0>(x, j0, j1, state, product);
+        }
+    }
+
+    // ---------------------------------------------------------------------------- the two regimes
+
+    double* grad_a_rows(i64 rows) const {
+        if (!(args.backward && args.constant)) return nullptr;
+        return static_cast<double*>(std::calloc(size_t(rows * args.channels * WIDTH), 8));
+    }
+    // Sum partial gradients in a fixed order: the same bits whatever thread computed them.
+    void reduce(double* rows, i64 count) const {
+        if (!rows) return;
+        i64 n = args.channels * WIDTH;
+        S* out = reinterpret_cast<S*>(args.grad_a);
+        for (i64 r = 1; r < count; ++r)
+            for (i64 i = 0; i < n; ++i) rows[i] += rows[r * n + i];
+        for (i64 i = 0; i < n; ++i) {
+            A sum = A(rows[i]);
+            put(out + i, &sum, 1);
+        }
+        std::free(rows);
+    }
+
+    // Threads worth waking: waiting for one costs what a core streams in about 10 microseconds.
+    i64 useful_threads() const {
+        auto cu = reinterpret_cast<const i64*>(args.offsets);
+        i64 steps = cu ? cu[args.seqs] : args.seqs * args.time;
+        i64 worth = steps * args.channels * WIDTH * i64(sizeof(S)) / THREAD_BYTES;
+        return worth < 1 ? 1 : worth < args.threads ? worth : args.threads;
+    }
+
+    int run_wide(i64 block, int threads) const {
+        i64 n = args.channels * WIDTH, blocks = (n + block - 1) / block;
+        i64 units = args.seqs * blocks;
+        double* rows = grad_a_rows(args.seqs);
+        if (args.backward && args.constant && !rows) return 1;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+        for (i64 u = 0; u < units; ++u) {
+            i64 c = (u % blocks) * block;
+            Span x = span(u / blocks, c, n - c < block ? n - c : block);
+            alignas(64) A h[BLOCK];
+            enter(x, h);
+            run(x, 0, x.length, h, rows ? rows + x.s * n + c : nullptr);
+            leave(x, h);
+        }
+        reduce(rows, args.seqs);
+        return 0;
+    }
+
+    int run_narrow(int threads) const {
+        i64 n = args.channels * WIDTH;
+        i64 chunk = CACHE_BYTES / (n * i64(sizeof(S)) * (args.backward ? 3 : 2));
+        if (chunk < 64) chunk = 64;
+        double* rows = grad_a_rows(args.seqs * threads);
+        A* states = static_cast<A*>(std::malloc(size_t((threads + 1) * n) * sizeof(A)));
+        double* products = static_cast<double*>(std::malloc(size_t(threads * n) * 8));
+        if (!states || !products || (args.backward && args.constant && !rows)) {
+            std::free(states), std::free(products), std::free(rows);
+            return 1;
+        }
+        A* entering = states + threads * n;  // state before the round
+        for (i64 s = 0; s < args.seqs; ++s) {
+            Span x = span(s, 0, n);
+            enter(x, entering);
+#pragma omp parallel num_threads(threads)
+            {
+#ifdef _OPENMP
+                int k = omp_get_thread_num(), team = omp_get_num_threads();
+#else
+                int k = 0, team = 1;
+#endif
+                for (i64 round = 0; round < x.length; round += chunk * team)
+                    narrow_round(x, round, chunk, k, team, states, products, entering,
+                                 rows ? rows + (s * threads + k) * n : nullptr);
+            }
+            leave(x, entering);
+        }
+        std::free(states), std::free(products);
+        reduce(rows, args.seqs * threads);
+        return 0;
+    }
+
+    void narrow_round(const Span& x, i64 round, i64 chunk, int k, int team, A* states,
+                      double* products, A* entering, double* grad_a_sum) const {
+        i64 n = x.n, j0 = round + k * chunk, j1 = j0 + chunk;
+        if (j0 > x.length) j0 = x.length;
+        if (j1 > x.length) j1 = x.length;
+        alignas(64) A h[BLOCK];
+        A* mine = states + k * n;
+        if (k == 0) {  // knows its incoming state: no summary needed
+            put(h, entering, n);
+            run(x, j0, j1, h, grad_a_sum);
+            put(mine, h, n);
+        } else {
+            summary(x, j0, j1, mine, products + k * n);
+        }
+#pragma omp barrier
+        if (k > 0) {
+            put(h, states, n);
+            for (int i = 1; i < k; ++i) step_over(h, states + i * n, products + i * n, n);
+            A start[BLOCK];
+            put(start, h, n);
+            run(x, j0, j1, h, grad_a_sum);
+            if (k == team - 1) put(entering, h, n);
+        } else if (team == 1) {
+            put(entering, h, n);
+        }
+#pragma omp barrier
+    }
+
+    static void step_over(A* h, const A* state, const double* product, i64 n) {
+        alignas(64) A out[BLOCK];
+        put(out, state, n);
+        compose<CX>(out, product, h, n);
+        put(h, out, n);
+    }
+
+    int dispatch() const {
+        i64 n = args.channels * WIDTH, threads = useful_threads(), block = BLOCK;
+        if (args.seqs < threads) {
+            // Share a row between threads, in whole cache lines and no fewer than four of them.
+            i64 line = 64 / i64(sizeof(S)), parts = (threads + args.seqs - 1) / args.seqs;
+            block = (n / parts + line - 1) / line * line;
+            if (block < 4 * line) block = 4 * line;
+            if (block > BLOCK) block = BLOCK;
+        }
+        bool enough = args.seqs * ((n + block - 1) / block) >= threads;
+        return enough || n > BLOCK ? run_wide(block, int(threads)) : run_narrow(int(threads));
+    }
+};
+
+}  // namespace
+
+int scan(const ScanArgs& args) {
+    switch (args.dtype) {
+        case F32: return Scan<float, false>{args}.dispatch();
+        case F64: return Scan<double, false>{args}.dispatch();
+        case C64: return Scan<float, true>{args}.dispatch();
+        case C128: return Scan<double, true>{args}.dispatch();
+        case BF16: return Scan<bf16, false>{args}.dispatch();
+        case F16: return Scan<f16, false>{args}.dispatch();
+    }
+    return 2;
+}
+
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
