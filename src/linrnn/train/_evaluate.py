@@ -22,6 +22,7 @@ class Score:
 
     loss: float
     metric: float
+    metric_name: str
     examples: int
 
 
@@ -48,7 +49,12 @@ def score(model: SequenceModel, task: Task, data: Dataset[Any], batch_size: int)
         loss += task.loss(y, target).item() * len(x)
         total += task.scores(y, target).double().sum().item()
         examples += len(x)
-    return Score(loss=loss / examples, metric=total / examples, examples=examples)
+    return Score(
+        loss=loss / examples,
+        metric=total / examples,
+        metric_name=task.metric,
+        examples=examples,
+    )
 
 
 def evaluate(run: Path | str) -> tuple[Score, Config]:

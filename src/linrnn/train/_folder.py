@@ -12,6 +12,7 @@ from typing import Any
 
 from linrnn import __version__
 from linrnn.errors import LinrnnError, RunFolderError
+from linrnn.ops import backend_report
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config, from_json, to_json
 from linrnn.train._report import Plan, Result
@@ -120,6 +121,7 @@ class RunFolder:
             "seed": plan.seed,
             "threads": plan.threads,
             "device": plan.device,
+            "scan backends": backend_report(),
             "start_step": plan.start_step,
         }
         _write_json(self.environment, record)

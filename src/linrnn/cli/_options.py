@@ -1,0 +1,139 @@
+"""The options of ``linrnn train``: those of every run, of the chosen mixer and of the task."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from linrnn import mixers
+from linrnn.train import Config
+
+_NOT_OPTIONS = ("self", "d_model", "device", "dtype")
+
+
+def peek(argv: Sequence[str], flag: str) -> str | None:
+    """The value of a flag before anything else is parsed, or None."""
+    for i, arg in enumerate(argv):
+        if arg.startswith(f"{flag}="):
+            return arg.partition("=")[2]
+        if arg == flag and i + 1 < len(argv):
+            return argv[i + 1]
+    return None
+
+
+def parse_train(argv: Sequence[str], config: Config, recipe: str) -> tuple[Config, Path | None]:
+    """A configuration changed by the command line, and the run folder if one is given.
+
+    Args:
+        argv: what follows the task.
+        config: of the recipe; its values are the defaults.
+        recipe: its name.
+
+    Raises:
+        UnknownNameError: no such mixer.
+        SystemExit: with 2 for wrong options and 0 after ``--help``.
+    """
+    import tyro
+
+    mixer = peek(argv, "--mixer") or config.mixer
+    defaults = config.mixer_options if mixer == config.mixer else {}
+    command = _command(config, recipe, mixer, mixer_class(mixer, defaults))
+    chosen: Any = tyro.cli(
+        command,
+        args=list(argv),
+        prog=f"linrnn train {config.task}",
+        description=f"Train on the task {config.task}. Defaults are those of the recipe {recipe}.",
+    )
+    config = dataclasses.replace(
+        config,
+        mixer=mixer,
+        seed=chosen.seed,
+        model=chosen.model,
+        mixer_options=dataclasses.asdict(chosen.mixer),
+        task_options=chosen.task,
+        optim=chosen.optim,
+        train=chosen.train,
+    )
+    return config, chosen.out
+
+
+def mixer_class(name: str, defaults: dict[str, Any]) -> type:
+    """A dataclass of the options in a mixer's constructor, described by its docstring.
+
+    Args:
+        name: of the mixer.
+        defaults: override those of the constructor.
+    """
+    import tyro
+
+    cls = mixers.load(name)
+    hints = get_type_hints(cls.__init__)
+    words = argument_docs(cls.__doc__ or "")
+    options = [
+        (
+            option,
+            Annotated[hints[option], tyro.conf.arg(help=words.get(option, ""))],
+            dataclasses.field(default=defaults.get(option, parameter.default)),
+        )
+        for option, parameter in inspect.signature(cls.__init__).parameters.items()
+        if option not in _NOT_OPTIONS
+    ]
+    made = dataclasses.make_dataclass(f"{cls.__name__}Options", options, frozen=True, kw_only=True)
+    made.__doc__ = f"The mixer {name}."
+    return made
+
+
+def argument_docs(docstring: str) -> dict[str, str]:
+    """The text on each argument in the ``Args:`` section of a docstring.
+
+    Example:
+        >>> argument_docs('''One line.
+        ...
+        ...     Args:
+        ...         a, b: first
+        ...             line.
+        ...         c: last.
+        ...
+        ...     Raises:
+        ...         Nothing.
+        ... ''')
+        {'a': 'First line.', 'b': 'First line.', 'c': 'Last.'}
+    """
+    section = re.search(r"\n *Args:\n(.*?)(?:\n *\n|\Z)", inspect.cleandoc(docstring), re.DOTALL)
+    entries = re.split(r"\n(?=    \w)", "\n" + section[1]) if section else []
+    found: dict[str, str] = {}
+    for entry in filter(str.strip, entries):
+        names, _, text = entry.partition(":")
+        words = " ".join(text.split())
+        found |= {name.strip(): words[:1].upper() + words[1:] for name in names.split(",")}
+    return found
+
+
+def _command(config: Config, recipe: str, mixer: str, options: type) -> type:
+    """The dataclass that tyro turns into the command line."""
+    import tyro
+
+    arg = tyro.conf.arg
+    top = [
+        ("mixer_name", Annotated[str, arg(name="mixer", help=_MIXER_HELP)], mixer),
+        ("recipe", Annotated[str, arg(help=_RECIPE_HELP)], recipe),
+        ("seed", Annotated[int, arg(help=_SEED_HELP)], config.seed),
+        ("out", Annotated[Path | None, arg(help=_OUT_HELP, metavar="DIR")], None),
+    ]
+    groups = [
+        ("model", type(config.model), config.model),
+        ("mixer", options, options()),
+        ("optim", type(config.optim), config.optim),
+        ("train", type(config.train), config.train),
+        ("task", type(config.task_options), config.task_options),
+    ]
+    fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top + groups]
+    return dataclasses.make_dataclass("TrainCommand", fields, frozen=True, kw_only=True)
+
+
+_MIXER_HELP = "What mixes information along time; `linrnn list mixers` shows all."
+_RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all."
+_SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."
+_OUT_HELP = "The run folder, new or empty. Without it: the next free runs/TASK-MIXER-N."

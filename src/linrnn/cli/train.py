@@ -1,0 +1,90 @@
+"""Train a model on a task, or continue an interrupted run with --resume."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from linrnn import recipes, tasks
+from linrnn.cli._options import parse_train, peek
+from linrnn.cli._progress import make_reporter, summary
+from linrnn.errors import ArgumentError, UnknownNameError
+from linrnn.train import Result
+
+USAGE = """usage: linrnn train TASK [OPTIONS]
+       linrnn train --resume RUN
+
+Trains a model on a task. The run folder it leaves holds the configuration, metrics, weights,
+newest checkpoint and plots; a run stopped by Ctrl-C, or killed, continues with --resume and
+ends with the same weights.
+
+tasks:
+{tasks}
+
+`linrnn train TASK --help` describes the options and their defaults for a task.
+examples:
+  linrnn train digits
+  linrnn train digits --mixer lru --mixer.d-state 128 --optim.lr 0.002 --seed 1
+  linrnn train --resume runs/digits-lru-1
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train and print what came out."""
+    args = list(argv)
+    if not args or args[0] in ("-h", "--help"):
+        (sys.stdout if args else sys.stderr).write(USAGE.format(tasks=_list_tasks()))
+        return 0 if args else 2
+    run = peek(args, "--resume")
+    result = _resume(args, run) if run is not None else _start(args)
+    sys.stdout.write(_ending(result))
+    return 0
+
+
+def _start(args: list[str]) -> Result:
+    task = args[0]
+    if task.startswith("-"):
+        raise ArgumentError(
+            f"train: the first argument must be a task, got {task!r}. "
+            f"Try: linrnn train {tasks.names()[0]} {' '.join(args[:2])}"
+        )
+    if task not in tasks.names():
+        raise UnknownNameError("task", task, tasks.names())
+    recipe = peek(args, "--recipe") or task
+    config = recipes.load(recipe).config
+    if config.task != task:
+        raise ArgumentError(
+            f"train: --recipe must be one for the task {task!r}, got {recipe!r}, "
+            f"which is for {config.task!r}."
+        )
+    config, out = parse_train(args[1:], config, recipe)
+    from linrnn.train import run
+
+    return run(config, out=out, reporter=make_reporter())
+
+
+def _resume(args: list[str], folder: str) -> Result:
+    others = [a for a in args if a not in ("--resume", folder, f"--resume={folder}")]
+    if others:
+        raise ArgumentError(
+            f"train: --resume must come alone, since a run keeps its configuration, "
+            f"got {' '.join(others)}. Use: linrnn train --resume {folder}"
+        )
+    from linrnn.train import resume
+
+    return resume(folder, reporter=make_reporter())
+
+
+def _list_tasks() -> str:
+    width = max(map(len, tasks.names()))
+    return "\n".join(f"  {name:<{width}}  {tasks.load(name).summary}" for name in tasks.names())
+
+
+def _ending(result: Result) -> str:
+    folder: Path = result.folder
+    return (
+        f"{summary(result)}\n"
+        f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
+        f"  linrnn eval {folder}\n"
+        f"  linrnn predict {folder} FILE\n"
+        f"  tensorboard --logdir {folder / 'tensorboard'}\n"
+    )
