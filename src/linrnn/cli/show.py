@@ -80,11 +80,13 @@ def _recipe(recipe: Any) -> _Page:
 
 
 def _leaves(config: Any, prefix: str) -> Iterable[Row]:
-    """Every field of a tree of dataclasses, under the dotted name the command line gives it."""
+    """Every field of a tree of dataclasses, under the dotted name `linrnn train` gives it."""
     for field in dataclasses.fields(config):
-        value, name = getattr(config, field.name), f"{prefix}{field.name}"
+        value, name = getattr(config, field.name), f"{prefix}{field.name.removesuffix('_options')}"
         if dataclasses.is_dataclass(value):
             yield from _leaves(value, f"{name}.")
+        elif isinstance(value, dict):
+            yield from (_row(f"{name}.{key}", type(item), item) for key, item in value.items())
         else:
             yield _row(name, field.type, value)
 

@@ -1,0 +1,44 @@
+"""linrnn list."""
+
+import pytest
+
+from linrnn import mixers, recipes, tasks
+from linrnn.cli import list as verb
+from linrnn.errors import UnknownNameError
+
+CATALOGUES = {"mixers": mixers, "tasks": tasks, "recipes": recipes}
+
+
+@pytest.mark.parametrize("kind", CATALOGUES)
+def test_list_prints_each_name_with_its_summary(capsys, kind):
+    assert verb.main([kind]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == CATALOGUES[kind].names()
+    for line in lines:
+        assert len(line.split()) > 3, f"no summary: {line}"
+
+
+def test_summary_of_a_mixer_is_the_first_line_of_its_docstring(capsys):
+    verb.main(["mixers"])
+    assert mixers.LRU.__doc__.split("\n")[0] in capsys.readouterr().out
+
+
+def test_summary_of_a_task_is_the_one_it_states(capsys):
+    verb.main(["tasks"])
+    assert tasks.load("digits").summary in capsys.readouterr().out
+
+
+def test_list_without_a_kind_prints_all(capsys):
+    assert verb.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith("  ")] == list(CATALOGUES)
+    assert any(line.startswith("  lru  ") for line in lines)
+
+
+@pytest.mark.unchecked
+def test_misspelt_kind_is_a_wrong_command():
+    with pytest.raises(
+        UnknownNameError, match=r"kind named 'mixer'\. Did you mean 'mixers'\?"
+    ) as e:
+        verb.main(["mixer"])
+    assert e.value.exit_code == 2

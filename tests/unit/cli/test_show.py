@@ -1,0 +1,72 @@
+"""linrnn show."""
+
+import inspect
+
+import pytest
+
+from linrnn import mixers, recipes, tasks
+from linrnn.cli import show as verb
+from linrnn.errors import UnknownNameError
+
+
+def show(capsys, name):
+    assert verb.main([name]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", mixers.names())
+def test_show_prints_the_docstring_and_every_option_of_a_mixer(capsys, name):
+    out, cls = show(capsys, name), mixers.load(name)
+    assert out.startswith(f"mixer {name}: linrnn.mixers.{name}.{cls.__name__}\n===")
+    assert inspect.getdoc(cls) in out
+    table = out[out.index("\noption ") :].splitlines()[2:]
+    for line, parameter in zip(table, inspect.signature(cls).parameters.values(), strict=False):
+        assert line.split()[0] == parameter.name
+
+
+def test_show_prints_types_and_defaults(capsys):
+    rows = [" ".join(line.split()) for line in show(capsys, "lru").splitlines()]
+    assert "d_model int (required)" in rows
+    assert "d_state int | None None" in rows
+    assert "r_max float 1.0" in rows
+    assert "form Literal['scan', 'conv'] 'scan'" in rows
+    assert "Family: diagonal" in rows
+
+
+def test_show_prints_the_laws_a_mixer_does_not_keep(capsys, monkeypatch):
+    monkeypatch.setattr(mixers.LRU, "declared", {"causal": "it looks ahead"})
+    assert "Does not keep the law 'causal': it looks ahead" in show(capsys, "lru")
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_show_prints_the_numbers_of_a_task(capsys, name):
+    out, task = show(capsys, name), tasks.load(name)()
+    assert f"task {name}: linrnn.tasks.{name}." in out
+    assert f"Chance level: {task.chance:g}" in out
+    assert f"Sequence length: {task.sequence_length} steps" in out
+    for published in task.published:
+        assert published.source in out
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_show_prints_the_whole_configuration_of_a_recipe(capsys, name):
+    out, recipe = show(capsys, name), recipes.load(name)
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert f"recipe {name}: linrnn.recipes.{name}.recipe()" in out
+    assert f"optim.lr float {recipe.config.optim.lr!r}" in rows
+    assert f"train.epochs int {recipe.config.train.epochs}" in rows
+    for option, value in recipe.config.mixer_options.items():
+        assert f"mixer.{option} {type(value).__name__} {value!r}" in rows
+
+
+def test_show_prints_everything_of_a_name(capsys):
+    out = show(capsys, "digits")
+    assert out.index("task digits: ") < out.index("recipe digits: ")
+
+
+@pytest.mark.unchecked
+def test_unknown_name_is_a_wrong_command():
+    message = r"no mixer, task or recipe named 'lur'\. Did you mean 'lru'\? Known: .*digits"
+    with pytest.raises(UnknownNameError, match=message) as error:
+        verb.main(["lur"])
+    assert error.value.exit_code == 2
