@@ -2,6 +2,7 @@
 
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,13 @@ import pytest
 import torch
 from hypothesis import settings
 
+import linrnn
+
 ROOT = Path(__file__).parents[1]
+
+# An editable install keeps the sources in one folder and the native kernels in another; the
+# shape checker's import hook only sees the first.
+linrnn.__path__ = pkgutil.extend_path(linrnn.__path__, "linrnn")
 
 # the same examples everywhere: a failure on one machine can be repeated on another
 settings.register_profile("linrnn", derandomize=True, deadline=None)
@@ -54,7 +61,7 @@ def python():
 
 
 @pytest.fixture
-def linrnn():
+def command():
     """Run the command ``linrnn`` in a fresh interpreter."""
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:

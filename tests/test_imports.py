@@ -96,6 +96,11 @@ except TypeCheckError as error:
     assert "forward" in python(code)
 
 
+def test_the_checker_hides_no_backend(python):
+    code = "from linrnn.ops import backend_report; result = backend_report()"
+    assert linrnn.ops.backend_report() == python(code)
+
+
 @pytest.mark.unchecked
 def test_without_the_checker_the_layer_words_the_error():
     with pytest.raises(ShapeError, match=r"LRU\.forward: x must have shape"):

@@ -7,30 +7,30 @@ import pytest
 from linrnn import __version__, cli
 
 
-def test_help_lists_every_verb(linrnn):
-    done = linrnn("--help")
+def test_help_lists_every_verb(command):
+    done = command("--help")
     assert done.returncode == 0
     for verb, summary in cli.verbs().items():
         assert f"  {verb}" in done.stdout
         assert summary in done.stdout
 
 
-def test_no_verb_prints_help_and_is_a_wrong_command(linrnn):
-    done = linrnn()
+def test_no_verb_prints_help_and_is_a_wrong_command(command):
+    done = command()
     assert done.returncode == 2
     assert "usage: linrnn VERB" in done.stdout
 
 
-def test_version(linrnn):
-    assert linrnn("--version").stdout == f"linrnn {__version__}\n"
+def test_version(command):
+    assert command("--version").stdout == f"linrnn {__version__}\n"
 
 
 def test_version_is_that_of_pyproject(root):
     assert f'\nversion = "{__version__}"\n' in (root / "pyproject.toml").read_text()
 
 
-def test_misspelt_verb_is_a_wrong_command(linrnn):
-    done = linrnn("lisst")
+def test_misspelt_verb_is_a_wrong_command(command):
+    done = command("lisst")
     assert done.returncode == 2
     assert done.stderr.startswith("linrnn: no verb named 'lisst'. Did you mean 'list'? Known: ")
     assert done.stderr.count("\n") == 1
@@ -57,15 +57,15 @@ with contextlib.redirect_stderr(stderr):
 
 
 @pytest.mark.parametrize("verb", cli.verbs())
-def test_help_of_every_verb(linrnn, verb):
-    done = linrnn(verb, "--help")
+def test_help_of_every_verb(command, verb):
+    done = command(verb, "--help")
     assert done.returncode == 0, done.stderr
     assert f"usage: linrnn {verb}" in done.stdout
 
 
 @pytest.mark.parametrize("verb", ["list", "show", "doctor"])
-def test_unknown_option_is_a_wrong_command(linrnn, verb):
-    done = linrnn(verb, "--nonsense")
+def test_unknown_option_is_a_wrong_command(command, verb):
+    done = command(verb, "--nonsense")
     assert done.returncode == 2
     assert "--nonsense" in done.stderr or "required" in done.stderr
 
