@@ -46,7 +46,8 @@ def read_table(path: Path, width: int) -> Tensor:
             f"{path}: each row must hold {width} numbers, got {table.shape[1]} in row 1. "
             "One row is one sequence, step after step."
         )
-    values = torch.from_numpy(table.astype(np.float32))
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused
+        values = torch.from_numpy(table.astype(np.float32))
     check_finite(values, str(path))
     return values
 
@@ -96,7 +97,7 @@ def _read_text(path: Path, width: int) -> np.ndarray:
     if filled and _is_header(_cells(filled[0][1])):
         filled = filled[1:]
     rows = [_parse_row(path, number, _cells(line), width) for number, line in filled]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 
 
 def _cells(line: str) -> list[str]:

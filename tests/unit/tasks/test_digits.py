@@ -1,0 +1,101 @@
+import hashlib
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import torch
+
+from linrnn.errors import ArgumentError, DataError
+from linrnn.tasks.digits import Digits, DigitsOptions
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return Digits().datasets()
+
+
+def test_split_sizes_and_shapes(splits):
+    assert [len(part) for part in splits] == [1257, 180, 360]
+    x, target = splits.train[:]
+    assert x.shape == (1257, 64, 1)
+    assert x.dtype == torch.float32
+    assert target.dtype == torch.int64
+    assert x.min() == 0
+    assert x.max() == 1
+
+
+def test_split_uses_every_image_once(splits):
+    ours = torch.cat([part[:][0].flatten(1) for part in splits])
+    pixels = torch.from_numpy(sklearn.datasets.load_digits().data.astype("float32")) / 16
+    assert sorted(map(tuple, ours.tolist())) == sorted(map(tuple, pixels.tolist()))
+
+
+def test_split_parts_share_no_image(splits):
+    parts = [set(map(tuple, part[:][0].flatten(1).tolist())) for part in splits]
+    assert not parts[0] & parts[1]
+    assert not parts[0] & parts[2]
+    assert not parts[1] & parts[2]
+
+
+def test_split_is_stratified(splits):
+    for part, share in zip(splits, (0.7, 0.1, 0.2), strict=True):
+        counts = torch.bincount(part[:][1], minlength=10)
+        expected = share * np.bincount(sklearn.datasets.load_digits().target)
+        assert np.abs(counts.numpy() - expected).max() <= 2
+
+
+def test_split_never_changes(splits):
+    torch.manual_seed(99)
+    np.random.seed(99)
+    again = Digits().datasets()
+    for part, other in zip(splits, again, strict=True):
+        assert torch.equal(part[:][0], other[:][0])
+    targets = splits.test[:][1].numpy().astype("<i8").tobytes()
+    pixels = (splits.test[:][0] * 16).numpy().astype("u1").tobytes()
+    digest = hashlib.sha256(pixels + targets).hexdigest()
+    assert digest.startswith("93acf338fa857081")
+
+
+def test_augment_shifts_by_whole_pixels():
+    x = torch.zeros(200, 64, 1)
+    x[:, 3 * 8 + 4] = 1.0
+    y = Digits().augment(x, torch.Generator().manual_seed(0))
+    place = y[..., 0].argmax(1)
+    rows, columns = place // 8, place % 8
+    assert {*rows.tolist()} == {2, 3, 4}
+    assert {*columns.tolist()} == {3, 4, 5}
+    assert torch.equal(y.sum((1, 2)), torch.ones(200))
+
+
+def test_augment_fills_with_background_and_loses_what_leaves():
+    y = Digits(DigitsOptions(shift=7)).augment(
+        torch.ones(100, 64, 1), torch.Generator().manual_seed(0)
+    )
+    assert set(y.unique().tolist()) == {0.0, 1.0}
+    assert y.sum((1, 2)).min() < 32
+
+
+def test_augment_depends_on_its_generator_alone():
+    x = torch.rand(16, 64, 1)
+    task = Digits()
+    first, same, other = (task.augment(x, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    assert torch.equal(Digits(DigitsOptions(shift=0)).augment(x, torch.Generator()), x)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("shift", [-1, 8])
+def test_digits_bad_shift(shift):
+    with pytest.raises(ArgumentError, match=rf"Digits: shift must be in 0\.\.7, got {shift}"):
+        Digits(DigitsOptions(shift=shift))
+
+
+@pytest.mark.unchecked
+def test_digits_nan_in_the_data(monkeypatch):
+    pixels, labels = sklearn.datasets.load_digits(return_X_y=True)
+    pixels = pixels.copy()
+    pixels[5, 7] = np.nan
+    monkeypatch.setattr(sklearn.datasets, "load_digits", lambda return_X_y: (pixels, labels))
+    with pytest.raises(DataError, match=r"digits: values must be finite, got nan in row \d+, col"):
+        Digits().datasets()
