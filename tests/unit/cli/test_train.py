@@ -1,0 +1,144 @@
+import re
+
+import pytest
+
+from linrnn.cli import main
+from linrnn.train import load_model
+
+TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.batch-size", "256"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_train_runs_and_prints_the_result_and_what_is_next(folder, capsys):
+    args = ["--mixer.d-state", "3", "--seed", "4", "--task.shift", "0", "--train.epochs", "2"]
+    assert main(["train", "digits", *TINY, *args]) == 0
+    out = capsys.readouterr().out
+    run = "runs/digits-lru-1"
+    lines = out.splitlines()
+    assert lines[0].startswith("digits with lru: ")
+    assert "2 epochs of 5 steps, 10 in all" in lines[1]
+    assert run in lines[2]
+    assert [line.split("  ")[0] for line in lines[3:5]] == ["epoch 1/2", "epoch 2/2"]
+    pattern = r"^test accuracy \d+\.\d\d % \| \d+ parameters \| 13 floats of state \| \d+\.\d s of"
+    assert re.search(pattern, out, re.MULTILINE)
+    assert f"linrnn eval {run}\n" in out
+    assert f"linrnn predict {run} FILE\n" in out
+    _, _, config = load_model(folder / run)
+    assert config.seed == 4
+    assert config.mixer_options["d_state"] == 3
+    assert config.mixer_options["r_min"] == 0.5  # from the recipe
+    assert config.task_options.shift == 0
+
+
+def test_train_resume_of_a_finished_run(folder, capsys):
+    assert main(["train", "digits", *TINY, "--train.epochs", "1", "--out", "here"]) == 0
+    first = capsys.readouterr().out
+    assert main(["train", "--resume", "here"]) == 0
+    again = capsys.readouterr().out
+    assert first.endswith(again)
+
+
+@pytest.mark.unchecked
+def test_train_refuses_a_folder_in_use(folder, capsys):
+    (folder / "here").mkdir()
+    (folder / "here" / "file").touch()
+    assert main(["train", "digits", *TINY, "--out", "here"]) == 1
+    assert "here: the run folder must be new or empty" in capsys.readouterr().err
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["digit"], "no task named 'digit'. Did you mean 'digits'"),
+        (["digits", "--mixer", "lur"], "no mixer named 'lur'. Did you mean 'lru'"),
+        (["digits", "--recipe=digts"], "no recipe named 'digts'. Did you mean 'digits'"),
+        (["digits", "--model.d-model", "0"], "model.d_model must be an integer of at least 1"),
+        (["digits", "--mixer.d-state", "0"], "LRU: d_state must be an integer of at least 1"),
+        (["digits", "--mixer.r-min", "2"], "0 <= r_min < r_max <= 1, got r_min=2.0"),
+        (["digits", "--task.shift", "9"], "shift must be in 0..7, got 9"),
+        (["--seed", "1", "digits"], "first argument must be a task, got '--seed'"),
+        (["digits", "--resume", "x", "--seed", "1"], "--resume must come alone"),
+    ],
+)
+def test_train_wrong_commands_exit_with_2(folder, capsys, args, message):
+    assert main(["train", *args]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--optim.lrr", "1"], "--optim.lr FLOAT"),
+        (["--mixer.d-stat", "1"], "--mixer.d-state"),
+        (["--optim.lr", "abc"], "could not convert string to float: 'abc'"),
+        (["--model.norm", "bathc"], "batch"),
+    ],
+)
+def test_train_wrong_options_suggest_the_right_one(folder, capsys, args, message):
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "digits", *args])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_train_without_a_task_says_how_to(capsys):
+    assert main(["train"]) == 2
+    assert "usage: linrnn train TASK" in capsys.readouterr().err
+    assert main(["train", "--help"]) == 0
+    assert "  digits  handwritten digits" in capsys.readouterr().out
+
+
+def test_train_help_describes_every_kind_of_option(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "digits", "--help"])
+    assert caught.value.code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for flag in ("--mixer ", "--seed", "--out", "--optim.lr ", "--mixer.r-min", "--task.shift"):
+        assert flag in out
+    assert "Peak learning rate." in out
+    assert "Complex modes." in out
+
+
+@pytest.mark.unchecked
+def test_train_resume_no_run(folder, capsys):
+    assert main(["train", "--resume", "nowhere"]) == 1
+    assert "nowhere: a run folder must exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["INT", "TERM"])
+def test_train_interrupted_exits_with_130_and_resumes(folder, capsys, monkeypatch, number):
+    import os
+    import signal
+
+    from linrnn.cli import _progress
+
+    class Interrupt(_progress.LineReporter):
+        def stepped(self, report):
+            if report.step == 2:
+                os.kill(os.getpid(), getattr(signal, f"SIG{number}"))
+
+    monkeypatch.setattr("linrnn.cli.train.make_reporter", Interrupt)
+    assert main(["train", "digits", *TINY, "--train.epochs", "1", "--out", "here"]) == 130
+    assert "linrnn train --resume here" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert main(["train", "--resume", "here"]) == 0
+    assert "5 in all, from step 2," in capsys.readouterr().out
+
+
+def test_train_on_a_terminal_shows_a_bar(folder, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "150")
+    assert main(["train", "digits", *TINY, "--train.epochs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "epoch 1/1" in out
+    assert "100 %" in out
+    assert "validation accuracy" in out
+    assert "test accuracy" in out
