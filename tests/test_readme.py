@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from linrnn import cli, mixers, tasks
+from linrnn import cli, mixers, recipes, tasks
+from linrnn.cli._options import parse_train
 from linrnn.cli.list import summaries
 
 ROOT = Path(__file__).parents[1]
@@ -58,9 +59,22 @@ def _problem_with_verb(words):
         "show": (*summaries("mixers"), *summaries("tasks"), *summaries("recipes")),
         "train": (*tasks.names(), *summaries("recipes")),
     }.get(words[0])
-    if known is None or subject is None or subject.isupper() or subject in (*known, "--help"):
+    if known is None or subject is None or subject.isupper():
         return None
-    return f"no {subject!r} for {words[0]}"
+    if subject in ("--help", "--resume"):
+        return None
+    if subject not in known:
+        return f"no {subject!r} for {words[0]}"
+    return _problem_with_options(words[1:]) if words[0] == "train" else None
+
+
+def _problem_with_options(words):
+    options = [word for word in words[1:] if word != "--help"]
+    try:
+        parse_train(options, recipes.load(words[0]).config, words[0])
+    except SystemExit:
+        return f"wrong options {options}"
+    return None
 
 
 def test_pages_hold_commands():
@@ -75,7 +89,16 @@ def test_command_exists(page, command):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["make nonsense", "linrnn nonsense", "linrnn show nonsense", "linrnn list lru", "rm -rf /"],
+    [
+        "make nonsense",
+        "linrnn nonsense",
+        "linrnn show nonsense",
+        "linrnn list lru",
+        "linrnn train nonsense",
+        "linrnn train digits --nonsense 1",
+        "linrnn train digits --seed one",
+        "rm -rf /",
+    ],
 )
 def test_a_wrong_command_is_noticed(wrong):
     assert problem(wrong) is not None
