@@ -12,6 +12,7 @@ import pytest
 
 import linrnn
 from linrnn import cli, mixers, recipes, tasks
+from linrnn.train._folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 SECTIONS = [
@@ -138,6 +139,21 @@ def test_every_verb_has_a_summary_and_a_main():
     for verb, summary in cli.verbs().items():
         assert summary.endswith("."), verb
         assert callable(importlib.import_module(f"linrnn.cli.{verb}").main)
+
+
+def test_page_on_the_run_folder_lists_every_file(tmp_path):
+    page = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
+    for path in vars(RunFolder(tmp_path)).values():
+        name = path.relative_to(tmp_path).as_posix()
+        assert name == "." or f"| `{name}" in page, name
+
+
+def test_page_on_the_command_line_lists_every_environment_variable():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    sources = (p.read_text(encoding="utf-8") for p in (ROOT / "src" / "linrnn").rglob("*.py"))
+    used = set(re.findall(r"environ\.get\(\"(LINRNN_\w+)", "\n".join(sources)))
+    assert "LINRNN_BACKEND" in used
+    assert {name for name in used if f"| `{name}" not in page} == set()
 
 
 def test_sections_of_a_docstring_become_markdown(monkeypatch):

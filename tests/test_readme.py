@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,13 @@ def test_python_blocks_run_one_after_the_other(page):
     for block in blocks(page, "python"):
         exec(compile(block, page, "exec"), names)
     assert names["y"].isfinite().all()
+
+
+@pytest.mark.parametrize("target", sorted(make_targets()))
+def test_make_target_is_explained_and_expands(target):
+    run = {"cwd": ROOT, "capture_output": True, "text": True, "check": True}
+    assert re.search(rf"^{target} ", subprocess.run(["make", "help"], **run).stdout, re.MULTILINE)
+    assert subprocess.run(["make", "--dry-run", target], **run).stdout
 
 
 def test_links_between_files_lead_somewhere():
