@@ -1,11 +1,13 @@
 """Helpers for states: plain trees of tensors whose leading axis is the batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
+from linrnn.errors import ArgumentError
 from linrnn.typing import State
 
 
@@ -45,3 +47,44 @@ def n_floats(state: State) -> int:
         16
     """
     return sum(h[:1].numel() * (2 if h.is_complex() else 1) for h in leaves(state))
+
+
+def flatten(state: State) -> dict[str, Tensor]:
+    """Every tensor by its number in the tree, complex ones as pairs of real numbers.
+
+    The result is what `safetensors` stores; `unflatten` is the inverse.
+
+    Example:
+        >>> import torch
+        >>> {n: tuple(h.shape) for n, h in flatten([torch.zeros(2, 3, dtype=torch.cfloat)]).items()}
+        {'0': (2, 3, 2)}
+    """
+    return {
+        str(i): (torch.view_as_real(h) if h.is_complex() else h).detach().contiguous()
+        for i, h in enumerate(leaves(state))
+    }
+
+
+def unflatten(flat: Mapping[str, Tensor], like: State) -> State:
+    """The state that `flatten` took apart.
+
+    Args:
+        flat: what `flatten` returned, perhaps read from a file.
+        like: a state of the same structure, such as ``init_state(1)``.
+
+    Raises:
+        ArgumentError: ``flat`` has other tensors than a state like ``like``.
+    """
+    expected = [str(i) for i in range(len(leaves(like)))]
+    if sorted(flat) != sorted(expected):
+        raise ArgumentError(
+            f"unflatten: flat must hold the tensors {expected}, got {sorted(flat)}. "
+            "Is it the state of another model?"
+        )
+    remaining = iter(expected)
+
+    def restore(h: Tensor) -> Tensor:
+        stored = flat[next(remaining)]
+        return torch.view_as_complex(stored.contiguous()) if h.is_complex() else stored
+
+    return map_state(restore, like)

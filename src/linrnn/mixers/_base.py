@@ -92,7 +92,7 @@ class Mixer(nn.Module, ABC):
             )
 
     def _check_state(self, state: object, like: Tensor, x: Tensor) -> Tensor:
-        """Check a state that is one tensor against ``like``, the state this call would start from."""
+        """Check a state that is one tensor against ``like``, a state this call could start from."""
         where = type(self).__name__
         if not isinstance(state, Tensor):
             raise DTypeError(

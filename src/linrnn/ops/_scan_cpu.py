@@ -42,9 +42,7 @@ def scan(
     """``h_t = a_t * h_{t-1} + b_t``."""
     a, b, initial_state, cu_seqlens = _prepare(a, b, initial_state, cu_seqlens)
     h = torch.empty(b.shape, dtype=b.dtype)
-    final = torch.empty(
-        (n_sequences(b, cu_seqlens), b.shape[2]), dtype=accumulator_dtype(b.dtype)
-    )
+    final = torch.empty((n_sequences(b, cu_seqlens), b.shape[2]), dtype=accumulator_dtype(b.dtype))
     _run(a, b, h, reset, cu_seqlens, reverse, (_pointer(initial_state), final.data_ptr(), 0, 0, 0))
     return h, final
 
@@ -82,7 +80,7 @@ def _run(
     *,
     backward: bool = False,
 ) -> None:
-    batch, time, channels = h.shape
+    _, time, channels = h.shape
     constant = a.ndim == 1
     native, problem = _native.load()
     if native is None:

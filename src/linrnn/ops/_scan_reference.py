@@ -45,7 +45,9 @@ def scan_backward(
     start = _zeros_state(h, cu_seqlens) if initial_state is None else initial_state
     grad_b = torch.empty(h.shape, dtype=h.dtype, device=h.device)
     carry = grad_final.clone()
-    grad_a = torch.zeros_like(a, dtype=carry.dtype)
+    # a sum over time of thousands of terms needs more digits than its terms
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    grad_a = torch.zeros_like(a, dtype=wide if a.ndim == 1 else carry.dtype)
     for s, steps in enumerate(spans(h, cu_seqlens, reverse)):
         seqs = slice(None) if cu_seqlens is None else slice(s, s + 1)
         for i in reversed(range(len(steps))):

@@ -73,12 +73,14 @@ def linear_scan(
     a, b, initial_state = _checked(a, b, initial_state, reset, cu_seqlens)
     batch, time, *channels = b.shape
     if len(channels) != 1:  # the kernels know one channel axis
-        a = a.flatten() if a.ndim == len(channels) else a.reshape(batch, time, -1)
-        initial_state = None if initial_state is None else initial_state.flatten(1)
-        shape, b = b.shape, b.reshape(batch, time, prod(channels))
+        width, shape = prod(channels), b.shape
+        a = a.reshape((width,) if a.ndim == len(channels) else (batch, time, width))
+        b = b.reshape(batch, time, width)
+        if initial_state is not None:
+            initial_state = initial_state.reshape(len(initial_state), width)
     h, final = _scan_op.apply(a, b, initial_state, reset, cu_seqlens, reverse, backend)
     if len(channels) != 1:
-        h, final = h.reshape(shape), final.reshape(-1, *channels)
+        h, final = h.reshape(shape), final.reshape(len(final), *channels)
     return h, final
 
 

@@ -1,1 +1,0 @@
-"""The contracts as code: what every backend and every mixer must keep."""

@@ -1,0 +1,380 @@
+"""The laws every mixer keeps or declares, with a reason, that it cannot."""
+
+import copy
+from collections.abc import Callable
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
+from linrnn.mixers._base import Mixer
+from linrnn.state import flatten, leaves, map_state, n_floats, unflatten
+from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
+from linrnn.typing import State
+
+MakeMixer = Callable[..., Mixer]
+"""Called as ``make(d_model=..., form=..., dtype=...)``; ``form`` only where there is a choice."""
+
+WIDTH, BATCH, TIME = 6, 3, 19
+GRADCHECK = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
+FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than most
+
+
+def build(make: MakeMixer, *, dtype: torch.dtype = torch.float64, **options: object) -> Mixer:
+    """A mixer with the same random parameters at every call."""
+    torch.manual_seed(0)
+    return make(d_model=WIDTH, dtype=dtype, **options)
+
+
+def signal(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
+    """Standard normal numbers, the same at every call."""
+    return torch.randn(shape, dtype=torch.float64, generator=_generator(seed)).to(dtype)
+
+
+def busy_state(mixer: Mixer, batch: int = BATCH) -> State:
+    """A state that has read something, as a leaf that asks for its gradient."""
+    x = signal(batch, 5, WIDTH, dtype=next(mixer.parameters()).dtype, seed=2)
+    with torch.no_grad():
+        state = mixer(x)[1]
+    return map_state(
+        lambda h: h.clone().requires_grad_(h.is_floating_point() or h.is_complex()), state
+    )
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _detached(state: State) -> State:
+    return map_state(lambda h: h.detach().clone().requires_grad_(h.requires_grad), state)
+
+
+def results(
+    run: Callable[[Tensor, State], tuple[Tensor, State]], mixer: Mixer, x: Tensor, state: State
+) -> dict[str, Tensor]:
+    """Output, final state and the gradients of input, initial state and every parameter."""
+    x, state = x.detach().clone().requires_grad_(), _detached(state)
+    mixer.zero_grad()
+    y, last = run(x, state)
+    named = {"y": y, **{f"state[{i}]": h for i, h in enumerate(leaves(last))}}
+    sources = {"grad x": x, **{f"grad state[{i}]": h for i, h in enumerate(leaves(state))}}
+    sources |= {f"grad {n}": p for n, p in mixer.named_parameters()}
+    sources = {n: s for n, s in sources.items() if s.requires_grad}
+    targets = [h for h in named.values() if h.requires_grad]
+    cotangents = [
+        torch.randn(h.shape, dtype=h.dtype, generator=_generator(i)) for i, h in enumerate(targets)
+    ]
+    grads = torch.autograd.grad(targets, list(sources.values()), cotangents, allow_unused=True)
+    named |= {n: g for n, g in zip(sources, grads, strict=True) if g is not None}
+    return named
+
+
+def compare(
+    what: str, got: dict[str, Tensor], expected: dict[str, Tensor], roundings: float
+) -> None:
+    """Every entry agrees, and there are the same ones."""
+    check_true(f"{what}: {sorted(got)} are not {sorted(expected)}", got.keys() == expected.keys())
+    for name, value in got.items():
+        check_close(f"{what}: {name}", value, expected[name], roundings=roundings)
+
+
+def stepwise(mixer: Mixer) -> Callable[[Tensor, State], tuple[Tensor, State]]:
+    """The mixer as a loop of `Mixer.step`."""
+
+    def run(x: Tensor, state: State) -> tuple[Tensor, State]:
+        ys = []
+        for x_t in x.unbind(1):
+            y_t, state = mixer.step(x_t, state)
+            ys.append(y_t)
+        return torch.stack(ys, 1), state
+
+    return run
+
+
+def in_pieces(mixer: Mixer, *lengths: int) -> Callable[[Tensor, State], tuple[Tensor, State]]:
+    """The mixer called on consecutive pieces, carrying the state."""
+
+    def run(x: Tensor, state: State) -> tuple[Tensor, State]:
+        ys = []
+        for part in x.split(list(lengths), 1):
+            y, state = mixer(part, state)
+            ys.append(y)
+        return torch.cat(ys, 1), state
+
+    return run
+
+
+def forms_agree(make: MakeMixer) -> None:
+    """One call, a loop of steps, any split carrying the state, every form: the same numbers."""
+    mixer = build(make)
+    x, state = signal(BATCH, TIME, WIDTH), busy_state(mixer)
+    whole = results(mixer, mixer, x, state)
+    compare("loop of steps", results(stepwise(mixer), mixer, x, state), whole, FORM_ROUNDINGS)
+    for lengths in ((1, 18), (18, 1), (0, 19), (7, 0, 5, 7), (19, 0)):
+        got = results(in_pieces(mixer, *lengths), mixer, x, state)
+        compare(f"split into {lengths}", got, whole, FORM_ROUNDINGS)
+    for form in mixer.forms[1:]:
+        other = build(make, form=form)
+        other.load_state_dict(mixer.state_dict())
+        compare(f"form {form!r}", results(other, other, x, state), whole, FORM_ROUNDINGS)
+        got = results(in_pieces(other, 7, 12), other, x, state)
+        compare(f"form {form!r} split", got, whole, FORM_ROUNDINGS)
+    fresh = mixer(x, mixer.init_state(BATCH))[0]
+    check_close("state=None against init_state", mixer(x)[0], fresh)
+
+
+def causal(make: MakeMixer) -> None:
+    """Changing the input at time t changes nothing before t."""
+    mixer = build(make)
+    x, state = signal(BATCH, TIME, WIDTH).requires_grad_(), busy_state(mixer)
+    y, _ = mixer(x, state)
+    for t in (1, TIME // 2, TIME - 1):
+        (grad,) = torch.autograd.grad(y[:, :t].sum(), x, retain_graph=True)
+        check_true(f"the output before step {t} depends on it", not grad[:, t:].any())
+        changed = x.detach().clone()
+        changed[:, t:] += 1
+        check_close(f"output before step {t}", mixer(changed, state)[0][:, :t], y[:, :t])
+
+
+def reset_and_packing(make: MakeMixer) -> None:
+    """Sequences packed into one row, marked by resets, give what each gives alone."""
+    mixer = build(make)
+    x, state = signal(1, TIME, WIDTH), busy_state(mixer, 1)
+    reset = torch.zeros(1, TIME, dtype=torch.bool)
+    reset[:, [4, 5, 12]] = True
+    y, last = mixer(x, state, reset=reset)
+    alone = [mixer(x[:, :4], state), *(mixer(p) for p in x[:, 4:].split([1, 7, 7], 1))]
+    check_close("packed", y, torch.cat([p[0] for p in alone], 1), roundings=FORM_ROUNDINGS)
+    for got, expected in zip(leaves(last), leaves(alone[-1][1]), strict=True):
+        check_close("state of the last one", got, expected, roundings=FORM_ROUNDINGS)
+    reset[:, 0] = True
+    y, _ = mixer(x, state, reset=reset)
+    first = mixer(x[:, :4])[0]
+    check_close("reset at the first step", y[:, :4], first, roundings=FORM_ROUNDINGS)
+
+
+def batch_independence(make: MakeMixer) -> None:
+    """Row i of a batch is what it is alone, whatever the other rows hold."""
+    mixer = build(make)
+    x, state = signal(BATCH, TIME, WIDTH), busy_state(mixer)
+    y, last = mixer(x, state)
+    for i in range(BATCH):
+        row, row_last = mixer(x[i : i + 1], map_state(lambda h, i=i: h[i : i + 1], state))  # type: ignore[misc]
+        check_close(f"row {i}", y[i : i + 1], row, roundings=FORM_ROUNDINGS)
+        for got, expected in zip(leaves(last), leaves(row_last), strict=True):
+            check_close(f"state {i}", got[i : i + 1], expected, roundings=FORM_ROUNDINGS)
+    poisoned = x.clone()
+    poisoned[0] = float("nan")
+    y, _ = mixer(poisoned, state)
+    check_true("NaN in row 0 reached another row", bool(y[1:].isfinite().all()))
+
+
+def gradients(make: MakeMixer) -> None:
+    """`gradcheck` in float64; finite forward and backward over 65,536 steps of float32."""
+    mixer = build(make)
+    x, state = signal(2, 4, WIDTH).requires_grad_(), busy_state(mixer, 2)
+    structure = state
+
+    def run(x: Tensor, *state_leaves: Tensor) -> tuple[Tensor, ...]:
+        remaining = iter(state_leaves)
+        y, last = mixer(x, map_state(lambda _: next(remaining), structure))
+        return y, *(h for h in leaves(last) if h.requires_grad)
+
+    try:
+        torch.autograd.gradcheck(run, (x, *leaves(state)), fast_mode=True, **GRADCHECK)
+    except RuntimeError as error:
+        raise BrokenLawError(f"gradcheck: {error}") from error
+    mixer = build(make, dtype=torch.float32)
+    for name, long in (
+        ("white", signal(1, 65_536, WIDTH, dtype=torch.float32)),
+        ("constant", torch.ones(1, 65_536, WIDTH)),
+    ):
+        got = results(mixer, mixer, long, mixer.init_state(1))
+        for what, value in got.items():
+            check_true(
+                f"{name} input of 65,536 steps: {what} is not finite", bool(value.isfinite().all())
+            )
+
+
+def constant_memory(make: MakeMixer) -> None:
+    """The state's size does not depend on how much was read."""
+    mixer = build(make)
+    start = mixer.init_state(BATCH)
+    for time in (0, 1, 50, 500):
+        _, state = mixer(signal(BATCH, time, WIDTH))
+        shapes = [tuple(h.shape) for h in leaves(state)]
+        expected = [tuple(h.shape) for h in leaves(start)]
+        check_true(f"after {time} steps the state is {shapes}, not {expected}", shapes == expected)
+        check_true(f"after {time} steps it holds more", n_floats(state) == n_floats(start))
+    for h in leaves(start):
+        check_true(f"state axis 0 must be the batch, got {tuple(h.shape)}", len(h) == BATCH)
+
+
+def round_trip(make: MakeMixer) -> None:
+    """Parameters and states written to safetensors and read back give the same bits."""
+    mixer = build(make)
+    x, state = signal(BATCH, TIME, WIDTH), busy_state(mixer)
+    y, _ = mixer(x, state)
+    data = safetensors.torch.save({n: p.contiguous() for n, p in mixer.state_dict().items()})
+    torch.manual_seed(99)
+    other = make(d_model=WIDTH, dtype=torch.float64)
+    other.load_state_dict(safetensors.torch.load(data))
+    stored = safetensors.torch.load(safetensors.torch.save(flatten(state)))
+    y_again, _ = other(x, unflatten(stored, mixer.init_state(1)))
+    check_true("outputs differ after a round trip", torch.equal(y, y_again))
+    check_true("a deep copy gives other outputs", torch.equal(y, copy.deepcopy(mixer)(x, state)[0]))
+
+
+def low_precision(make: MakeMixer) -> None:
+    """bfloat16 and autocast are finite and within bfloat16's own error of float32."""
+    half = build(make, dtype=torch.bfloat16)
+    mixer = build(make, dtype=torch.float32)
+    mixer.load_state_dict({n: p.float() for n, p in half.state_dict().items()})
+    x = signal(BATCH, 200, WIDTH, dtype=torch.bfloat16)
+    truth = results(mixer, mixer, x.float(), mixer.init_state(BATCH))
+    got = results(half, half, x, half.init_state(BATCH))
+    for name, value in got.items():
+        check_true(f"bfloat16: {name} is not finite", bool(value.isfinite().all()))
+    check_true(f"bfloat16: y is {got['y'].dtype}", got["y"].dtype == torch.bfloat16)
+    for h in leaves(half(x)[1]):
+        wide = not (h.is_floating_point() and h.dtype.itemsize < 4)
+        check_true(f"bfloat16: the state must be at least float32, got {h.dtype}", wide)
+    check_close("bfloat16: y", got["y"], truth["y"], roundings=8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, _ = mixer(x.float())
+    allowed = 8 * epsilon(torch.bfloat16) * float(truth["y"].detach().abs().max())
+    error = difference(y, truth["y"])
+    check_true(f"autocast: y differs by {error:.3g}, allowed {allowed:.3g}", error <= allowed)
+
+
+def compile_and_export(make: MakeMixer, compiler: str = "aot_eager") -> None:
+    """``torch.compile(fullgraph=True)`` and ``torch.export`` agree with eager."""
+    mixer = build(make, dtype=torch.float32)
+    x, state = signal(BATCH, TIME, WIDTH, dtype=torch.float32), busy_state(mixer)
+    torch._dynamo.reset()
+    try:
+        _compare_compiled(mixer, x, state, compiler)
+    except BrokenLawError:
+        raise
+    except Exception as error:
+        first_line = str(error).strip().split("\n")[0]
+        raise BrokenLawError(f"{type(error).__name__}: {first_line}") from error
+
+
+def _compare_compiled(mixer: Mixer, x: Tensor, state: State, compiler: str) -> None:
+    eager = results(mixer, mixer, x, state)
+    compiled = torch.compile(mixer, fullgraph=True, backend=compiler)
+    compare("compiled", results(compiled, mixer, x, state), eager, 64)
+    step = torch.compile(mixer.step, fullgraph=True, backend=compiler)
+    y_t, _ = step(x[:, 0], state)
+    check_close("compiled step", y_t, mixer.step(x[:, 0], state)[0], roundings=64)
+    program = torch.export.export(mixer, (x, map_state(Tensor.detach, state)))
+    check_close("exported", program.module()(x, state)[0], eager["y"], roundings=64)
+
+
+def edges(make: MakeMixer) -> None:
+    """T = 1, T = 0, one row, huge inputs, any strides; nothing changed in place."""
+    mixer = build(make)
+    state = busy_state(mixer)
+    y, same = mixer(signal(BATCH, 0, WIDTH), state)
+    check_true(f"T = 0: y has shape {tuple(y.shape)}", y.shape == (BATCH, 0, WIDTH))
+    for before, after in zip(leaves(state), leaves(same), strict=True):
+        check_close("T = 0: state", after, before, roundings=0)
+    x = signal(BATCH, TIME, WIDTH)
+    kept, kept_state = x.clone(), _detached(state)
+    y, _ = mixer(x, state)
+    check_true("the input was modified", torch.equal(x, kept))
+    for before, after in zip(leaves(kept_state), leaves(state), strict=True):
+        check_true("the state passed in was modified", torch.equal(before, after))
+    check_true("two equal calls differ", torch.equal(y, mixer(x, state)[0]))
+    one, _ = mixer(x[:1, :1], map_state(lambda h: h[:1], state))
+    check_close("one row of one step", one, y[:1, :1], roundings=FORM_ROUNDINGS)
+    strided = x.transpose(0, 1).contiguous().transpose(0, 1)
+    check_close("transposed", mixer(strided, state)[0], y, roundings=FORM_ROUNDINGS)
+    single = build(make, dtype=torch.float32)
+    huge = signal(BATCH, TIME, WIDTH, dtype=torch.float32) * 1e4
+    got = results(single, single, huge, single.init_state(BATCH))
+    for name, value in got.items():
+        check_true(f"inputs of 1e4: {name} is not finite", bool(value.isfinite().all()))
+
+
+def bad_input(make: MakeMixer) -> None:
+    """A wrong width, dtype or state is one clear error and not a wrong number."""
+    mixer = build(make)
+    x, state = signal(BATCH, TIME, WIDTH), map_state(Tensor.detach, busy_state(mixer))
+    two_rows = map_state(lambda h: h[:2], state)
+    attempts: list[tuple[str, type[LinrnnError], Callable[[], object]]] = [
+        ("a wrong width", ShapeError, lambda: mixer(signal(BATCH, TIME, WIDTH + 1))),
+        ("no batch axis", ShapeError, lambda: mixer(x[0])),
+        ("a step with a time axis", ShapeError, lambda: mixer.step(x, state)),
+        ("integers", DTypeError, lambda: mixer(x.long())),
+        ("a state of another batch", ShapeError, lambda: mixer(x, two_rows)),
+        ("a state of another batch, step", ShapeError, lambda: mixer.step(x[:, 0], two_rows)),
+        ("a state that is no tensor", DTypeError, lambda: mixer(x, "state")),
+        ("d_model=0", ArgumentError, lambda: make(d_model=0)),
+    ]
+    for what, expected, attempt in attempts:
+        try:
+            attempt()
+        except expected as error:
+            check_true(f"{what}: message {error} has no numbers", "got" in str(error))
+        except Exception as error:
+            raise BrokenLawError(
+                f"{what}: must raise {expected.__name__}, got {error!r}"
+            ) from error
+        else:
+            raise BrokenLawError(f"{what}: must raise {expected.__name__}, raised nothing")
+
+
+MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
+    law.__name__: law
+    for law in (
+        forms_agree,
+        causal,
+        reset_and_packing,
+        batch_independence,
+        gradients,
+        constant_memory,
+        round_trip,
+        low_precision,
+        compile_and_export,
+        edges,
+        bad_input,
+    )
+}
+
+
+def check_law(name: str, make: MakeMixer) -> None:
+    """Check one law, or, where the mixer declares an exception, that it really is one.
+
+    Raises:
+        BrokenLawError: the law does not hold, or it holds although the class declares it cannot.
+    """
+    reason = build(make).declared.get(name)
+    try:
+        MIXER_LAWS[name](make)
+    except BrokenLawError as error:
+        if reason is None:
+            raise BrokenLawError(f"{name}: {error}") from error
+    else:
+        if reason is not None:
+            raise BrokenLawError(f"{name}: declared impossible ({reason}), yet it holds")
+
+
+def check_mixer(make: MakeMixer) -> None:
+    """Check every law of the mixer contract.
+
+    Args:
+        make: a `Mixer` class, or a function called as ``make(d_model=..., dtype=...)``, and with
+            ``form=...`` where the mixer has several forms.
+
+    Raises:
+        BrokenLawError: naming the law, the case and the error found.
+
+    Example:
+        >>> from linrnn.mixers import LRU
+        >>> check_mixer(LRU)  # doctest: +SKIP
+    """
+    for name in MIXER_LAWS:
+        check_law(name, make)

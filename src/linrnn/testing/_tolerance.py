@@ -1,0 +1,69 @@
+"""How far two results may differ: a small multiple of what rounding does to a plain loop."""
+
+import torch
+from torch import Tensor
+
+#: Allowed multiple of a same-dtype loop's own error.
+LOOP_MULTIPLE = 4.0
+#: Allowed roundings of the largest value, where the loop happens to make no error.
+ROUNDINGS = 4.0
+
+
+class BrokenLawError(AssertionError):
+    """A contract is not kept; says which law, in which case and by how much."""
+
+
+def epsilon(dtype: torch.dtype) -> float:
+    """Distance from 1 to the next number of ``dtype``."""
+    return torch.finfo(dtype).eps
+
+
+def difference(got: Tensor, expected: Tensor) -> float:
+    """Largest absolute difference, in double precision; NaN and infinity must match exactly."""
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    got, expected = got.detach().to(wide), expected.detach().to(wide)
+    if got.shape != expected.shape:
+        return float("inf")
+    if got.numel() == 0:
+        return 0.0
+    gap = (got - expected).abs()
+    same = (got == expected) | (got.isnan() & expected.isnan())
+    return float(torch.where(same, 0.0, gap).nan_to_num(nan=float("inf")).max())
+
+
+def check_close(
+    what: str,
+    got: Tensor,
+    expected: Tensor,
+    *,
+    loop_error: float = 0.0,
+    roundings: float = ROUNDINGS,
+) -> None:
+    """Raise `BrokenLawError` unless ``got`` is ``expected`` up to rounding of ``got``'s dtype.
+
+    Args:
+        what: names the case in the message.
+        got: the result under test.
+        expected: the true values, in at least the precision of ``got``.
+        loop_error: absolute error a loop in the dtype of ``got`` makes.
+        roundings: allowed roundings of the largest value besides.
+    """
+    if got.shape != expected.shape:
+        raise BrokenLawError(
+            f"{what}: shape must be {tuple(expected.shape)}, got {tuple(got.shape)}"
+        )
+    finite = expected.detach().abs()[expected.detach().isfinite()]
+    scale = float(finite.max()) if finite.numel() else 0.0
+    allowed = LOOP_MULTIPLE * loop_error + roundings * epsilon(got.dtype) * scale
+    error = difference(got, expected)
+    if not error <= allowed:
+        raise BrokenLawError(
+            f"{what}: differs by {error:.3g} at a scale of {scale:.3g}; allowed {allowed:.3g}, "
+            f"of which a plain loop's own error is {loop_error:.3g}"
+        )
+
+
+def check_true(what: str, claim: bool) -> None:
+    """Raise `BrokenLawError` unless ``claim`` holds."""
+    if not claim:
+        raise BrokenLawError(what)

@@ -1,0 +1,276 @@
+"""A law that cannot fail is worse than none: break one thing for each law and see it caught."""
+
+import inspect
+
+import pytest
+import torch
+from linrnn.mixers import LRU
+from linrnn.ops import _scan_tree
+from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
+
+
+class ForgetsState(LRU):
+    """forms_agree: starts from zero instead of the state it was given."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(x, None, reset=reset)
+
+
+class DropsStateGradient(LRU):
+    """forms_agree: right numbers, but no gradient reaches the initial state."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(x, None if state is None else state.detach(), reset=reset)
+
+
+class LooksAhead(LRU):
+    """causal: every output sees the next input."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y + 0.01 * torch.roll(x, -1, 1), state
+
+
+class IgnoresReset(LRU):
+    """reset_and_packing: packed sequences leak into each other."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(x, state)
+
+
+class MixesRows(LRU):
+    """batch_independence: normalises over the batch."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(x - x.mean(0), state, reset=reset)
+
+
+class WrongGradient(LRU):
+    """gradients: a backward that is off by a tenth of a percent."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y.detach() + 1.001 * (y - y.detach()), state
+
+
+class GrowingState(LRU):
+    """constant_memory: keeps everything it read."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y, {"h": state, "history": x}
+
+
+class HidesParameter(LRU):
+    """round_trip: a number that matters and is in no state_dict."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.gain = torch.rand(()).item()
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y * self.gain, state
+
+
+class StoresDecay(LRU):
+    """low_precision: a decay kept in the storage dtype, where 0.999 is 1."""
+
+    def eigenvalues(self):
+        lam = super().eigenvalues()
+        low = self.nu_log.dtype
+        return torch.complex(lam.real.to(low).to(lam.real), lam.imag.to(low).to(lam.real))
+
+
+class BreaksGraph(LRU):
+    """compile_and_export: Python control flow on a value."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return (y if float(y.sum()) > 0 else y + 0), state
+
+
+class WritesInPlace(LRU):
+    """edges: the caller's tensor is changed."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        with torch.no_grad():
+            x.mul_(2)
+        return y, state
+
+
+class AcceptsAnything(LRU):
+    """bad_input: a state of the wrong batch is broadcast in silence."""
+
+    def _check_state(self, state, like, x):
+        return state[:1].expand_as(like)
+
+
+BROKEN_MIXERS = [
+    ("forms_agree", ForgetsState),
+    ("forms_agree", DropsStateGradient),
+    ("causal", LooksAhead),
+    ("reset_and_packing", IgnoresReset),
+    ("batch_independence", MixesRows),
+    ("gradients", WrongGradient),
+    ("constant_memory", GrowingState),
+    ("round_trip", HidesParameter),
+    ("low_precision", StoresDecay),
+    ("compile_and_export", BreaksGraph),
+    ("edges", WritesInPlace),
+    ("bad_input", AcceptsAnything),
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("law", "broken"), BROKEN_MIXERS, ids=lambda x: getattr(x, "__name__", x))
+def test_broken_mixer_is_caught(law, broken):
+    def make(**options):
+        if law == "low_precision":  # where rounding a decay shows: memories of 1,000 steps
+            options |= {"r_min": 0.998, "r_max": 0.9995}
+        return broken(**options)
+
+    with pytest.raises(BrokenLawError):
+        check_law(law, make)
+
+
+def test_every_mixer_law_has_a_broken_mixer():
+    assert {law for law, _ in BROKEN_MIXERS} == set(MIXER_LAWS)
+
+
+def test_stale_declaration_is_caught():
+    class Modest(LRU):
+        declared = {"causal": "claims to see the future"}  # noqa: RUF012
+
+    with pytest.raises(BrokenLawError, match="yet it holds"):
+        check_law("causal", Modest)
+
+
+def test_true_declaration_is_accepted():
+    class Honest(LooksAhead):
+        declared = {"causal": "rolls its input"}  # noqa: RUF012
+
+    check_law("causal", Honest)
+
+
+def scan_changed(monkeypatch, change):
+    """Let the tree's forward pass return what ``change(result, arguments)`` makes of it."""
+    original = _scan_tree.scan
+    monkeypatch.setattr(_scan_tree, "scan", lambda *args: change(original(*args), args))
+
+
+def lossy(result, args):
+    h, final = result
+    return h * (1 + 1e-5), final
+
+
+def forgets_initial_state(monkeypatch):
+    original = _scan_tree.scan
+    monkeypatch.setattr(_scan_tree, "scan", lambda a, b, h0, *rest: original(a, b, None, *rest))
+
+
+def drops_final_gradient(monkeypatch):
+    original = _scan_tree.scan_backward
+    monkeypatch.setattr(
+        _scan_tree,
+        "scan_backward",
+        lambda a, h, h0, r, cu, gh, gf, rev: original(a, h, h0, r, cu, gh, gf * 0, rev),
+    )
+
+
+def float32_products(monkeypatch):
+    """Equal decays multiplied in working precision: the error doubles at every level."""
+    original = _scan_tree.squared_powers
+
+    def naive(a):
+        next(original(a))
+        while True:
+            yield a
+            a = a * a
+
+    monkeypatch.setattr(_scan_tree, "squared_powers", naive)
+
+
+def half_state(monkeypatch):
+    scan_changed(monkeypatch, lambda result, args: (result[0], result[1].to(args[1].dtype)))
+
+
+def leaks_nan(monkeypatch):
+    original = _scan_tree._carry
+
+    def multiply_by_zero(a, h, live):
+        return original(a, h, None) * (1 if live is None else live[..., None])
+
+    monkeypatch.setattr(_scan_tree, "_carry", multiply_by_zero)
+
+
+def noisy(monkeypatch):
+    scan_changed(monkeypatch, lambda result, args: (result[0] + torch.rand(()) * 1e-7, result[1]))
+
+
+def assumes_dense(monkeypatch):
+    original = _scan_tree.scan
+
+    def reinterpret(a, b, *rest):
+        return original(a, b.as_strided(b.shape, torch.empty(b.shape).stride()), *rest)
+
+    monkeypatch.setattr(_scan_tree, "scan", reinterpret)
+
+
+def loses_empty_state(monkeypatch):
+    from linrnn.ops import _scan_op
+
+    monkeypatch.setattr(
+        _scan_op, "_scan", lambda a, b, h0, *rest: (torch.empty_like(b), torch.zeros_like(h0))
+    )
+
+
+def wrong_when_compiled(monkeypatch):
+    def differs(result, args):
+        compiled = torch._C._len_torch_dispatch_stack() > 0 or torch._dynamo.is_compiling()
+        inside = any("torch/_dynamo" in f.filename for f in inspect.stack())
+        return (result[0] * (1.01 if compiled or inside else 1)), result[1]
+
+    scan_changed(monkeypatch, differs)
+
+
+BROKEN_BACKENDS = [
+    ("matches_loop", forgets_initial_state),
+    ("matches_loop", drops_final_gradient),
+    ("every_shape", lambda m: scan_changed(m, lossy)),
+    ("long_memory", float32_products),
+    ("half_precision", half_state),
+    ("splits", forgets_initial_state),
+    ("gradients", drops_final_gradient),
+    ("isolation", leaks_nan),
+    ("edges", loses_empty_state),
+    ("layouts_in_memory", assumes_dense),
+    ("deterministic", noisy),
+    ("compiles", wrong_when_compiled),
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("law", "break_it"), BROKEN_BACKENDS, ids=lambda x: getattr(x, "__name__", x)
+)
+def test_broken_backend_is_caught(monkeypatch, law, break_it):
+    break_it(monkeypatch)
+    with pytest.raises(BrokenLawError):
+        OP_LAWS[law]("tree")
+
+
+def test_every_op_law_has_a_broken_backend():
+    assert {law for law, _ in BROKEN_BACKENDS} == set(OP_LAWS)
+
+
+def test_unwritten_output_is_caught(monkeypatch):
+    def leaves_a_hole(result, args):
+        hole = torch.empty_like(result[0])
+        hole[:, 1:] = result[0][:, 1:]
+        return hole, result[1]
+
+    scan_changed(monkeypatch, leaves_a_hole)
+    with pytest.raises(BrokenLawError):
+        OP_LAWS["matches_loop"]("tree")

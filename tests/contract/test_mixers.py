@@ -1,0 +1,30 @@
+"""Every law of the mixer contract for every mixer in the catalogue."""
+
+import pytest
+
+from linrnn import mixers
+from linrnn.testing import MIXER_LAWS, check_law
+
+# torch.compile cannot trace the shape checker, which also words errors before we do
+NEEDS_NO_CHECKER = {"compile_and_export", "bad_input"}
+
+
+def laws(*, unchecked: bool) -> list[str]:
+    return [n for n in MIXER_LAWS if (n in NEEDS_NO_CHECKER) == unchecked]
+
+
+def test_catalogue_is_not_empty():
+    assert "lru" in mixers.names()
+
+
+@pytest.mark.parametrize("name", mixers.names())
+@pytest.mark.parametrize("law", laws(unchecked=False))
+def test_mixer_keeps_law(name, law):
+    check_law(law, mixers.load(name))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", mixers.names())
+@pytest.mark.parametrize("law", laws(unchecked=True))
+def test_mixer_keeps_law_unchecked(name, law):
+    check_law(law, mixers.load(name))
