@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+
 from linrnn.mixers import LRU
 from linrnn.ops import _scan_tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law

@@ -56,6 +56,12 @@ with contextlib.redirect_stderr(stderr):
     assert python(script) == [code, text]
 
 
+def test_verbs_run_one_after_the_other_in_one_process(python):
+    # a verb's module becomes an attribute of the package: `list` must not hide the builtin
+    code = "from linrnn import cli; result = [cli.main(['list', k]) for k in ('mixers', 'tasks')]"
+    assert python(code) == [0, 0]
+
+
 @pytest.mark.parametrize("verb", cli.verbs())
 def test_help_of_every_verb(command, verb):
     done = command(verb, "--help")

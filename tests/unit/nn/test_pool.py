@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from linrnn.nn import Pool
+
+
+@pytest.mark.parametrize("kind", ["mean", "last", "none"])
+def test_pool_in_pieces_equals_the_whole(kind):
+    x = torch.randn(3, 10, 4, dtype=torch.float64)
+    reset = torch.rand(3, 10) < 0.2
+    pool = Pool(kind)
+    whole, _ = pool(x, reset=reset)
+    state, outputs = None, []
+    for part, mask in zip(x.split([3, 0, 6, 1], 1), reset.split([3, 0, 6, 1], 1), strict=True):
+        y, state = pool(part, state, reset=mask)
+        outputs.append(y)
+    torch.testing.assert_close(torch.cat(outputs, 1) if kind == "none" else outputs[-1], whole)
+
+
+def test_mean_counts_only_what_follows_the_last_reset():
+    x = torch.tensor([[[1.0], [2.0], [3.0], [7.0]]])
+    reset = torch.tensor([[True, False, True, False]])
+    y, state = Pool("mean")(x, reset=reset)
+    assert y.item() == 5.0
+    assert state["count"].item() == 2
+    y, _ = Pool("mean")(x, state)  # goes on where it was
+    assert y.item() == pytest.approx((3 + 7 + 1 + 2 + 3 + 7) / 6)
+
+
+def test_last_skips_padding_and_keeps_the_old_value_of_an_empty_row():
+    x = torch.arange(6.0).view(2, 3, 1)
+    y, _ = Pool("last")(x, {"last": torch.full((2, 1), 9.0)}, lengths=torch.tensor([2, 0]))
+    assert y.flatten().tolist() == [1.0, 9.0]
+
+
+def test_mean_of_nothing_is_zero():
+    y, _ = Pool("mean")(torch.zeros(2, 0, 3))
+    assert y.tolist() == [[0.0] * 3] * 2

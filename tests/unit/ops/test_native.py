@@ -1,0 +1,138 @@
+"""The native library: found or explained, safe under fork and threads, any instruction set."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from linrnn.ops import _native, linear_scan
+from linrnn.testing import check_close
+
+needs_native = pytest.mark.skipif(
+    _native.load()[0] is None, reason=f"no native kernels: {_native.load()[1]}"
+)
+
+
+def run_python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ["baseline", "avx2"])
+def test_every_instruction_set_keeps_the_laws(isa):
+    code = (
+        "from linrnn.testing import OP_LAWS; from linrnn.ops import _native\n"
+        f"assert _native.load()[0].isa in ({isa!r}, 'baseline'), _native.load()\n"
+        "for law in ('matches_loop', 'every_shape', 'half_precision', 'isolation'):\n"
+        "    OP_LAWS[law]('cpu')\n"
+        "print('kept')"
+    )
+    result = run_python(code, LINRNN_ISA=isa)
+    assert result.stdout.strip() == "kept", result.stderr
+
+
+def test_without_the_library_the_tree_computes_and_says_so_once():
+    code = (
+        "import warnings, torch\n"
+        "from linrnn.ops import _native\n"
+        "_native.load = lambda: (None, 'not built')\n"
+        "from linrnn.ops import linear_scan, explain, backend_report\n"
+        "warnings.simplefilter('always')\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    for _ in range(3):\n"
+        "        h, _ = linear_scan(torch.tensor([0.5]), torch.ones(1, 3, 1))\n"
+        "print(h.flatten().tolist(), len(seen), seen[0].message)\n"
+        "print(backend_report()['cpu'])"
+    )
+    out = run_python(code).stdout
+    assert out.startswith("[1.0, 1.5, 1.75] 1 linear_scan runs on the slower backend 'tree'"), out
+    assert out.strip().endswith("not built")
+
+
+def test_strict_mode_refuses_the_slow_path():
+    code = (
+        "import torch\n"
+        "from linrnn.ops import _native, linear_scan\n"
+        "_native.load = lambda: (None, 'not built')\n"
+        "linear_scan(torch.tensor([0.5]), torch.ones(1, 3, 1))"
+    )
+    result = run_python(code, LINRNN_STRICT="1")
+    assert result.returncode == 1
+    assert "Refused because LINRNN_STRICT is set" in result.stderr
+
+
+def arguments(dtype=torch.float32):
+    g = torch.Generator().manual_seed(0)
+    return torch.rand(2, 3000, 300, generator=g).to(dtype), torch.randn(
+        2, 3000, 300, generator=g
+    ).to(dtype)
+
+
+def in_child(queue):
+    a, b = arguments()
+    queue.put(linear_scan(a, b)[1].sum().item())
+
+
+@needs_native
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_forked_child_does_not_hang():
+    a, b = arguments()
+    expected = linear_scan(a, b)[1].sum().item()  # starts the thread pool in the parent
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=in_child, args=(queue,))
+    child.start()
+    try:
+        assert queue.get(timeout=60) == pytest.approx(expected, rel=1e-5)
+    finally:
+        child.kill()
+
+
+@needs_native
+def test_concurrent_calls_from_many_threads_agree():
+    a, b = arguments()
+    expected, _ = linear_scan(a, b)
+    results = {}
+
+    def work(i):
+        results[i] = linear_scan(a, b)[0]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(results) == 8
+    assert all(torch.equal(h, expected) for h in results.values())
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("shape", [(2, 3000, 300), (1, 200_000, 3), (1, 60_000, 16)])
+def test_thread_counts_agree(shape, dtype):
+    torch.manual_seed(0)
+    a, b = torch.rand(shape).to(dtype), torch.randn(shape).to(dtype)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for n in (1, 2, 3):
+            torch.set_num_threads(n)
+            a_, b_ = a.clone().requires_grad_(), b.clone().requires_grad_()
+            h, final = linear_scan(a_, b_)
+            results.append([h, final, *torch.autograd.grad(h.sum().abs(), [a_, b_])])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        for x, y in zip(other, results[0], strict=True):
+            check_close("other thread count", x, y, roundings=64)
