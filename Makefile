@@ -1,11 +1,14 @@
 # `make help` lists the targets. Everything is installed into .venv, with the versions of
-# constraints.txt; a target installs what it needs once, and again after pyproject.toml changed.
+# constraints.txt; a target installs what it needs once, and again when the package has changed in
+# a way that an editable install does not follow.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-SOURCES := pyproject.toml constraints.txt $(wildcard CMakeLists.txt) $(wildcard src/native/*)
+NATIVE := CMakeLists.txt $(wildcard src/native/* src/native/*/*)
+MODULES := find src/linrnn -name '*.py' | sort
+CHANGED := pyproject.toml constraints.txt $(NATIVE) $(VENV)/.modules
 
 PYTEST := $(BIN)/python -m pytest -n 2
 CHECKER := --jaxtyping-packages=linrnn,beartype.beartype
@@ -13,7 +16,7 @@ CHECKER := --jaxtyping-packages=linrnn,beartype.beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format docs clean
+.PHONY: help quickstart install test test-slow lint format docs clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -51,10 +54,14 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "linrnn needs Python 3.10 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.train: $(SOURCES) | $(BIN)/python
+# An editable install has noted which file each module is.
+$(VENV)/.modules: FORCE | $(BIN)/python
+	@$(MODULES) | cmp -s - $@ || $(MODULES) > $@
+
+$(VENV)/.train: $(CHANGED) | $(BIN)/python
 	$(INSTALL) -e '.[train]'
 	touch $@
 
-$(VENV)/.dev: $(SOURCES) | $(BIN)/python
+$(VENV)/.dev: $(CHANGED) | $(BIN)/python
 	$(INSTALL) -e '.[train,dev,docs]'
 	touch $(VENV)/.train $@

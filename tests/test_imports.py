@@ -40,7 +40,7 @@ start = time.perf_counter()
 import linrnn.ops, linrnn.mixers.lru, linrnn.backbone
 result = time.perf_counter() - start
 """
-    assert min(python(code) for _ in range(3)) < 0.5
+    assert any(python(code) < 0.5 for _ in range(3))  # the machine may be busy
 
 
 def test_there_are_modules_to_look_at():
