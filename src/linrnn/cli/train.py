@@ -7,6 +7,7 @@ from pathlib import Path
 from linrnn import recipes, tasks
 from linrnn.cli._options import parse_train, peek
 from linrnn.cli._progress import make_reporter, summary
+from linrnn.cli.list import summaries
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import Result
 
@@ -76,7 +77,7 @@ def _resume(args: list[str], folder: str) -> Result:
 
 def _list_tasks() -> str:
     width = max(map(len, tasks.names()))
-    return "\n".join(f"  {name:<{width}}  {tasks.load(name).summary}" for name in tasks.names())
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in summaries("tasks").items())
 
 
 def _ending(result: Result) -> str:

@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,11 @@ from linrnn.ops import backend_report
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config, from_json, to_json
 from linrnn.train._report import Plan, Result
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 #: Rises when an older linrnn could not read a folder any more.
 FORMAT = 1
@@ -108,6 +115,26 @@ class RunFolder:
                 f"linrnn train {config.task} --out {self.path}"
             )
         return file
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training into the folder; the lock ends with the process.
+
+        Raises:
+            RunFolderError: another process trains into it.
+        """
+        if fcntl is None:
+            yield
+            return
+        with open(self.path / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunFolderError(
+                    f"{self.path}: a run folder must be trained by one process at a time, got a "
+                    "second one. Wait for the first, or stop it."
+                ) from error
+            yield
 
     def write_environment(self, plan: Plan) -> None:
         """Record versions, seed, threads and device."""

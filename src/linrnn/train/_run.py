@@ -50,7 +50,8 @@ def run(
     model = build_model(config, task)
     splits = task.datasets()
     folder = RunFolder.create(None if out is None else Path(out), config)
-    return _train(config, task, model, splits, folder, reporter or Reporter(), 0)
+    with folder.locked():
+        return _train(config, task, model, splits, folder, reporter or Reporter(), 0)
 
 
 def resume(run: Path | str, *, reporter: Reporter | None = None) -> Result:
@@ -77,11 +78,11 @@ def resume(run: Path | str, *, reporter: Reporter | None = None) -> Result:
     if finished is not None:
         return finished
     _check_device(config)
-    checkpoint = load_tree(folder.require(folder.last, config))
-    task = build_task(config)
-    model = build_model(config, task)
-    step = checkpoint["run"]["step"]
-    return _train(config, task, model, task.datasets(), folder, reporter or Reporter(), step)
+    with folder.locked():
+        step = load_tree(folder.require(folder.last, config))["run"]["step"]
+        task = build_task(config)
+        model = build_model(config, task)
+        return _train(config, task, model, task.datasets(), folder, reporter or Reporter(), step)
 
 
 def _train(

@@ -111,6 +111,17 @@ def test_evaluate_weights_of_another_model(copied):
         train.evaluate(copied)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there are no such locks on Windows")
+def test_resume_while_another_process_trains(copied):
+    import fcntl
+
+    (copied / "result.json").unlink()
+    with open(copied / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(RunFolderError, match="must be trained by one process at a time"):
+            train.resume(copied)
+
+
 def test_resume_damaged_checkpoint(copied):
     (copied / "result.json").unlink()
     path = copied / "checkpoints" / "last.safetensors"
