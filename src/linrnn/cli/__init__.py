@@ -50,7 +50,8 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code; errors become one line on standard error."""
-    args = list(sys.argv[1:] if argv is None else argv)
+    # not `list(...)`: once the verb `list` has been imported, that name is its module
+    args = [*(sys.argv[1:] if argv is None else argv)]
     try:
         if not args or args[0] in ("-h", "--help"):
             sys.stdout.write(usage() + "\n")
