@@ -43,6 +43,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _start(args: list[str]) -> Result:
     task = args[0]
+    if "--resume" in args:
+        raise ArgumentError("train: --resume must name a run folder, got nothing after it.")
     if task.startswith("-"):
         raise ArgumentError(
             f"train: the first argument must be a task, got {task!r}. "

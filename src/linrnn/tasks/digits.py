@@ -21,6 +21,8 @@ class DigitsOptions:
 
     shift: int = 1
     """Largest shift of a training image in each direction, in pixels; 0 leaves it in place."""
+    noise: float = 0.1
+    """Standard deviation of the normal noise on each training pixel; pixels are in [0, 1]."""
 
 
 class Digits(Task):
@@ -30,13 +32,13 @@ class Digits(Task):
     Handwritten Digits"), so nothing is downloaded. Pixels are 0..16, divided by 16, read row by
     row. The split is fixed and stratified by class: 1,257 training, 180 validation and 360 test
     images. Training images are
-    shifted by up to ``shift`` pixels; the others never.
+    shifted by up to ``shift`` pixels and get normal noise of size ``noise``; the others never.
 
     Args:
         options: `DigitsOptions`.
 
     Raises:
-        ArgumentError: a shift outside 0..7.
+        ArgumentError: a shift outside 0..7, a noise below 0.
         MissingExtraError: scikit-learn is not installed.
     """
 
@@ -55,6 +57,8 @@ class Digits(Task):
             raise ArgumentError(
                 f"Digits: shift must be in 0..{_SIDE - 1}, got {self.options.shift}."
             )
+        if not 0 <= self.options.noise < float("inf"):
+            raise ArgumentError(f"Digits: noise must be at least 0, got {self.options.noise}.")
 
     def datasets(self) -> Splits:
         """Read the images and split them: see `Task.datasets`."""
@@ -66,19 +70,15 @@ class Digits(Task):
         return _split(pixels, labels)
 
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Shift each image by a random whole number of pixels; what enters is background, 0."""
+        """Shift each image by a random whole number of pixels, fill with 0, and add noise."""
         reach, batch = self.options.shift, len(x)
-        if reach == 0:
-            return x
         offsets = torch.randint(0, 2 * reach + 1, (2, batch, 1), generator=generator)
         rows, columns = (offsets + torch.arange(_SIDE)).to(x.device)  # (B, 8) each
         padded = pad(x.view(batch, _SIDE, _SIDE), (reach,) * 4)
-        picked = padded[
-            torch.arange(batch, device=x.device)[:, None, None],
-            rows[:, :, None],
-            columns[:, None, :],
-        ]  # (B, 8, 8)
-        return picked.reshape(x.shape)
+        image = torch.arange(batch, device=x.device)[:, None, None]
+        shifted = padded[image, rows[:, :, None], columns[:, None, :]]  # (B, 8, 8)
+        noise = torch.randn(x.shape, generator=generator).to(x)
+        return shifted.reshape(x.shape) + self.options.noise * noise
 
 
 def _split(pixels: np.ndarray, labels: np.ndarray) -> Splits:

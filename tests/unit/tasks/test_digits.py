@@ -59,7 +59,7 @@ def test_split_never_changes(splits):
 def test_augment_shifts_by_whole_pixels():
     x = torch.zeros(200, 64, 1)
     x[:, 3 * 8 + 4] = 1.0
-    y = Digits().augment(x, torch.Generator().manual_seed(0))
+    y = Digits(DigitsOptions(noise=0.0)).augment(x, torch.Generator().manual_seed(0))
     place = y[..., 0].argmax(1)
     rows, columns = place // 8, place % 8
     assert {*rows.tolist()} == {2, 3, 4}
@@ -68,7 +68,7 @@ def test_augment_shifts_by_whole_pixels():
 
 
 def test_augment_fills_with_background_and_loses_what_leaves():
-    y = Digits(DigitsOptions(shift=7)).augment(
+    y = Digits(DigitsOptions(shift=7, noise=0.0)).augment(
         torch.ones(100, 64, 1), torch.Generator().manual_seed(0)
     )
     assert set(y.unique().tolist()) == {0.0, 1.0}
@@ -81,7 +81,23 @@ def test_augment_depends_on_its_generator_alone():
     first, same, other = (task.augment(x, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
-    assert torch.equal(Digits(DigitsOptions(shift=0)).augment(x, torch.Generator()), x)
+    still = Digits(DigitsOptions(shift=0, noise=0.0))
+    assert torch.equal(still.augment(x, torch.Generator()), x)
+
+
+def test_augment_adds_noise_of_the_stated_size():
+    x = torch.rand(500, 64, 1)
+    task = Digits(DigitsOptions(shift=0, noise=0.3))
+    noise = task.augment(x, torch.Generator().manual_seed(0)) - x
+    assert noise.mean().abs() < 0.01
+    assert noise.std() == pytest.approx(0.3, rel=0.02)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("noise", [-0.1, float("nan")])
+def test_digits_bad_noise(noise):
+    with pytest.raises(ArgumentError, match=rf"Digits: noise must be at least 0, got {noise}"):
+        Digits(DigitsOptions(noise=noise))
 
 
 @pytest.mark.unchecked
