@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ BACKENDS = ("cpu", "tree", "reference")
 _override: str | None = None
 
 
+@runtime_checkable  # as the shape checker of the test run needs it to be
 class ScanBackend(Protocol):
     """What a module ``linrnn.ops._scan_<backend>`` provides.
 

@@ -60,9 +60,10 @@ def previous_state(
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
     reverse: bool,
+    empty: float = 0.0,
 ) -> Tensor:
-    """The state each step of a scan started from, given all its states; 0 after a reset."""
+    """The state each step of a scan started from, given all its states; ``empty`` after a reset."""
     edge = ends(h, cu_seqlens, reverse)
-    start = h.new_zeros(()) if initial_state is None else initial_state[edge.kept].to(h.dtype)
+    start = h.new_full((), empty) if initial_state is None else initial_state[edge.kept].to(h.dtype)
     before = shift_time(h, -1 if reverse else 1).index_put((edge.row, edge.first), start)
-    return before if reset is None else torch.where(reset[..., None], 0, before)
+    return before if reset is None else torch.where(reset[..., None], empty, before)

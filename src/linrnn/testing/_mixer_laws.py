@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -17,7 +18,7 @@ MakeMixer = Callable[..., Mixer]
 """Called as ``make(d_model=..., form=..., dtype=...)``; ``form`` only where there is a choice."""
 
 WIDTH, BATCH, TIME = 6, 3, 19
-GRADCHECK = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
+GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
 FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than most
 
 

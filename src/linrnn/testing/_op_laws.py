@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, d
 Results = dict[str, Tensor]
 
 HALF = (torch.bfloat16, torch.float16)
-GRADCHECK = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
+GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class TrainingModule(LightningModule):
         )
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
         """The loss of one batch."""
         seed, step = self.config.seed, self.done_steps
         torch.manual_seed(derive(seed, "dropout", step))
@@ -120,7 +120,7 @@ class TrainingModule(LightningModule):
         if not math.isfinite(norm):
             raise self._non_finite("the norm of the gradient", norm)
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
         """Count one batch into the validation means."""
         x, target = batch
         y = self.model(x)[0]

@@ -16,8 +16,11 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#if defined(__AVX512F__) || defined(__F16C__) || defined(__AVX2__)
-#include <immintrin.h>
+#ifdef __unix__
+#include <sched.h>
+#endif
+#ifdef __linux__
+#include <sys/mman.h>
 #endif
 
 namespace linrnn {
@@ -180,6 +183,30 @@ inline void compose(A* state, const double* p, const A* start, i64 n) {
         }
     }
 }
+
+// ------------------------------------------------------------------------------------- waiting
+
+// Where a team meets twice a chunk. OpenMP's own barrier spins for milliseconds, which on a busy
+// machine keeps the very thread it waits for from running; this one soon gives its core away.
+struct Meeting {
+    int arrived = 0, round = 0;
+
+    void wait(int team) {
+#if defined(__GNUC__) && defined(__unix__)
+        int mine = __atomic_load_n(&round, __ATOMIC_ACQUIRE);
+        if (__atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL) == team) {
+            __atomic_store_n(&arrived, 0, __ATOMIC_RELAXED);
+            __atomic_store_n(&round, mine + 1, __ATOMIC_RELEASE);
+            return;
+        }
+        for (int spins = 0; __atomic_load_n(&round, __ATOMIC_ACQUIRE) == mine; ++spins)
+            if (spins > 2000) sched_yield();
+#else
+        (void)team;
+#pragma omp barrier
+#endif
+    }
+};
 
 // ------------------------------------------------------------------- one sequence, some channels
 
@@ -428,6 +455,7 @@ struct Scan {
         for (i64 s = 0; s < args.seqs; ++s) {
             Span x = span(s, 0, n);
             enter(x, entering);
+            Meeting meeting;
 #pragma omp parallel num_threads(threads)
             {
 #ifdef _OPENMP
@@ -436,7 +464,7 @@ struct Scan {
                 int k = 0, team = 1;
 #endif
                 for (i64 round = 0; round < x.length; round += chunk * team)
-                    narrow_round(x, round, chunk, k, team, states, products, entering,
+                    narrow_round(x, round, chunk, k, team, meeting, states, products, entering,
                                  rows ? rows + (s * threads + k) * n : nullptr);
             }
             leave(x, entering);
@@ -446,8 +474,8 @@ struct Scan {
         return 0;
     }
 
-    void narrow_round(const Span& x, i64 round, i64 chunk, int k, int team, A* states,
-                      double* products, A* entering, double* grad_a_sum) const {
+    void narrow_round(const Span& x, i64 round, i64 chunk, int k, int team, Meeting& meeting,
+                      A* states, double* products, A* entering, double* grad_a_sum) const {
         i64 n = x.n, j0 = round + k * chunk, j1 = j0 + chunk;
         if (j0 > x.length) j0 = x.length;
         if (j1 > x.length) j1 = x.length;
@@ -460,7 +488,7 @@ struct Scan {
         } else {
             summary(x, j0, j1, mine, products + k * n);
         }
-#pragma omp barrier
+        meeting.wait(team);
         if (k > 0) {
             put(h, states, n);
             for (int i = 1; i < k; ++i) step_over(h, states + i * n, products + i * n, n);
@@ -471,7 +499,7 @@ struct Scan {
         } else if (team == 1) {
             put(entering, h, n);
         }
-#pragma omp barrier
+        meeting.wait(team);
     }
 
     static void step_over(A* h, const A* state, const double* product, i64 n) {
@@ -481,7 +509,28 @@ struct Scan {
         put(h, out, n);
     }
 
+    // A fresh output is mapped page by page as it is first written, which costs more than
+    // computing it: ask for large pages where the system hands them out on request.
+    static void advise(i64 pointer, i64 bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+        constexpr i64 PAGE = 2 * 1024 * 1024;
+        i64 first = (pointer + PAGE - 1) / PAGE * PAGE, last = (pointer + bytes) / PAGE * PAGE;
+        if (pointer && last > first)
+            madvise(reinterpret_cast<void*>(first), size_t(last - first), MADV_HUGEPAGE);
+#else
+        (void)pointer, (void)bytes;
+#endif
+    }
+    void advise_outputs() const {
+        auto cu = reinterpret_cast<const i64*>(args.offsets);
+        i64 steps = cu ? cu[args.seqs] : args.seqs * args.time;
+        i64 bytes = steps * args.channels * WIDTH * i64(sizeof(S));
+        if (!args.backward) advise(args.h.data, bytes);
+        else advise(args.grad_b, bytes), advise(args.constant ? 0 : args.grad_a, bytes);
+    }
+
     int dispatch() const {
+        advise_outputs();
         i64 n = args.channels * WIDTH, threads = useful_threads(), block = BLOCK;
         if (args.seqs < threads) {
             // Share a row between threads, in whole cache lines and no fewer than four of them.
