@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linrnn.mixers import LRU
-from linrnn.ops import _scan_tree
+from linrnn.ops import _scan_tree, _tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
 
 
@@ -198,12 +198,12 @@ def half_state(monkeypatch):
 
 
 def leaks_nan(monkeypatch):
-    original = _scan_tree._carry
+    original = _tree._carry
 
-    def multiply_by_zero(a, h, live):
-        return original(a, h, None) * (1 if live is None else live[..., None])
+    def multiply_by_zero(ring, a, h, live):
+        return original(ring, a, h, None) * (1 if live is None else live[..., None])
 
-    monkeypatch.setattr(_scan_tree, "_carry", multiply_by_zero)
+    monkeypatch.setattr(_tree, "_carry", multiply_by_zero)
 
 
 def noisy(monkeypatch):

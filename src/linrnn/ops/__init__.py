@@ -6,8 +6,18 @@ Batch first, time second, always. Each op takes an initial state and returns
 
 from linrnn.ops._backend import backend_report as backend_report
 from linrnn.ops._backend import use_backend as use_backend
+from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
+from linrnn.ops.log_scan import log_linear_scan as log_linear_scan
 from linrnn.ops.scan import explain as explain
 from linrnn.ops.scan import linear_scan as linear_scan
 
-__all__ = ["backend_report", "explain", "fft_scan", "linear_scan", "use_backend"]
+__all__ = [
+    "backend_report",
+    "distributed_linear_scan",
+    "explain",
+    "fft_scan",
+    "linear_scan",
+    "log_linear_scan",
+    "use_backend",
+]

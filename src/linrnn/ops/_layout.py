@@ -67,3 +67,18 @@ def previous_state(
     start = h.new_full((), empty) if initial_state is None else initial_state[edge.kept].to(h.dtype)
     before = shift_time(h, -1 if reverse else 1).index_put((edge.row, edge.first), start)
     return before if reset is None else torch.where(reset[..., None], empty, before)
+
+
+def live_steps(
+    x: Tensor, reset: Tensor | None, cu_seqlens: Tensor | None, edge: Ends
+) -> Tensor | None:
+    """(B, T) mask of steps that take over the state of the step before, or None for all."""
+    if reset is None and cu_seqlens is None:
+        return None
+    live = x.new_ones(x.shape[:2], dtype=torch.bool) if reset is None else ~reset
+    return live.index_put((edge.row, edge.first), live.new_zeros(()))
+
+
+def at_steps(a: Tensor, row: Tensor, step: Tensor) -> Tensor:
+    """Decays, constant (C,) or varying (B, T, C), at some steps."""
+    return a if a.ndim == 1 else a[row, step]

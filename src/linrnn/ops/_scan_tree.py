@@ -1,21 +1,26 @@
 """`linear_scan` as a balanced tree in plain PyTorch: log2(T) rounds of work on whole tensors.
 
-Neighbouring steps are composed into one, ``(a1, b1) then (a2, b2) = (a2 a1, a2 b1 + b2)``, the
-half-length recurrence is solved by recursion, and the steps in between are filled in: O(T) work.
-
 Products of many decays are where a tree loses accuracy against a loop, because equal factors
 round equally and the error of ``a ** 2**k`` doubles at every level. Time-varying decays are
 therefore multiplied in double precision, constant ones by `squared_powers`.
 """
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from linrnn.ops._layout import Ends, accumulator_dtype, ends, n_sequences, previous_state
+from linrnn.ops._layout import (
+    Ends,
+    accumulator_dtype,
+    at_steps,
+    ends,
+    live_steps,
+    n_sequences,
+    previous_state,
+)
 from linrnn.ops._powers import squared_powers
+from linrnn.ops._tree import LINEAR, products, solve
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -46,10 +51,10 @@ def scan(
     a, acc = a.to(dtype), b.to(dtype)
     edge = ends(b, cu_seqlens)
     if initial_state is not None:
-        entering = _at(a, edge.row, edge.first) * initial_state[edge.kept]
+        entering = at_steps(a, edge.row, edge.first) * initial_state[edge.kept]
         entering = _clear(entering, reset, edge)
         acc = acc.index_put((edge.row, edge.first), entering, accumulate=True)
-    h = _solve(a, acc, _live(b, reset, cu_seqlens, edge))
+    h = _solve(a, acc, live_steps(b, reset, cu_seqlens, edge))
     shape = (n_sequences(b, cu_seqlens), b.shape[-1])
     final = h.new_zeros(shape) if initial_state is None else initial_state.clone()
     final[edge.kept] = h[edge.row, edge.last]
@@ -83,7 +88,7 @@ def scan_backward(
     wide_a, wide_h, delta = a.to(dtype), h.to(dtype), grad_h.to(dtype)
     edge = ends(h, cu_seqlens)
     delta = delta.index_put((edge.row, edge.last), grad_final[edge.kept], accumulate=True)
-    live = _live(h, reset, cu_seqlens, edge)
+    live = live_steps(h, reset, cu_seqlens, edge)
     # flipped time: step t takes over from t + 1, with the decay and the cut of step t + 1
     decay = wide_a.conj() if a.ndim == 1 else _delay(wide_a.conj().flip(1))
     delta = _solve(decay, delta.flip(1), None if live is None else _delay(live.flip(1))).flip(1)
@@ -91,71 +96,20 @@ def scan_backward(
     grad_a = delta * previous_state(wide_h, initial_state, reset, cu_seqlens, False).conj()
     if a.ndim == 1:
         grad_a = grad_a.sum((0, 1))
-    leaving = _at(wide_a, edge.row, edge.first).conj() * delta[edge.row, edge.first]
+    leaving = at_steps(wide_a, edge.row, edge.first).conj() * delta[edge.row, edge.first]
     grad_h0 = grad_final.clone()
     grad_h0[edge.kept] = _clear(leaving, reset, edge)
     return grad_a.to(a.dtype), delta.to(h.dtype), grad_h0
 
 
 def _solve(a: Tensor, b: Tensor, live: Tensor | None) -> Tensor:
-    """All states of ``h_t = a_t h_{t-1} + b_t`` from zero; a step that is not live starts anew."""
-    return _solve_level(squared_powers(a) if a.ndim == 1 else _products(a), b, live)
-
-
-def _solve_level(levels: Iterator[Tensor], b: Tensor, live: Tensor | None) -> Tensor:
-    if b.shape[1] == 1:
-        return b
-    a = next(levels)  # (C,) or (B, T, C)
-    n = b.shape[1] // 2
-    odd_live = None if live is None else live[:, 1::2]
-    pairs = _carry(_every_other(a, 1), b[:, : 2 * n : 2], odd_live) + b[:, 1::2]
-    pair_live = None if live is None else live[:, 1::2] & live[:, : 2 * n : 2]
-    h_odd = _solve_level(levels, pairs, pair_live)
-    h = torch.empty_like(b)
-    h[:, 1::2] = h_odd
-    h[:, 0] = b[:, 0]
-    even = slice(2, None, 2)
-    even_live = None if live is None else live[:, even]
-    carried = h_odd[:, : (b.shape[1] - 1) // 2]
-    h[:, even] = _carry(_every_other(a, 2), carried, even_live) + b[:, even]
-    return h
-
-
-def _products(a: Tensor) -> Iterator[Tensor]:
-    """Yield ``a``, then the products of neighbouring pairs, of pairs of pairs, ..."""
-    if a.device.type != "mps":  # which has no float64
-        a = a.to(torch.complex128 if a.is_complex() else torch.float64)
-    while True:
-        yield a
-        n = a.shape[1] // 2
-        a = a[:, 1::2] * a[:, : 2 * n : 2]
-
-
-def _every_other(a: Tensor, start: int) -> Tensor:
-    return a if a.ndim == 1 else a[:, start::2]
-
-
-def _carry(a: Tensor, h: Tensor, live: Tensor | None) -> Tensor:
-    """``a * h`` where live, else exactly 0 even when ``h`` is infinite or NaN."""
-    carried = a.to(h.dtype) * h
-    return carried if live is None else torch.where(live[..., None], carried, 0)
-
-
-def _live(x: Tensor, reset: Tensor | None, cu_seqlens: Tensor | None, edge: Ends) -> Tensor | None:
-    """(B, T) mask of steps that take over the state of the step before, or None for all."""
-    if reset is None and cu_seqlens is None:
-        return None
-    live = x.new_ones(x.shape[:2], dtype=torch.bool) if reset is None else ~reset
-    return live.index_put((edge.row, edge.first), live.new_zeros(()))
+    levels = squared_powers(a) if a.ndim == 1 else products(LINEAR, a)
+    return solve(LINEAR, levels, b, live)
 
 
 def _clear(x: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
     """Zero the rows of ``x``, one a sequence, whose first step resets."""
     return x if reset is None else torch.where(reset[edge.row, edge.first, None], 0, x)
-
-
-def _at(a: Tensor, row: Tensor, step: Tensor) -> Tensor:
-    return a if a.ndim == 1 else a[row, step]
 
 
 def _delay(x: Tensor) -> Tensor:

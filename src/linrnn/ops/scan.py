@@ -42,7 +42,7 @@ def linear_scan(
             other into a single row (batch must be 1); each starts from its own initial state.
         reverse: run from the last step to the first: ``h_t = a_t * h_{t+1} + b_t``, the initial
             state enters at the last step and the final state is ``h_0``.
-        backend: ``reference``, ``tree``, ``cpu``; None takes what `use_backend` or
+        backend: ``reference``, ``tree``, ``cpu``, ``triton``; None takes what `use_backend` or
             ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call.
 
     Returns:
@@ -70,18 +70,31 @@ def linear_scan(
         The parallel form: G. E. Blelloch, "Prefix sums and their applications", 1990; the adjoint
         is the same recurrence backward in time (Martin and Cundy 2018, arXiv:1709.04057).
     """
-    a, b, initial_state = _checked(a, b, initial_state, reset, cu_seqlens)
+    a, b, initial_state = check_arguments("linear_scan", a, b, initial_state, reset, cu_seqlens)
+    arguments = flat_channels(a, b, initial_state)
+    h, final = _scan_op.apply(*arguments, reset, cu_seqlens, reverse, backend)
+    return unflat_channels(h, final, b.shape)
+
+
+def flat_channels(
+    a: Tensor, b: Tensor, initial_state: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Checked arguments with one channel axis, which is what the kernels know."""
     batch, time, *channels = b.shape
-    if len(channels) != 1:  # the kernels know one channel axis
-        width, shape = prod(channels), b.shape
-        a = a.reshape((width,) if a.ndim == len(channels) else (batch, time, width))
-        b = b.reshape(batch, time, width)
-        if initial_state is not None:
-            initial_state = initial_state.reshape(len(initial_state), width)
-    h, final = _scan_op.apply(a, b, initial_state, reset, cu_seqlens, reverse, backend)
-    if len(channels) != 1:
-        h, final = h.reshape(shape), final.reshape(len(final), *channels)
-    return h, final
+    if len(channels) == 1:
+        return a, b, initial_state
+    width = prod(channels)
+    a = a.reshape((width,) if a.ndim == len(channels) else (batch, time, width))
+    if initial_state is not None:
+        initial_state = initial_state.reshape(len(initial_state), width)
+    return a, b.reshape(batch, time, width), initial_state
+
+
+def unflat_channels(h: Tensor, final: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Results with the channel axes of the input's ``shape`` again."""
+    if len(shape) == 3:
+        return h, final
+    return h.reshape(shape), final.reshape(len(final), *shape[2:])
 
 
 def explain(
@@ -99,11 +112,12 @@ def explain(
         >>> explain(torch.ones(2), torch.ones(1, 4, 2), backend="tree")
         'tree: asked for by the argument backend='
     """
-    _, b, _ = _checked(a, b, initial_state, None, None)
+    _, b, _ = check_arguments("explain", a, b, initial_state, None, None)
     return choose(backend, b.device, b.dtype)[1]
 
 
-def _checked(
+def check_arguments(
+    where: str,
     a: Tensor,
     b: Tensor,
     initial_state: Tensor | None,
@@ -111,7 +125,6 @@ def _checked(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Check every argument against ``b``; promote ``a``, ``b`` and the state to one dtype."""
-    where = "linear_scan"
     for name, x in (("a", a), ("b", b), ("initial_state", initial_state)):
         if x is not None and not (x.is_floating_point() or x.is_complex()):
             raise DTypeError(
@@ -132,7 +145,7 @@ def _checked(
             f"{where}: a must have the shape of b {tuple(b.shape)}, or, constant in time, "
             f"its channel axes {tuple(b.shape[2:])}, got {tuple(a.shape)}."
         )
-    _check_layout(b, initial_state, reset, cu_seqlens)
+    _check_layout(where, b, initial_state, reset, cu_seqlens)
     for name, x in (("a", a), ("initial_state", initial_state), ("reset", reset)):
         if x is not None and x.device != b.device:
             raise DeviceError(f"{where}: {name} must be on {b.device} like b, got {x.device}.")
@@ -150,9 +163,13 @@ def _checked(
 
 
 def _check_layout(
-    b: Tensor, initial_state: Tensor | None, reset: Tensor | None, cu_seqlens: Tensor | None
+    where: str,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
 ) -> None:
-    where, (batch, time, *channels) = "linear_scan", b.shape
+    batch, time, *channels = b.shape
     seqs = batch
     if cu_seqlens is not None:
         if batch != 1:

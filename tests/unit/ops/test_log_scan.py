@@ -1,0 +1,146 @@
+"""`log_linear_scan` against a loop of logaddexp, and against `linear_scan` of the exponentials."""
+
+import itertools
+
+import pytest
+import torch
+from scipy.special import logsumexp
+
+from linrnn.errors import DTypeError, ShapeError
+from linrnn.ops import linear_scan, log_linear_scan
+from linrnn.testing import check_close
+from linrnn.testing._op_laws import layouts, make_case
+
+
+def log_loop(log_a, log_b, start, *, reset, cu_seqlens, reverse):
+    """The definition, one step at a time."""
+    _, time, _ = log_b.shape
+    offsets = [0, time] if cu_seqlens is None else cu_seqlens.tolist()
+    h, finals = {}, []
+    for s, (first, end) in enumerate(itertools.pairwise(offsets)):
+        if start is None:
+            state = torch.full_like(log_b[:, 0], -torch.inf)
+        else:
+            state = start if cu_seqlens is None else start[s : s + 1]
+        for t in range(end - 1, first - 1, -1) if reverse else range(first, end):
+            if reset is not None:
+                state = torch.where(reset[:, t, None], -torch.inf, state)
+            kept = (log_a if log_a.ndim == 1 else log_a[:, t]) + state
+            # logaddexp(-inf, x) has a NaN gradient; x is what it means
+            some = torch.where(kept == -torch.inf, 0, kept)
+            state = torch.where(kept == -torch.inf, log_b[:, t], some.logaddexp(log_b[:, t]))
+            h[t] = state
+        finals.append(state)
+    return torch.stack([h[t] for t in range(time)], 1), torch.cat(finals)
+
+
+def results(function, case, dtype):
+    inputs = [case.a.log(), case.b, case.initial_state]
+    inputs = [None if x is None else x.to(dtype).requires_grad_() for x in inputs]
+    h, final = function(*inputs, **case.layout)
+    # the final state of an empty packed sequence without initial state is -inf: no gradient
+    final_weight = torch.where(final.isfinite(), case.into_final.to(dtype), 0)
+    loss = (h * case.into_h.to(dtype)).sum() + (final_weight * final.nan_to_num(neginf=0)).sum()
+    sources = [x for x in inputs if x is not None]
+    return [h, final, *torch.autograd.grad(loss, sources)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_outputs_and_gradients_are_those_of_the_loop_in_every_layout(dtype):
+    for case in layouts(is_complex=False, times=(1, 2, 7, 33)):
+        truth = results(log_loop, case, torch.float64)
+        got = results(log_linear_scan, case, dtype)
+        names = ("h", "final", "grad log_a", "grad log_b", "grad initial")
+        for name, x, y in zip(names, got, truth, strict=False):
+            check_close(f"{case.name} {name}", x, y, roundings=64)
+
+
+def test_exponentials_are_those_of_linear_scan():
+    case = make_case(time=100, decay=(0.1, 1.0))
+    log_h, final = log_linear_scan(case.a.log(), case.b, case.initial_state)
+    h, last = linear_scan(case.a, case.b.exp(), case.initial_state.exp())
+    torch.testing.assert_close(log_h.exp(), h)
+    torch.testing.assert_close(final.exp(), last)
+
+
+def test_scipy_logsumexp_agrees_without_decay():
+    x = torch.randn(50, dtype=torch.float64) * 30
+    _, final = log_linear_scan(torch.zeros(1, dtype=torch.float64), x[None, :, None])
+    assert final.item() == pytest.approx(logsumexp(x.numpy()), rel=1e-14)
+
+
+def test_quantities_far_outside_the_range_of_floats():
+    """exp(2000) is no float; the recurrence does not mind."""
+    log_b = torch.tensor([2000.0, -3000.0, 1999.0])[None, :, None].requires_grad_()
+    log_h, _ = log_linear_scan(torch.tensor([-0.5]), log_b)
+    expected = torch.logaddexp(torch.tensor(1999.0), torch.tensor(1999.0))
+    assert log_h[0, :, 0].tolist() == pytest.approx([2000.0, 1999.5, expected.item()])
+    (grad,) = torch.autograd.grad(log_h[0, 2].sum(), log_b)
+    # a logarithm of size 2000 is known to 1e-4 in float32, and so is the share it stands for
+    assert grad.flatten().tolist() == pytest.approx([0.5, 0.0, 0.5], rel=3e-4)
+
+
+def test_first_and_second_derivatives():
+    for case in layouts(is_complex=False, times=(4,)):
+        inputs = [case.a.log(), case.b]
+        inputs += [] if case.initial_state is None else [case.initial_state]
+        inputs = [x[..., :2].contiguous().requires_grad_() for x in inputs]
+
+        def run(*args, case=case):
+            h, final = log_linear_scan(*args, **case.layout)
+            return h, final[final.isfinite()]
+
+        assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
+        assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
+
+
+def test_zeros_stay_zeros_and_have_finite_gradients():
+    log_a = torch.tensor([-torch.inf, -1.0]).requires_grad_()
+    log_b = torch.full((1, 5, 2), -torch.inf)
+    log_b[0, 3] = 1.0
+    log_b.requires_grad_()
+    log_h, final = log_linear_scan(log_a, log_b)
+    assert log_h[0, :, 0].tolist() == [-torch.inf] * 3 + [1.0, -torch.inf]
+    assert final[0, 1].item() == pytest.approx(0.0)
+    grads = torch.autograd.grad(log_h[0, 3].sum() + final[0, 1], [log_a, log_b])
+    assert all(g.isfinite().all() for g in grads)
+
+
+def test_split_anywhere_carries_the_state():
+    case = make_case(time=33)
+    log_a, log_b = case.a.log(), case.b
+    whole, last = log_linear_scan(log_a, log_b, case.initial_state)
+    for cut in (0, 1, 16, 33):
+        first, state = log_linear_scan(log_a[:, :cut], log_b[:, :cut], case.initial_state)
+        second, state = log_linear_scan(log_a[:, cut:], log_b[:, cut:], state)
+        check_close("h", torch.cat([first, second], 1), whole, roundings=64)
+        check_close("state", state, last, roundings=64)
+
+
+def test_half_precision_keeps_a_float32_state():
+    x = torch.zeros(1, 300, 2, dtype=torch.bfloat16)
+    log_h, final = log_linear_scan(x[0, 0], x)
+    assert log_h.dtype == torch.bfloat16
+    assert final.dtype == torch.float32
+    assert final[0, 0].item() == pytest.approx(torch.tensor(300.0).log().item(), rel=1e-6)
+
+
+@pytest.mark.unchecked
+def test_errors_name_this_op():
+    with pytest.raises(DTypeError, match="log_linear_scan: log_a and log_b must be real"):
+        log_linear_scan(torch.ones(2) * 1j, torch.ones(1, 3, 2) * 1j)
+    with pytest.raises(ShapeError, match=r"log_linear_scan: .*got \(3,\)"):
+        log_linear_scan(torch.ones(3), torch.ones(1, 3, 2))
+
+
+@pytest.mark.unchecked
+def test_compiles_to_one_graph():
+    case = make_case(time=17, resets=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(log_linear_scan, fullgraph=True, backend="aot_eager")
+    for x, y in zip(
+        results(compiled, case, torch.float64),
+        results(log_linear_scan, case, torch.float64),
+        strict=True,
+    ):
+        check_close("compiled", x, y, roundings=64)
