@@ -1,12 +1,13 @@
 """Handwritten digits, read one pixel at a time."""
 
 from dataclasses import dataclass
+from math import pi
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import affine_grid, grid_sample, pad
 
 from linrnn.errors import ArgumentError, MissingExtraError
 from linrnn.tasks._base import Splits, Task, tensors
@@ -21,6 +22,10 @@ class DigitsOptions:
 
     shift: int = 1
     """Largest shift of a training image in each direction, in pixels; 0 leaves it in place."""
+    turn: float = 8.0
+    """Largest rotation of a training image either way, in degrees."""
+    stretch: float = 0.1
+    """Largest relative change of a training image's width and of its height, in [0, 1)."""
     noise: float = 0.1
     """Standard deviation of the normal noise on each training pixel; pixels are in [0, 1]."""
 
@@ -32,13 +37,13 @@ class Digits(Task):
     Handwritten Digits"), so nothing is downloaded. Pixels are 0..16, divided by 16, read row by
     row. The split is fixed and stratified by class: 1,257 training, 180 validation and 360 test
     images. Training images are
-    shifted by up to ``shift`` pixels and get normal noise of size ``noise``; the others never.
+    turned, stretched, shifted and get noise, a little and anew each time; the others never.
 
     Args:
         options: `DigitsOptions`.
 
     Raises:
-        ArgumentError: a shift outside 0..7, a noise below 0.
+        ArgumentError: a shift outside 0..7, a stretch outside [0, 1), a negative turn or noise.
         MissingExtraError: scikit-learn is not installed.
     """
 
@@ -57,8 +62,12 @@ class Digits(Task):
             raise ArgumentError(
                 f"Digits: shift must be in 0..{_SIDE - 1}, got {self.options.shift}."
             )
-        if not 0 <= self.options.noise < float("inf"):
-            raise ArgumentError(f"Digits: noise must be at least 0, got {self.options.noise}.")
+        if not 0 <= self.options.stretch < 1:
+            raise ArgumentError(f"Digits: stretch must be in [0, 1), got {self.options.stretch}.")
+        for name in ("turn", "noise"):
+            value = getattr(self.options, name)
+            if not 0 <= value < float("inf"):
+                raise ArgumentError(f"Digits: {name} must be at least 0, got {value}.")
 
     def datasets(self) -> Splits:
         """Read the images and split them: see `Task.datasets`."""
@@ -70,15 +79,33 @@ class Digits(Task):
         return _split(pixels, labels)
 
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Shift each image by a random whole number of pixels, fill with 0, and add noise."""
-        reach, batch = self.options.shift, len(x)
-        offsets = torch.randint(0, 2 * reach + 1, (2, batch, 1), generator=generator)
-        rows, columns = (offsets + torch.arange(_SIDE)).to(x.device)  # (B, 8) each
-        padded = pad(x.view(batch, _SIDE, _SIDE), (reach,) * 4)
-        image = torch.arange(batch, device=x.device)[:, None, None]
-        shifted = padded[image, rows[:, :, None], columns[:, None, :]]  # (B, 8, 8)
+        """Turn, stretch and shift each image at random, fill with 0, and add noise."""
+        images = x.view(len(x), _SIDE, _SIDE)
+        images = self._shift(self._deform(images, generator), generator)
         noise = torch.randn(x.shape, generator=generator).to(x)
-        return shifted.reshape(x.shape) + self.options.noise * noise
+        return images.reshape(x.shape) + self.options.noise * noise
+
+    def _deform(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Rotation and stretching, interpolated between pixels."""
+        turn, wide, high = 2 * torch.rand(3, len(images), generator=generator) - 1
+        angle = turn * self.options.turn * pi / 180
+        wide, high = 1 + wide * self.options.stretch, 1 + high * self.options.stretch
+        zero = torch.zeros_like(angle)
+        rows = (
+            torch.stack([angle.cos() / wide, -angle.sin(), zero], 1),
+            torch.stack([angle.sin(), angle.cos() / high, zero], 1),
+        )
+        maps = torch.stack(rows, 1).to(images)  # (B, 2, 3)
+        grid = affine_grid(maps, [len(images), 1, _SIDE, _SIDE], align_corners=False)
+        return grid_sample(images[:, None], grid, align_corners=False)[:, 0]
+
+    def _shift(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Whole pixels, so that nothing is blurred twice."""
+        reach, batch = self.options.shift, len(images)
+        offsets = torch.randint(0, 2 * reach + 1, (2, batch, 1), generator=generator)
+        rows, columns = (offsets + torch.arange(_SIDE)).to(images.device)  # (B, 8) each
+        image = torch.arange(batch, device=images.device)[:, None, None]
+        return pad(images, (reach,) * 4)[image, rows[:, :, None], columns[:, None, :]]
 
 
 def _split(pixels: np.ndarray, labels: np.ndarray) -> Splits:

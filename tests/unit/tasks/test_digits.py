@@ -8,6 +8,14 @@ import torch
 from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks.digits import Digits, DigitsOptions
 
+STILL = {"shift": 0, "turn": 0.0, "stretch": 0.0, "noise": 0.0}
+
+
+def augment(x, seed=0, **options):
+    """Augment with what ``options`` name and nothing else."""
+    task = Digits(DigitsOptions(**(STILL | options)))
+    return task.augment(x, torch.Generator().manual_seed(seed))
+
 
 @pytest.fixture(scope="module")
 def splits():
@@ -59,7 +67,7 @@ def test_split_never_changes(splits):
 def test_augment_shifts_by_whole_pixels():
     x = torch.zeros(200, 64, 1)
     x[:, 3 * 8 + 4] = 1.0
-    y = Digits(DigitsOptions(noise=0.0)).augment(x, torch.Generator().manual_seed(0))
+    y = augment(x, shift=1)
     place = y[..., 0].argmax(1)
     rows, columns = place // 8, place % 8
     assert {*rows.tolist()} == {2, 3, 4}
@@ -68,9 +76,7 @@ def test_augment_shifts_by_whole_pixels():
 
 
 def test_augment_fills_with_background_and_loses_what_leaves():
-    y = Digits(DigitsOptions(shift=7, noise=0.0)).augment(
-        torch.ones(100, 64, 1), torch.Generator().manual_seed(0)
-    )
+    y = augment(torch.ones(100, 64, 1), shift=7)
     assert set(y.unique().tolist()) == {0.0, 1.0}
     assert y.sum((1, 2)).min() < 32
 
@@ -81,23 +87,47 @@ def test_augment_depends_on_its_generator_alone():
     first, same, other = (task.augment(x, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
-    still = Digits(DigitsOptions(shift=0, noise=0.0))
-    assert torch.equal(still.augment(x, torch.Generator()), x)
+    torch.testing.assert_close(augment(x), x)
+
+
+def test_augment_turns_about_the_centre():
+    bar = torch.zeros(1, 8, 8)
+    bar[:, 3:5] = 1.0
+    turned = torch.cat([augment(bar.view(1, 64, 1), s, turn=90.0).view(1, 8, 8) for s in range(40)])
+    assert (turned[:, 3:5, 3:5].mean((1, 2)) > 0.85).all()
+    upright = turned[:, :, 3:5].mean((1, 2)) > turned[:, 3:5].mean((1, 2))
+    assert 5 < upright.sum() < 35
+
+
+def test_augment_stretches_width_and_height_apart():
+    block = torch.zeros(200, 8, 8)
+    block[:, 2:6, 2:6] = 1.0
+    y = augment(block.view(200, 64, 1), stretch=0.4).view(200, 8, 8)
+    width, height = y.amax(1).sum(1), y.amax(2).sum(1)
+    assert 1.9 < width.min() < 3
+    assert 5 < width.max() < 6
+    assert torch.corrcoef(torch.stack([width, height]))[0, 1].abs() < 0.3
 
 
 def test_augment_adds_noise_of_the_stated_size():
     x = torch.rand(500, 64, 1)
-    task = Digits(DigitsOptions(shift=0, noise=0.3))
-    noise = task.augment(x, torch.Generator().manual_seed(0)) - x
+    noise = augment(x, noise=0.3) - x
     assert noise.mean().abs() < 0.01
     assert noise.std() == pytest.approx(0.3, rel=0.02)
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("noise", [-0.1, float("nan")])
-def test_digits_bad_noise(noise):
-    with pytest.raises(ArgumentError, match=rf"Digits: noise must be at least 0, got {noise}"):
-        Digits(DigitsOptions(noise=noise))
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("noise", -0.1, "at least 0"),
+        ("turn", float("nan"), "at least 0"),
+        ("stretch", 1.0, r"in \[0, 1\)"),
+    ],
+)
+def test_digits_bad_options(name, value, rule):
+    with pytest.raises(ArgumentError, match=rf"Digits: {name} must be {rule}, got {value}"):
+        Digits(DigitsOptions(**{name: value}))
 
 
 @pytest.mark.unchecked
