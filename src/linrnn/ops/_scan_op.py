@@ -4,13 +4,15 @@ Two operators, ``linrnn::scan`` and its adjoint ``linrnn::scan_backward``, each 
 through the other, so gradients of any order exist while every one is a single kernel call.
 
 On plain tensors in eager mode the same functions run as `torch.autograd.Function`, at a third of
-an operator's cost a call; tracing, exporting, transforms and tensor subclasses see the operators.
+an operator's cost a call; tracing, exporting and tensor subclasses see the operators,
+`torch.func` a third form.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from linrnn.ops._backend import choose, load_scan
 from linrnn.ops._layout import (
@@ -20,6 +22,7 @@ from linrnn.ops._layout import (
     previous_state,
     shift_time,
 )
+from linrnn.ops._scan_transforms import TransformableScan
 
 _LAYOUT = "Tensor? initial_state, Tensor? reset, Tensor? cu_seqlens"
 _library = torch.library.Library("linrnn", "DEF")
@@ -44,18 +47,28 @@ def apply(
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """``(h, final_state)`` for flattened channels: see `ScanBackend` for the shapes."""
-    run = _Scan.apply if _eager(a, b) else torch.ops.linrnn.scan
-    h, final = run(a, b, initial_state, reset, cu_seqlens, reverse, backend)
+    arguments = (a, b, initial_state, reset, cu_seqlens, reverse, backend)
+    if not _eager(a, b):
+        h, final = torch.ops.linrnn.scan(*arguments)
+    elif _transformed():
+        h, final = TransformableScan.apply(_scan, *arguments)
+    else:
+        h, final = _Scan.apply(*arguments)
     return h, final
 
 
 def _eager(*tensors: Tensor) -> bool:
+    """Plain tensors, and nobody records the operators that are called."""
     return (
         all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
         and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
         and torch._C._len_torch_dispatch_stack() == 0
     )
+
+
+def _transformed() -> bool:
+    """Inside a transform of `torch.func`, or under forward-mode differentiation."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def _scan(
