@@ -47,7 +47,7 @@ class UnknownNameError(LinrnnError, ValueError):
     exit_code = 2
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
-        known = sorted(known)
+        known = sorted(set(known))
         near = difflib.get_close_matches(str(name), known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         listing = ", ".join(known) if known else "none"

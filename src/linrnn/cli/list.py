@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     )
     kind = parser.parse_args(argv).kind
     if kind is not None:
-        check_in("linrnn list:", "kind", kind, CATALOGUES)
+        check_in("linrnn list", "argument", kind, CATALOGUES)
         sys.stdout.write(_table(summaries(kind)))
         return 0
     for heading in CATALOGUES:
