@@ -140,7 +140,7 @@ def evaluate(
     return {"h": h, "final_state": final, **dict(zip(inputs, grads, strict=True))}
 
 
-def compare(backend: str, case: Case, dtype: torch.dtype) -> None:
+def compare(backend: str | None, case: Case, dtype: torch.dtype) -> None:
     """Outputs and gradients on ``backend`` against the float64 loop.
 
     The loop's own error in ``dtype`` is measured in single precision and scaled, so that float64,

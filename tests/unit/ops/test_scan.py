@@ -6,6 +6,7 @@ from scipy.signal import lfilter
 
 from linrnn.errors import ArgumentError, BackendError, DTypeError, ShapeError, UnknownNameError
 from linrnn.ops import explain, linear_scan, use_backend
+from linrnn.testing._op_laws import compare, layouts
 
 B, T, C = 2, 5, 3
 
@@ -127,6 +128,51 @@ def test_devices_must_agree():
 def test_cpu_backend_refuses_other_devices():
     with pytest.raises(BackendError, match="needs CPU tensors, got meta"):
         explain(torch.ones(C, device="meta"), torch.ones(1, T, C, device="meta"), backend="cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.bfloat16])
+def test_a_single_step_is_the_recurrence_in_every_layout(dtype):
+    """Left to choose, the op computes one step without a kernel."""
+    for case in layouts(is_complex=dtype.is_complex, times=(1,)):
+        compare(None, case, dtype)
+
+
+def test_a_single_step_shares_no_memory_with_its_state():
+    h, final = linear_scan(torch.ones(C), torch.ones(B, 1, C), torch.ones(B, C))
+    h.zero_()
+    assert (final == 2).all()
+
+
+def test_a_single_step_with_other_channel_axes():
+    for channels in ((), (2, 3)):
+        a, b = torch.rand(B, 1, *channels), torch.rand(B, 1, *channels)
+        h0, reset = torch.rand(B, *channels), torch.tensor([[True], [False]])
+        h, final = linear_scan(a, b, h0, reset=reset)
+        torch.testing.assert_close(final[0], b[0, 0])
+        torch.testing.assert_close(final[1], a[1, 0] * h0[1] + b[1, 0])
+        torch.testing.assert_close(h[:, 0], final)
+
+
+def test_autocast_leaves_the_recurrence_in_the_dtype_of_its_inputs():
+    a, b = torch.rand(B, T, C), torch.rand(B, T, C)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        h, final = linear_scan(a, b)
+        mixed, _ = linear_scan(a, b.bfloat16())
+    assert h.dtype == final.dtype == mixed.dtype == torch.float32
+    torch.testing.assert_close(h, linear_scan(a, b)[0])
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("time", [1, T])
+def test_linear_scan_exports(time):
+    class Scan(torch.nn.Module):
+        def forward(self, a, b, h0):
+            return linear_scan(a, b, h0)
+
+    arguments = (torch.rand(B, time, C), torch.rand(B, time, C), torch.rand(B, C))
+    program = torch.export.export(Scan(), arguments)
+    for x, y in zip(program.module()(*arguments), linear_scan(*arguments), strict=True):
+        torch.testing.assert_close(x, y)
 
 
 @pytest.mark.unchecked
