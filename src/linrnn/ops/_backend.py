@@ -14,7 +14,9 @@ from torch import Tensor
 from linrnn.errors import BackendError, UnknownNameError, check_in
 
 #: Every backend, fastest first: `auto` takes the first that can compute the call.
-BACKENDS = ("cpu", "tree", "reference")
+BACKENDS = ("triton", "cpu", "tree", "reference")
+#: The kind of device a backend was written for; `auto` takes it on no other. The rest run anywhere.
+_WRITTEN_FOR = {"triton": "cuda", "cpu": "cpu"}
 
 _override: str | None = None
 
@@ -66,9 +68,9 @@ def use_backend(name: str | None) -> Iterator[None]:
     """Compute every op inside the ``with`` block on one backend.
 
     Args:
-        name: one of ``reference``, ``tree``, ``cpu``; ``"auto"`` or ``None`` restores
-            the automatic choice. Overrides the environment variable ``LINRNN_BACKEND``. The
-            setting is process-wide: threads share it.
+        name: one of ``reference``, ``tree``, ``cpu``, ``triton``; ``"auto"`` or ``None``
+            restores the automatic choice. Overrides the environment variable
+            ``LINRNN_BACKEND``. The setting is process-wide: threads share it.
 
     Raises:
         UnknownNameError: no such backend.
@@ -127,12 +129,12 @@ def _choose(
             )
         return name, f"{name}: asked for by {asked_by}"
     skipped: list[str] = []
-    for candidate in BACKENDS:
+    for candidate in (x for x in BACKENDS if _WRITTEN_FOR.get(x, device.type) == device.type):
         problem = load_scan(candidate).unavailable(device, dtype)
         if problem is None:
             break
         skipped.append(f"{candidate} cannot ({problem})")
-    if device.type == "cpu" and candidate != "cpu":
+    if skipped:
         _announce_slow(candidate, skipped[0], strict)
     return candidate, "; ".join([f"{candidate}: the fastest that can", *skipped])
 
