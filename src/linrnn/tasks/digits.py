@@ -97,7 +97,8 @@ class Digits(Task):
         )
         maps = torch.stack(rows, 1).to(images)  # (B, 2, 3)
         grid = affine_grid(maps, [len(images), 1, _SIDE, _SIDE], align_corners=False)
-        return grid_sample(images[:, None], grid, align_corners=False)[:, 0]
+        moved: Tensor = grid_sample(images[:, None], grid, align_corners=False)
+        return moved[:, 0]
 
     def _shift(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Whole pixels, so that nothing is blurred twice."""
