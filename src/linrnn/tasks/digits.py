@@ -83,7 +83,8 @@ class Digits(Task):
         images = x.view(len(x), _SIDE, _SIDE)
         images = self._shift(self._deform(images, generator), generator)
         noise = torch.randn(x.shape, generator=generator).to(x)
-        return images.reshape(x.shape) + self.options.noise * noise
+        noisy: Tensor = images.reshape(x.shape) + self.options.noise * noise
+        return noisy
 
     def _deform(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Rotation and stretching, interpolated between pixels."""
