@@ -5,8 +5,6 @@
 Uses NCCL where every process has a GPU of its own, and Gloo on CPUs otherwise.
 """
 
-# ruff: noqa: T201 -- a program whose product is what it prints
-
 import os
 
 import torch

@@ -13,11 +13,23 @@ if TYPE_CHECKING:
     from linrnn import recipes as recipes
     from linrnn import tasks as tasks
     from linrnn import testing as testing
+    from linrnn import train as train
     from linrnn.backbone import SequenceModel as SequenceModel
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("backbone", "errors", "mixers", "nn", "ops", "recipes", "state", "tasks", "testing")
+_SUBMODULES = (
+    "backbone",
+    "errors",
+    "mixers",
+    "nn",
+    "ops",
+    "recipes",
+    "state",
+    "tasks",
+    "testing",
+    "train",
+)
 _ATTRIBUTES = {"SequenceModel": "linrnn.backbone"}
 __all__ = ["SequenceModel", "__version__", *_SUBMODULES]
 

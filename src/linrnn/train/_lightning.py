@@ -155,7 +155,7 @@ class TrainingModule(LightningModule):
         step = self.done_steps + 1
         return NonFiniteError(
             f"training: {what} must be finite, got {value} at step {step} of {self.total_steps}. "
-            "Lower --optim.lr or --optim.clip; the last good checkpoint is kept."
+            "Lower --optim.lr or --optim.clip; a checkpoint written earlier is kept."
         )
 
 
