@@ -17,7 +17,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format docs clean FORCE
+.PHONY: help quickstart install test test-slow lint format docs bench-gpu clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -43,6 +43,10 @@ lint: $(VENV)/.dev  ## ruff and mypy
 format: $(VENV)/.dev  ## let ruff rewrite the files
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
+	$(INSTALL) -e '.[triton]'
+	$(BIN)/python benchmarks/gpu.py
 
 docs: $(VENV)/.dev  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

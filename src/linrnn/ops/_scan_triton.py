@@ -234,11 +234,10 @@ def _sizes(x: Tensor, plan: Plan) -> tuple[int, int, int, int]:
 
 
 def _steps(x: Tensor | None) -> tuple[Tensor | None, int, int]:
-    """A tensor as the kernels take it: real, with its strides along sequences and time."""
+    """A tensor as the kernels take it: real, with the strides of its sequences and its time."""
     if x is None:
         return None, 0, 0
-    real = _real(x)
-    return (real, 0, 0) if x.ndim == 1 else (real, real.stride(0), real.stride(1))
+    return (_real(x), 0, 0) if x.ndim == 1 else (_real(x), x.stride(0), x.stride(1))
 
 
 def _real(x: Any) -> Any:

@@ -7,7 +7,8 @@ hides the latency of memory is that the rows of the next steps are on their way,
 for every input, while those of the present steps are used.
 
 Numbers are pairs (re, im); for a real recurrence the second is never computed with. They travel as
-(BLOCK,) or, complex, (BLOCK, 2), so that a complex number is one access.
+(BLOCK,) or, complex, (BLOCK, 2): one access a complex number, which the compiler only dares when it
+sees that rows begin at even places, so strides count numbers and are doubled here.
 """
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
 # ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
@@ -160,9 +161,9 @@ def run_forward(
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     width: tl.constexpr = 2 if CX else 1
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
-    a_by = sign * a_step
-    b_by = sign * b_step
-    h_by = sign * h_step
+    a_by = sign * width * a_step
+    b_by = sign * width * b_step
+    h_by = sign * width * h_step
     zero = tl.zeros([BLOCK], DTYPE)
     x_re, x_im = zero, zero
     if entering is not None:
@@ -171,15 +172,15 @@ def run_forward(
     if CONSTANT:
         a_re, a_im = _parts(tl.load(a + lanes, mask=inside, other=0), CX, DTYPE)
     else:
-        a += row * a_seq + t * a_step
+        a += (row * a_seq + t * a_step) * width
         a_next = _rows(a, a_by, lanes, steps, UNROLL)
-    b += row * b_seq + t * b_step
+    b += (row * b_seq + t * b_step) * width
     b_next = _rows(b, b_by, lanes, steps, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step
         reset_next = _flags(reset, reset_by, n, UNROLL)
-    h += row * h_seq + t * h_step
+    h += (row * h_seq + t * h_step) * width
     for j in range(0, n, UNROLL):
         if not CONSTANT:
             a_now = a_next
@@ -254,9 +255,9 @@ def run_backward(
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     width: tl.constexpr = 2 if CX else 1
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
-    a_by = sign * a_step
-    g_by = sign * g_step
-    h_by = sign * h_step
+    a_by = sign * width * a_step
+    g_by = sign * width * g_step
+    h_by = sign * width * h_step
     zero = tl.zeros([BLOCK], DTYPE)
     state = s * channels * width + lanes
     x = tl.load(entering + (s * chunks + k) * channels * width + lanes, mask=inside, other=0)
@@ -267,12 +268,12 @@ def run_backward(
     if CONSTANT:
         a_re, a_im = _parts(tl.load(a + lanes, mask=inside, other=0), CX, DTYPE)
     else:
-        a += row * a_seq + t * a_step
+        a += (row * a_seq + t * a_step) * width
         a_next = _rows(a, a_by, lanes, steps, UNROLL)
-    g += row * g_seq + t * g_step
+    g += (row * g_seq + t * g_step) * width
     g_next = _rows(g, g_by, lanes, steps, UNROLL)
     # the state a step started from is that of the step the adjoint comes to next
-    h += row * h_seq + (t + sign) * h_step
+    h += (row * h_seq + (t + sign) * h_step) * width
     before = tl.where(inside, tl.minimum(left - 1, n).to(tl.int32), 0)
     h_next = _rows(h, h_by, lanes, before, UNROLL)
     if reset is not None:
@@ -377,8 +378,8 @@ def summarise(
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     width: tl.constexpr = 2 if CX else 1
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
-    a_by = sign * a_step
-    b_by = sign * b_step
+    a_by = sign * width * a_step
+    b_by = sign * width * b_step
     zero = tl.zeros([BLOCK], DTYPE)
     x_re, x_im = zero, zero
     p_re, p_im = tl.zeros([BLOCK], WIDE) + 1, tl.zeros([BLOCK], WIDE)
@@ -386,9 +387,9 @@ def summarise(
     if CONSTANT:
         a_re, a_im = _parts(tl.load(a + lanes, mask=inside, other=0), CX, DTYPE)
     else:
-        a += row * a_seq + t * a_step
+        a += (row * a_seq + t * a_step) * width
         a_next = _rows(a, a_by, lanes, steps, UNROLL)
-    b += row * b_seq + t * b_step
+    b += (row * b_seq + t * b_step) * width
     b_next = _rows(b, b_by, lanes, steps, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step

@@ -1,0 +1,274 @@
+"""The Triton backend: the laws in Triton's interpreter, its plans, and that a GPU could run it."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from linrnn.errors import BackendError
+from linrnn.ops import _backend, _scan_triton, linear_scan
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="triton is not installed (pip install 'linrnn[triton]')",
+)
+CUDA = torch.device("cuda")
+
+# two or four steps at once: groups are full, have a tail or are missing already at short lengths
+WIDE = """
+import torch
+torch.set_num_threads(1)
+from linrnn.ops import _scan_triton
+_scan_triton.MOST_STEPS = 2
+from linrnn.testing import OP_LAWS, _op_laws as laws
+"""
+# so many multiprocessors to fill that time is split, into chunks this short
+NARROW = f"""{WIDE}
+_scan_triton._processors = lambda device: 64
+_scan_triton.SHORTEST_CHUNK = 3
+"""
+REGIMES = {"wide": WIDE, "narrow": NARROW}
+each_regime = pytest.mark.parametrize("regime", REGIMES)
+
+SINGLE = ((False, "float32"), (True, "complex64"))
+DOUBLE = ((False, "float64"), (True, "complex128"))
+HALF = ((False, "bfloat16"), (False, "float16"))
+
+
+@pytest.fixture
+def interpreted(python):
+    """Run code in Triton's interpreter, in one of the two regimes."""
+
+    def run(regime, code):
+        assert python(f"{REGIMES[regime]}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
+
+    return run
+
+
+def agree(dtypes, times, pick):
+    """Code that compares layouts with the float64 loop: outputs and all gradients."""
+    return f"""
+with laws._PoisonedMemory():
+    for is_complex, dtype in {dtypes}:
+        for case in list(laws.layouts(is_complex=is_complex, times={times}))[{pick}]:
+            laws.compare("triton", case, getattr(torch, dtype))
+"""
+
+
+@needs_triton
+@each_regime
+@pytest.mark.parametrize(
+    ("dtypes", "pick"),
+    [(SINGLE, "::5"), (DOUBLE, "1::5"), (HALF, "3::5")],
+    ids=["single", "double", "half"],
+)
+def test_layouts_agree_with_the_loop(interpreted, regime, dtypes, pick):
+    interpreted(regime, agree(dtypes, "(1, 2, 5, 9)", pick))
+
+
+@needs_triton
+@pytest.mark.slow
+@each_regime
+@pytest.mark.parametrize("dtypes", [SINGLE[:1], SINGLE[1:], DOUBLE[:1], DOUBLE[1:], HALF[:1]])
+@pytest.mark.parametrize("pick", ["::2", "1::2"])
+def test_every_layout_agrees_with_the_loop(interpreted, regime, dtypes, pick):
+    interpreted(regime, agree(dtypes, "(7, 33)", pick))
+
+
+@needs_triton
+@each_regime
+@pytest.mark.parametrize("law", ["isolation", "edges", "layouts_in_memory"])
+def test_law(interpreted, regime, law):
+    interpreted(regime, f"OP_LAWS[{law!r}]('triton')")
+
+
+@needs_triton
+@pytest.mark.slow
+@each_regime
+def test_a_cut_sequence_is_the_whole(interpreted, regime):
+    interpreted(regime, "OP_LAWS['splits']('triton')")
+
+
+@needs_triton
+@each_regime
+@pytest.mark.parametrize("channels", [1, 33, 130])
+def test_any_number_of_channels(interpreted, regime, channels):
+    interpreted(
+        regime,
+        f"""
+for is_complex, dtype in {SINGLE}:
+    case = laws.make_case(time=5, channels={channels}, is_complex=is_complex, resets=True)
+    laws.compare("triton", case, getattr(torch, dtype))
+""",
+    )
+
+
+@needs_triton
+@pytest.mark.slow
+@each_regime
+def test_derivatives_of_both_orders(interpreted, regime):
+    interpreted(
+        regime,
+        """
+first = laws.layouts
+laws.layouts = lambda **options: list(first(**options))[5::13]
+OP_LAWS["gradients"]("triton")
+""",
+    )
+
+
+@needs_triton
+@each_regime
+def test_two_runs_give_the_same_bits(interpreted, regime):
+    interpreted(
+        regime,
+        """
+case = laws.make_case(time=17, constant=True, resets=True)
+first, second = (laws.evaluate(laws._on("triton"), case, torch.float32) for _ in range(2))
+for name, x in first.items():
+    assert torch.equal(x, second[name]), name
+""",
+    )
+
+
+@needs_triton
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_long_memory_survives_the_split(interpreted, constant):
+    interpreted(
+        "narrow",
+        f"""
+_scan_triton.SHORTEST_CHUNK, _scan_triton.MOST_STEPS = 250, 16
+for is_complex, dtype in {SINGLE}:
+    case = laws.make_case(
+        time=2001, batch=1, channels=24, constant={constant}, decay=(0.9999, 1.0),
+        is_complex=is_complex,
+    )
+    laws.compare("triton", case, getattr(torch, dtype))
+""",
+    )
+
+
+COMPILE = """
+import subprocess, triton, triton.language as tl
+from pathlib import Path
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from linrnn.ops import _scan_triton_kernels as kernels
+
+def compiled(name, storage, is_complex, constant):
+    function = getattr(kernels, name)
+    state = "fp64" if storage == "fp64" else "fp32"
+    pointers = dict.fromkeys("abgh", storage) | dict.fromkeys(
+        ("entering", "final", "initial", "grad_initial", "state"), state
+    )
+    pointers |= {"grad_a": "fp64" if constant else storage, "grad_b": storage, "product": "fp64"}
+    pointers |= {"reset": "i1", "cu_seqlens": "i64", "cut": "i8"}
+    options = {
+        "CONSTANT": constant, "FLIP": True, "CX": is_complex, "ADJOINT": True, "WIDE": tl.float64,
+        "DTYPE": tl.float64 if state == "fp64" else tl.float32, "BLOCK": 32, "UNROLL": 4,
+    }
+    kinds = {}
+    for argument in function.arg_names:
+        kinds[argument] = "constexpr" if argument.isupper() else "i32"
+        if argument in pointers:
+            kinds[argument] = "*" + pointers[argument]
+    constants = {k: v for k, v in options.items() if k in kinds}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, k in enumerate(kinds.values()) if "*" in k}
+    source = ASTSource(function, kinds, constants, aligned)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+"""
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["run_forward", "run_backward", "summarise", "carry"])
+def test_kernels_compile_for_a_gpu_without_crossing_threads(python, tmp_path, name):
+    result = python(
+        f"""{COMPILE}
+result = []
+for storage, is_complex, constant in (("fp32", False, False), ("fp64", True, True),
+                                      ("bf16", False, True)):
+    ptx = compiled({name!r}, storage, is_complex, constant).asm["ptx"]
+    result.append([ptx.count(word) for word in ("st.global", "shfl", "bar.sync", ".local")])
+""",
+        TRITON_CACHE_DIR=str(tmp_path),
+        TRITON_INTERPRET="0",
+    )
+    for stores, *crossings in result:
+        assert stores > 0
+        assert crossings == [0, 0, 0]
+
+
+def plan(shape, *, processors=132, packed=False, seqs=None, dtype=torch.float32, monkeypatch):
+    monkeypatch.setattr(_scan_triton, "_processors", lambda device: processors)
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    return _scan_triton.make_plan(x, seqs or shape[0], packed)
+
+
+def test_plan_streams_when_channels_fill_the_device(monkeypatch):
+    made = plan((8, 2048, 2048), monkeypatch=monkeypatch)
+    assert (made.chunks, made.chunk) == (1, 2048)
+    assert made.block * made.blocks >= 2048
+
+
+def test_plan_reads_wide_vectors_when_there_are_many_channels(monkeypatch):
+    assert plan((64, 1024, 4096), monkeypatch=monkeypatch).block == 128
+    assert plan((64, 1024, 4096), dtype=torch.complex128, monkeypatch=monkeypatch).block == 32
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("time", [1, 129, 65536, 1_000_003])
+def test_plan_splits_time_when_channels_are_few(monkeypatch, time, packed):
+    made = plan((1, time, 64), packed=packed, seqs=3 if packed else 1, monkeypatch=monkeypatch)
+    assert (made.chunks - 1) * made.chunk < time <= made.chunks * made.chunk
+    if time >= 65536:
+        assert made.chunks * made.blocks >= 132
+
+
+def test_reasons_why_it_is_unavailable(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    reason = _scan_triton.unavailable
+    assert reason(torch.device("cpu"), torch.float32) == "it needs a CUDA tensor, got cpu"
+    assert reason(CUDA, torch.int32) == "it has no kernel for torch.int32"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "pip install 'linrnn[triton]'" in reason(CUDA, torch.float32)
+
+
+def test_explicit_choice_without_a_gpu_is_an_error(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    _backend._choose.cache_clear()
+    with pytest.raises(BackendError, match=r"'triton'.* needs a CUDA tensor, got cpu"):
+        linear_scan(torch.ones(1), torch.ones(1, 2, 1), backend="triton")
+
+
+@needs_triton
+def test_interpreter_is_never_chosen_automatically(python):
+    code = (
+        "import torch\nfrom linrnn.ops import explain\n"
+        "x = torch.ones(1, 2, 1)\n"
+        "result = [explain(x, x), explain(x, x, backend='triton')]"
+    )
+    automatic, asked = python(code, TRITON_INTERPRET="1", LINRNN_BACKEND="auto")
+    assert "triton" not in automatic
+    assert asked.startswith("triton: asked for")
+
+
+def test_cuda_without_triton_is_announced_as_slow(monkeypatch):
+    monkeypatch.setattr(_scan_triton, "unavailable", lambda device, dtype: "it is not installed")
+    choose = _backend._choose.__wrapped__
+    with pytest.warns(UserWarning, match="slower backend 'tree': triton cannot .it is not inst"):
+        name, why = choose("auto", "LINRNN_BACKEND", CUDA, torch.float32, False)
+    assert (name, why) == (
+        "tree",
+        "tree: the fastest that can; triton cannot (it is not installed)",
+    )
+    with pytest.raises(BackendError, match="LINRNN_STRICT"):
+        choose("auto", "LINRNN_BACKEND", CUDA, torch.float32, True)
+
+
+def test_scanning_on_a_cpu_does_not_import_triton(python):
+    code = (
+        "import sys, torch\nfrom linrnn.ops import backend_report, linear_scan\n"
+        "backend_report()\nlinear_scan(torch.ones(1), torch.ones(1, 2, 1))\n"
+        "result = 'triton' in sys.modules"
+    )
+    assert python(code) is False
