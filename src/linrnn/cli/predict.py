@@ -16,7 +16,7 @@ def main(argv: Sequence[str]) -> int:
         prog="linrnn predict",
         description=__doc__,
         epilog="FILE is a table of numbers, one sequence a row: .npy, .npz, .csv or .txt. "
-        "For the task digits a row is 64 pixels in [0, 1].",
+        "For the task digits a row is 64 pixels, 0 to 16.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     parser.add_argument("file", type=Path, metavar="FILE", help="the rows to answer for")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import pi
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from linrnn.errors import ArgumentError, MissingExtraError
+from linrnn.errors import ArgumentError, DataError, MissingExtraError
 from linrnn.tasks._base import Splits, Task, tensors
 
 _SIDE = 8
+_WHITE = 16  # the largest pixel in the file
 _SPLIT_SEED = 0  # the split is part of the task: never the run's seed
 
 
@@ -78,6 +80,17 @@ class Digits(Task):
         pixels, labels = load_digits(return_X_y=True)
         return _split(pixels, labels)
 
+    def read(self, path: Path) -> Tensor:
+        """Images from a user's file, a row of 64 pixels each, 0..16 as scikit-learn has them."""
+        pixels = super().read(path)
+        low, high = (pixels.min().item(), pixels.max().item()) if len(pixels) else (0, _WHITE)
+        if low < 0 or 0 < high <= 1 or high > _WHITE:
+            raise DataError(
+                f"{path}: pixels must lie in 0..{_WHITE}, as sklearn.datasets.load_digits gives "
+                f"them, got {low:g} to {high:g}. Scale them so that white is {_WHITE}."
+            )
+        return pixels / _WHITE
+
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Turn, stretch and shift each image at random, fill with 0, and add noise."""
         images = x.view(len(x), _SIDE, _SIDE)
@@ -117,6 +130,6 @@ def _split(pixels: np.ndarray, labels: np.ndarray) -> Splits:
     order = order[np.argsort(labels[order], kind="stable")]
     slot = np.arange(len(order)) % 10
     parts = (~np.isin(slot, (0, 1, 5)), slot == 1, np.isin(slot, (0, 5)))
-    x = torch.from_numpy(pixels.astype(np.float32) / 16)[..., None]  # (images, 64, 1)
+    x = torch.from_numpy(pixels.astype(np.float32) / _WHITE)[..., None]  # (images, 64, 1)
     target = torch.from_numpy(labels.astype(np.int64))
     return Splits(*(tensors(x[order[p]], target[order[p]], "digits") for p in parts))

@@ -2,6 +2,7 @@ import csv
 
 import numpy as np
 import pytest
+import torch
 
 from linrnn.cli import main
 from linrnn.tasks import load
@@ -19,8 +20,30 @@ def run(tmp_path_factory):
 def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "rows.csv"
     x = load("digits")().datasets().test[:7][0].flatten(1)
-    np.savetxt(path, x.numpy(), delimiter=",")
+    np.savetxt(path, 16 * x.numpy(), delimiter=",")
     return path
+
+
+def test_predict_reads_pixels_as_scikit_learn_has_them(run, tmp_path, capsys):
+    """The answers for raw images are those the model gives for the task's own inputs."""
+    from sklearn.datasets import load_digits
+
+    from linrnn.train import load_model
+
+    np.savetxt(tmp_path / "raw.csv", load_digits().data[:20], delimiter=",")
+    assert main(["predict", str(run), str(tmp_path / "raw.csv")]) == 0
+    got = [r["class"] for r in csv.DictReader(capsys.readouterr().out.splitlines())]
+    model, _, _ = load_model(run)
+    x = torch.from_numpy(load_digits().data[:20, :, None] / 16).float()
+    assert got == [str(k) for k in model(x)[0].argmax(-1).tolist()]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("scale", [1 / 16, 2, -1])
+def test_predict_refuses_pixels_of_another_scale(run, tmp_path, capsys, scale):
+    np.savetxt(tmp_path / "x.csv", np.arange(64)[None] / 63 * 16 * scale, delimiter=",")
+    assert main(["predict", str(run), str(tmp_path / "x.csv")]) == 1
+    assert "pixels must lie in 0..16, as sklearn" in capsys.readouterr().err
 
 
 def test_predict_prints_a_line_for_each_row(run, rows, capsys):
