@@ -91,6 +91,28 @@ def test_a_cut_sequence_is_the_whole(interpreted, regime):
 
 @needs_triton
 @each_regime
+def test_nan_stops_at_a_reset_chunks_later(interpreted, regime):
+    interpreted(
+        regime,
+        """
+from linrnn.ops import linear_scan
+case = laws.make_case(time=16, batch=1, decay=(0.5, 1.0))
+a, b = case.a.requires_grad_(), case.b.clone()
+reset = torch.zeros(1, 16, dtype=torch.bool)
+reset[:, 8] = True
+b[:, 1] = torch.nan
+h, _ = linear_scan(a, b.requires_grad_(), reset=reset, backend="triton")
+assert h[:, 2:8].isnan().all() and h[:, 8:].isfinite().all()
+into = torch.ones_like(h)
+into[:, 14] = torch.nan
+(grad,) = torch.autograd.grad(h, b, into)
+assert grad[:, 8:14].isnan().all() and grad[:, :8].isfinite().all()
+""",
+    )
+
+
+@needs_triton
+@each_regime
 @pytest.mark.parametrize("channels", [1, 33, 130])
 def test_any_number_of_channels(interpreted, regime, channels):
     interpreted(
@@ -132,13 +154,20 @@ for name, x in first.items():
 
 
 @needs_triton
-@pytest.mark.parametrize("constant", [True, False])
-def test_a_long_memory_survives_the_split(interpreted, constant):
+@pytest.mark.parametrize(
+    ("dtypes", "constant"),
+    [
+        (SINGLE[:1], True),
+        pytest.param(SINGLE[1:], True, marks=pytest.mark.slow),
+        pytest.param(SINGLE, False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_long_memory_survives_many_chunks(interpreted, dtypes, constant):
     interpreted(
         "narrow",
         f"""
-_scan_triton.SHORTEST_CHUNK, _scan_triton.MOST_STEPS = 250, 16
-for is_complex, dtype in {SINGLE}:
+_scan_triton.SHORTEST_CHUNK, _scan_triton.MOST_STEPS = 16, 8
+for is_complex, dtype in {dtypes}:
     case = laws.make_case(
         time=2001, batch=1, channels=24, constant={constant}, decay=(0.9999, 1.0),
         is_complex=is_complex,
