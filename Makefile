@@ -17,7 +17,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format docs bench-gpu clean FORCE
+.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-curves clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -51,6 +51,15 @@ bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under
 docs: $(VENV)/.dev  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 8 minutes
+	$(BIN)/python benchmarks/scan.py
+
+bench-errors: $(VENV)/.bench  ## its rounding errors, as a table and a plot; about 4 minutes
+	$(BIN)/python benchmarks/errors.py
+
+bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 5 minutes
+	$(BIN)/python benchmarks/curves.py
+
 clean:  ## remove what the targets made, .venv included; runs/ stays
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -65,6 +74,10 @@ $(VENV)/.modules: FORCE | $(BIN)/python
 
 $(VENV)/.train: $(CHANGED) | $(BIN)/python
 	$(INSTALL) -e '.[train]'
+	touch $@
+
+$(VENV)/.bench: $(CHANGED) | $(BIN)/python
+	$(INSTALL) -e '.[bench]'
 	touch $@
 
 $(VENV)/.dev: $(CHANGED) | $(BIN)/python

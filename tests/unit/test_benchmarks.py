@@ -1,0 +1,150 @@
+"""The benchmarks compute what they say: peers solve the recurrence, tables show the ratios."""
+
+import importlib
+import warnings
+
+import pytest
+import torch
+
+from conftest import ROOT
+from linrnn.testing import check_close, loop_scan
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """Import a file of benchmarks/ as its scripts do."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+def expected(a, b, grad):
+    a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
+    h = loop_scan(a, b)[0]
+    return h.detach(), *torch.autograd.grad(h, (a, b), grad)
+
+
+PEERS = (
+    *("loop", "mambapy.pscan", "torch associative_scan", "jax associative_scan"),
+    *("jax scan", "jax scan, time first", "philtorch", "philtorch, time last"),
+)
+
+
+def test_every_peer_is_tested(module):
+    assert tuple(module("_peers").PEERS) == PEERS
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", [(1, 64, 3), (2, 33, 4)], ids=str)
+@pytest.mark.parametrize("name", PEERS)
+def test_peer_solves_the_recurrence(module, name, shape, dtype):
+    peer = module("_peers").PEERS[name]
+    if peer.missing():
+        pytest.skip(f"{peer.package} is not installed")
+    a, b, grad = module("scan").inputs(shape, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        calls = peer.prepare(a, b, grad)
+        h, both = calls.to_torch(calls.forward()), calls.both()
+    truth = expected(a, b, grad)
+    check_close("forward", h, truth[0], roundings=64)
+    for what, got, true in zip(("h", "grad a", "grad b"), both, truth, strict=True):
+        check_close(what, calls.to_torch(got), true, roundings=64)
+
+
+@DTYPES
+@pytest.mark.parametrize("constant", [True, False])
+def test_numpy_loop_is_the_definition(module, dtype, constant):
+    a, b, grad = module("scan").inputs((1, 21, 3), dtype)
+    a = a[0, 0] if constant else a
+    h, grad_a, grad_b = expected(a, b, grad)
+    got = module("_loop").loop_solution(a if constant else a[0], b[0], grad[0])
+    check_close("h", got.h, h[0])
+    check_close("grad a", got.grad_a, grad_a if constant else grad_a[0], roundings=16)
+    check_close("grad b", got.grad_b, grad_b[0])
+
+
+def test_ratios_and_marks_of_the_tables(module):
+    scan, timing = module("scan"), module("_timing").Timing
+    times = {
+        scan.ADD: timing(0.010, 9),
+        scan.ADD_OUT: timing(0.005, 9),
+        scan.OURS: timing(0.014, 9),
+        scan.OURS_CONSTANT: timing(0.008, 9),
+        "loop": timing(0.056, 9),
+        "jax scan": timing(0.140, 9),
+        "mambapy.pscan": timing(5.0, 1, over=True),
+    }
+    cell = scan.Cell((8, 2048, 512), torch.float32, "forward", times)
+    assert cell.best_peer() == "loop"
+    (row,) = scan.add_table([cell])[2:]
+    assert "| 1.40 | ≤ 1.5 | met |" in row
+    (row,) = scan.peer_table([cell], "forward")[2:]
+    assert "56.0 (4.0×)" in row
+    assert "over 5 s (>357.1×)" in row
+    assert row.endswith("| 4.0× | ≥ 5.0× | NOT met |")
+    over = next(r for r in scan.csv_rows([cell]) if r[5] == "mambapy.pscan")
+    assert over[6:9] == ["5000", 1, "over"]
+
+
+def test_floor_of_small_calls_is_strict(module):
+    scan, timing = module("scan"), module("_timing").Timing
+    names = ("scan, forward + backward", "torch.mul, forward + backward", "scan of one step")
+    times = dict.fromkeys((*names, "torch.mul and torch.add", "torch.addcmul"), timing(1e-6, 9))
+    times["scan, forward + backward"] = timing(5e-6, 9)
+    marks = [row.split(" | ")[-1] for row in scan.small_table(times)[2:]]
+    assert marks == ["NOT met |", "met |", "met |"]
+
+
+def test_slow_candidate_is_stopped_and_the_others_are_timed_in_turn(module, monkeypatch):
+    timing, order = module("_timing"), []
+    monkeypatch.setattr(timing, "SHORT_S", 0.0)
+
+    def forever():
+        while True:
+            order.append("slow")
+
+    candidates = {
+        "a": timing.Candidate(lambda: order.append("a")),
+        "slow": timing.Candidate(forever),
+        "b": timing.Candidate(lambda: order.append("b")),
+    }
+    times = timing.in_turn(candidates, seconds=1.0, limit=0.05, max_calls=5)
+    assert times["slow"].over
+    assert times["slow"].text() == "over 0.05 s"
+    assert times["a"].calls == times["b"].calls == 5
+    fast = [name for name in order if name != "slow"]
+    assert fast == ["a", "b"] * 6  # once to estimate, then five rounds
+
+
+def test_missing_peer_is_a_failure_unless_allowed(module, monkeypatch, tmp_path, capsys):
+    scan = module("scan")
+    absent = module("_peers").Peer("no_such_package", None)
+    monkeypatch.setattr(scan, "PEERS", {"absent": absent})
+    monkeypatch.setattr(scan, "QUICK_SHAPES", ((1, 8, 2),))
+    threads = str(torch.get_num_threads())
+    quick = ["--quick", "--seconds", "0.01", "--out", str(tmp_path), "--threads", threads]
+    assert scan.main(quick) == 1
+    assert "peers not installed: absent" in capsys.readouterr().err
+    assert scan.main([*quick, "--skip-missing"]) == 0
+    assert "NOT INSTALLED" in (tmp_path / "scan-cpu.md").read_text(encoding="utf-8")
+
+
+def test_error_tables_cover_every_size(module, tmp_path):
+    errors = module("errors")
+    rows = errors.measure(64, torch.float32, True, ["reference", "tree"])
+    loop = [row for row in rows if row.backend == "loop"]
+    assert all(m <= 1 for row in loop for m in row.multiples)
+    table = errors.error_table(rows, ["h"])
+    assert [line.split(" | ")[0] for line in table[2:]] == ["| reference", "| tree"]
+    assert len(table[2].split(" | ")) == 4 + len(errors.SIZES)
+
+
+def test_short_call_is_repeated_within_a_measurement(module):
+    timing, calls = module("_timing"), []
+    times = timing.in_turn(
+        {"a": timing.Candidate(lambda: calls.append(1))}, seconds=0.01, limit=1.0, max_calls=3
+    )
+    assert times["a"].calls == 3
+    assert len(calls) > 100
