@@ -212,6 +212,7 @@ struct Meeting {
 
 constexpr i64 BLOCK_BYTES = 8192;   // state of a channel block: a quarter of the smallest L1
 constexpr i64 FLUSH = 64;           // steps summed in working precision before going to double
+constexpr i64 GROUPS = 256;        // of sequences, at most
 constexpr i64 THREAD_BYTES = 256 * 1024;  // data that occupies a thread for long enough
 constexpr i64 CACHE_BYTES = 512 * 1024;  // a chunk of time stays in a core's L2
 
@@ -424,19 +425,23 @@ struct Scan {
 
     int run_wide(i64 block, int threads) const {
         i64 n = args.channels * WIDTH, blocks = (n + block - 1) / block;
-        i64 units = args.seqs * blocks;
-        double* rows = grad_a_rows(args.seqs);
+        // Thousands of packed sequences share a row of partial gradients: a fixed number of
+        // groups bounds the memory and keeps the order of the sum independent of the threads.
+        i64 group = (args.seqs + GROUPS - 1) / GROUPS, groups = (args.seqs + group - 1) / group;
+        double* rows = grad_a_rows(groups);
         if (args.backward && args.constant && !rows) return 1;
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-        for (i64 u = 0; u < units; ++u) {
-            i64 c = (u % blocks) * block;
-            Span x = span(u / blocks, c, n - c < block ? n - c : block);
+        for (i64 u = 0; u < groups * blocks; ++u) {
+            i64 g = u / blocks, c = (u % blocks) * block, width = n - c < block ? n - c : block;
             alignas(64) A h[BLOCK];
-            enter(x, h);
-            run(x, 0, x.length, h, rows ? rows + x.s * n + c : nullptr);
-            leave(x, h);
+            for (i64 s = g * group; s < args.seqs && s < (g + 1) * group; ++s) {
+                Span x = span(s, c, width);
+                enter(x, h);
+                run(x, 0, x.length, h, rows ? rows + g * n + c : nullptr);
+                leave(x, h);
+            }
         }
-        reduce(rows, args.seqs);
+        reduce(rows, groups);
         return 0;
     }
 

@@ -136,3 +136,20 @@ def test_thread_counts_agree(shape, dtype):
     for other in results[1:]:
         for x, y in zip(other, results[0], strict=True):
             check_close("other thread count", x, y, roundings=64)
+
+
+@needs_native
+def test_thousands_of_packed_sequences_share_a_constant_decay():
+    torch.manual_seed(0)
+    lengths = torch.randint(0, 6, (2000,))
+    offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])
+    a = torch.rand(3, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(1, int(offsets[-1]), 3, dtype=torch.float64)
+    h0 = torch.randn(2000, 3, dtype=torch.float64)
+    h, final = linear_scan(a, b, h0, cu_seqlens=offsets, backend="cpu")
+    (got,) = torch.autograd.grad(h.square().sum() + final.sum(), a)
+    expected_h, expected_final = linear_scan(a, b, h0, cu_seqlens=offsets, backend="tree")
+    (expected,) = torch.autograd.grad(expected_h.square().sum() + expected_final.sum(), a)
+    check_close("h", h, expected_h)
+    check_close("final state", final, expected_final)
+    check_close("gradient", got, expected, roundings=64)
