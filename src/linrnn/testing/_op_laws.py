@@ -280,6 +280,7 @@ def gradients(backend: str) -> None:
 
 def isolation(backend: str) -> None:
     """NaN and infinity do not pass a reset, nor from one packed sequence into another."""
+    _isolation_over_a_long_time(backend)
     for bad in (float("nan"), float("inf")):
         for constant in (False, True):
             case = make_case(time=16, batch=1, constant=constant, decay=(0.5, 1.0))
@@ -294,6 +295,18 @@ def isolation(backend: str) -> None:
             check_true(f"{backend}: {bad} left its sequence", bool(h[:, 8:].isfinite().all()))
             h, _ = linear_scan(case.a, b, cu_seqlens=cu_seqlens, reverse=True, backend=backend)
             check_true(f"{backend}: {bad} came in reverse", bool(h[:, 8:].isfinite().all()))
+
+
+def _isolation_over_a_long_time(backend: str) -> None:
+    """The same where a kernel cuts time into chunks, and the reset lies many of them later."""
+    case = make_case(time=40_000, batch=1, channels=4, decay=(0.5, 1.0))
+    b = case.b.clone()
+    b[:, 7] = float("nan")
+    reset = torch.zeros(1, 40_000, dtype=torch.bool)
+    reset[:, 10_000] = True
+    h, final = linear_scan(case.a, b, reset=reset, backend=backend)
+    finite = h[:, 10_000:].isfinite().all() and final.isfinite().all()
+    check_true(f"{backend}: NaN passed a reset far behind it", bool(finite))
 
 
 def edges(backend: str) -> None:

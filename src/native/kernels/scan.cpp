@@ -342,8 +342,9 @@ struct Scan {
     }
 
     // What steps [j0, j1) do to an incoming state: state_out = product * state_in + state.
+    // Returns whether a reset cuts the state off; zero times infinity would not.
     template <int N>
-    void summarise(const Span& x, i64 j0, i64 j1, A* state, double* product) const {
+    bool summarise(const Span& x, i64 j0, i64 j1, A* state, double* product) const {
         const i64 n = N ? N : x.n;
         alignas(64) A abuf[N ? N : BLOCK], bbuf[N ? N : BLOCK], h[N ? N : BLOCK];
         alignas(64) double p[N ? N : BLOCK];
@@ -352,18 +353,20 @@ struct Scan {
         auto a = walk_decay(x, j0);
         auto b = walk<const S>(args.b, x, j0);
         auto reset = walk_resets(x, j0);
+        bool cut = false;
         for (i64 j = j0; j < j1; ++j) {
             bool clear = *reset.next();
+            cut = cut || clear;
             const A* a_t = fetch(a.next(), abuf, n);
             const A* b_t = fetch(b.next(), bbuf, n);
             multiply<CX>(p, a_t, args.backward, n);
-            if (clear) std::memset(p, 0, size_t(n) * sizeof(double));
             if (args.backward) retreat_only<CX>(h, a_t, b_t, n);
             if (clear) std::memset(h, 0, size_t(n) * sizeof(A));
             if (!args.backward) advance<CX>(h, a_t, b_t, n);
         }
         put(state, h, n);
         for (i64 i = 0; i < n; ++i) product[i] = p[i];
+        return cut;
     }
 
     template <int N>
@@ -383,7 +386,7 @@ struct Scan {
             default: return run_n<0>(x, j0, j1, state, grad_a_sum);
         }
     }
-    void summary(const Span& x, i64 j0, i64 j1, A* state, double* product) const {
+    bool summary(const Span& x, i64 j0, i64 j1, A* state, double* product) const {
         switch (x.n) {
             case 1: return summarise<WIDTH>(x, j0, j1, state, product);
             case 2: return summarise<2>(x, j0, j1, state, product);
@@ -445,6 +448,15 @@ struct Scan {
         return 0;
     }
 
+    // What the threads of a narrow scan share: what each chunk of a round does to a state.
+    struct Team {
+        A* states;         // (threads, n): leaving state of each chunk, from zero but for chunk 0
+        double* products;  // (threads, n)
+        bool* cuts;        // (threads)
+        A* entering;       // (n): state before the round
+        Meeting meeting;
+    };
+
     int run_narrow(int threads) const {
         i64 n = args.channels * WIDTH;
         i64 chunk = CACHE_BYTES / (n * i64(sizeof(S)) * (args.backward ? 3 : 2));
@@ -452,65 +464,59 @@ struct Scan {
         double* rows = grad_a_rows(args.seqs * threads);
         A* states = static_cast<A*>(std::malloc(size_t((threads + 1) * n) * sizeof(A)));
         double* products = static_cast<double*>(std::malloc(size_t(threads * n) * 8));
-        if (!states || !products || (args.backward && args.constant && !rows)) {
-            std::free(states), std::free(products), std::free(rows);
-            return 1;
-        }
-        A* entering = states + threads * n;  // state before the round
-        for (i64 s = 0; s < args.seqs; ++s) {
+        bool* cuts = static_cast<bool*>(std::calloc(size_t(threads), sizeof(bool)));
+        bool enough = states && products && cuts && (rows || !args.backward || !args.constant);
+        for (i64 s = 0; enough && s < args.seqs; ++s) {
             Span x = span(s, 0, n);
-            enter(x, entering);
-            Meeting meeting;
+            Team team{states, products, cuts, states + threads * n, {}};
+            enter(x, team.entering);
 #pragma omp parallel num_threads(threads)
             {
 #ifdef _OPENMP
-                int k = omp_get_thread_num(), team = omp_get_num_threads();
+                int k = omp_get_thread_num(), members = omp_get_num_threads();
 #else
-                int k = 0, team = 1;
+                int k = 0, members = 1;
 #endif
-                for (i64 round = 0; round < x.length; round += chunk * team)
-                    narrow_round(x, round, chunk, k, team, meeting, states, products, entering,
+                for (i64 round = 0; round < x.length; round += chunk * members)
+                    narrow_round(x, round, chunk, k, members, team,
                                  rows ? rows + (s * threads + k) * n : nullptr);
             }
-            leave(x, entering);
+            leave(x, team.entering);
         }
-        std::free(states), std::free(products);
-        reduce(rows, args.seqs * threads);
-        return 0;
+        std::free(states), std::free(products), std::free(cuts);
+        if (enough) reduce(rows, args.seqs * threads);
+        else std::free(rows);
+        return enough ? 0 : 1;
     }
 
-    void narrow_round(const Span& x, i64 round, i64 chunk, int k, int team, Meeting& meeting,
-                      A* states, double* products, A* entering, double* grad_a_sum) const {
+    void narrow_round(const Span& x, i64 round, i64 chunk, int k, int members, Team& team,
+                      double* grad_a_sum) const {
         i64 n = x.n, j0 = round + k * chunk, j1 = j0 + chunk;
         if (j0 > x.length) j0 = x.length;
         if (j1 > x.length) j1 = x.length;
         alignas(64) A h[BLOCK];
-        A* mine = states + k * n;
         if (k == 0) {  // knows its incoming state: no summary needed
-            put(h, entering, n);
+            put(h, team.entering, n);
             run(x, j0, j1, h, grad_a_sum);
-            put(mine, h, n);
+            put(team.states, h, n);
         } else {
-            summary(x, j0, j1, mine, products + k * n);
+            team.cuts[k] = summary(x, j0, j1, team.states + k * n, team.products + k * n);
         }
-        meeting.wait(team);
+        team.meeting.wait(members);
         if (k > 0) {
-            put(h, states, n);
-            for (int i = 1; i < k; ++i) step_over(h, states + i * n, products + i * n, n);
-            A start[BLOCK];
-            put(start, h, n);
+            put(h, team.states, n);
+            for (int i = 1; i < k; ++i)
+                step_over(h, team.states + i * n, team.products + i * n, team.cuts[i], n);
             run(x, j0, j1, h, grad_a_sum);
-            if (k == team - 1) put(entering, h, n);
-        } else if (team == 1) {
-            put(entering, h, n);
         }
-        meeting.wait(team);
+        if (k == members - 1) put(team.entering, h, n);
+        team.meeting.wait(members);
     }
 
-    static void step_over(A* h, const A* state, const double* product, i64 n) {
+    static void step_over(A* h, const A* state, const double* product, bool cut, i64 n) {
         alignas(64) A out[BLOCK];
         put(out, state, n);
-        compose<CX>(out, product, h, n);
+        if (!cut) compose<CX>(out, product, h, n);
         put(h, out, n);
     }
 

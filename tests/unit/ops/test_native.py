@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from linrnn.ops import _native, linear_scan
-from linrnn.testing import check_close
+from linrnn.testing import OP_LAWS, check_close
 
 needs_native = pytest.mark.skipif(
     _native.load()[0] is None, reason=f"no native kernels: {_native.load()[1]}"
@@ -153,3 +153,13 @@ def test_thousands_of_packed_sequences_share_a_constant_decay():
     check_close("h", h, expected_h)
     check_close("final state", final, expected_final)
     check_close("gradient", got, expected, roundings=64)
+
+
+@needs_native
+def test_a_reset_cuts_off_chunks_that_other_threads_compute():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        OP_LAWS["isolation"]("cpu")
+    finally:
+        torch.set_num_threads(before)
