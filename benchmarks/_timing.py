@@ -16,6 +16,8 @@ MIN_CALLS = 3
 PAUSE_S = 0.01
 #: After a pause caches are cold: shorter calls are repeated until they take this long together.
 SHORT_S = 0.002
+#: What a first call does only once is lost in a call of this length.
+WARM_S = 0.5
 
 
 class Timing(NamedTuple):
@@ -86,8 +88,10 @@ def in_turn(
 
 def _estimate(call: Callable[[], object], limit: float) -> tuple[float | None, int]:
     """Seconds of a call, None if over the limit, and how often to repeat it in a measurement."""
-    repeat = 1
-    while True:
+    taken, repeat = _time(call, limit, 1), 1
+    if taken is None or taken >= WARM_S:
+        return taken, repeat
+    while True:  # the very first call, which may import or cache something, does not count
         taken = _time(call, limit, repeat)
         if taken is None or taken * repeat >= SHORT_S:
             return taken, repeat
