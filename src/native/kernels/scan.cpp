@@ -292,6 +292,24 @@ struct Scan {
         auto b = walk<const S>(args.b, x, j0);
         auto out = walk(args.h, x, j0);
         auto reset = walk_resets(x, j0);
+#ifdef __GNUC__
+        if constexpr (!CX && N >= 8 && N * sizeof(A) <= 64) {
+            // one register from step to step: as an array the state went through memory
+            typedef A Lanes __attribute__((vector_size(N * sizeof(A))));
+            Lanes lanes, decay, input;
+            std::memcpy(&lanes, h, sizeof lanes);
+            for (i64 j = j0; j < j1; ++j) {
+                if (*reset.next()) lanes = Lanes{};
+                std::memcpy(&decay, fetch(a.next(), abuf, n), sizeof decay);
+                std::memcpy(&input, fetch(b.next(), bbuf, n), sizeof input);
+                lanes = decay * lanes + input;
+                std::memcpy(h, &lanes, sizeof lanes);
+                put(out.next(), h, n);
+            }
+            put(state, h, n);
+            return;
+        }
+#endif
         for (i64 j = j0; j < j1; ++j) {
             if (*reset.next()) std::memset(h, 0, size_t(n) * sizeof(A));
             advance<CX>(h, fetch(a.next(), abuf, n), fetch(b.next(), bbuf, n), n);
@@ -354,6 +372,28 @@ struct Scan {
         auto b = walk<const S>(args.b, x, j0);
         auto reset = walk_resets(x, j0);
         bool cut = false;
+#ifdef __GNUC__
+        if constexpr (!CX && N == 8) {
+            typedef A Lanes __attribute__((vector_size(N * sizeof(A))));
+            typedef double Wide __attribute__((vector_size(N * sizeof(double))));
+            Lanes lanes = {}, decay, input;
+            Wide wide = Wide{} + 1.0;
+            for (i64 j = j0; j < j1; ++j) {
+                bool clear = *reset.next();
+                cut = cut || clear;
+                std::memcpy(&decay, fetch(a.next(), abuf, n), sizeof decay);
+                std::memcpy(&input, fetch(b.next(), bbuf, n), sizeof input);
+                wide *= __builtin_convertvector(decay, Wide);
+                if (args.backward) lanes = decay * (input + lanes);
+                if (clear) lanes = Lanes{};
+                if (!args.backward) lanes = decay * lanes + input;
+            }
+            std::memcpy(h, &lanes, sizeof lanes);
+            std::memcpy(product, &wide, sizeof wide);
+            put(state, h, n);
+            return cut;
+        }
+#endif
         for (i64 j = j0; j < j1; ++j) {
             bool clear = *reset.next();
             cut = cut || clear;
