@@ -51,13 +51,13 @@ bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under
 docs: $(VENV)/.dev  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 8 minutes
+bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 6 minutes
 	$(BIN)/python benchmarks/scan.py
 
-bench-errors: $(VENV)/.bench  ## its rounding errors, as a table and a plot; about 4 minutes
+bench-errors: $(VENV)/.bench  ## its rounding errors, as a table and a plot; about 3 minutes
 	$(BIN)/python benchmarks/errors.py
 
-bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 5 minutes
+bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 2 minutes
 	$(BIN)/python benchmarks/curves.py
 
 clean:  ## remove what the targets made, .venv included; runs/ stays
