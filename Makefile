@@ -45,7 +45,6 @@ format: $(VENV)/.dev  ## let ruff rewrite the files
 	$(BIN)/ruff format
 
 bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
-	$(INSTALL) -e '.[triton]'
 	$(BIN)/python benchmarks/gpu.py
 
 docs: $(VENV)/.dev  ## the documentation site, into site/
@@ -81,5 +80,5 @@ $(VENV)/.bench: $(CHANGED) | $(BIN)/python
 	touch $@
 
 $(VENV)/.dev: $(CHANGED) | $(BIN)/python
-	$(INSTALL) -e '.[train,dev,docs]'
+	$(INSTALL) -e '.[train,triton,dev,docs]'
 	touch $(VENV)/.train $@

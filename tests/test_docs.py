@@ -3,16 +3,15 @@
 import doctest
 import importlib
 import inspect
-import pkgutil
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-import linrnn
 from linrnn import cli, mixers, recipes, tasks
 from linrnn.train._folder import RunFolder
+from package_modules import MODULES
 
 ROOT = Path(__file__).parents[1]
 SECTIONS = [
@@ -24,11 +23,6 @@ SECTIONS = [
     "Example",
     "Reference",
 ]
-MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(linrnn.__path__, "linrnn.")
-    if not module.name.endswith("__main__")
-)
 each_mixer = pytest.mark.parametrize("name", mixers.names())
 each_module = pytest.mark.parametrize("name", MODULES)
 

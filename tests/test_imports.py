@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import pkgutil
 
 import jaxtyping
 import pytest
@@ -11,13 +10,9 @@ import torch
 import linrnn
 from linrnn.errors import ShapeError
 from linrnn.ops import fft_scan
+from package_modules import MODULES
 
 OPTIONAL = ("lightning", "matplotlib", "sklearn", "transformers", "tyro", "rich", "tensorboard")
-MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(linrnn.__path__, "linrnn.")
-    if not module.name.endswith("__main__")
-)
 
 
 @pytest.mark.parametrize(
