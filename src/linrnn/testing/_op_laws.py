@@ -280,7 +280,6 @@ def gradients(backend: str) -> None:
 
 def isolation(backend: str) -> None:
     """NaN and infinity do not pass a reset, nor from one packed sequence into another."""
-    _isolation_over_a_long_time(backend)
     for bad in (float("nan"), float("inf")):
         for constant in (False, True):
             case = make_case(time=16, batch=1, constant=constant, decay=(0.5, 1.0))
@@ -297,8 +296,8 @@ def isolation(backend: str) -> None:
             check_true(f"{backend}: {bad} came in reverse", bool(h[:, 8:].isfinite().all()))
 
 
-def _isolation_over_a_long_time(backend: str) -> None:
-    """The same where a kernel cuts time into chunks, and the reset lies many of them later."""
+def isolation_across_chunks(backend: str) -> None:
+    """NaN does not pass a reset where a kernel cuts a long time into chunks."""
     case = make_case(time=40_000, batch=1, channels=4, decay=(0.5, 1.0))
     b = case.b.clone()
     b[:, 7] = float("nan")
@@ -398,6 +397,7 @@ OP_LAWS: dict[str, Callable[[str], None]] = {
         splits,
         gradients,
         isolation,
+        isolation_across_chunks,
         edges,
         layouts_in_memory,
         deterministic,

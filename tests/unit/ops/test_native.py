@@ -160,6 +160,6 @@ def test_a_reset_cuts_off_chunks_that_other_threads_compute():
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        OP_LAWS["isolation"]("cpu")
+        OP_LAWS["isolation_across_chunks"]("cpu")
     finally:
         torch.set_num_threads(before)
