@@ -75,10 +75,6 @@ class Mixer(nn.Module, ABC):
         """Eigenvalues of a transition that does not depend on the input, else None."""
         return None
 
-    def recurrence_values(self) -> dict[str, Tensor]:
-        """Quantities worth plotting over training, by name."""
-        return {}
-
     def _check_input(self, x: Tensor, *, time: bool) -> None:
         where = f"{type(self).__name__}.{'forward' if time else 'step'}"
         axes: dict[str, int | None] = {"batch": None, "time": None, "d_model": self.d_model}

@@ -27,6 +27,13 @@ def spans(x: Tensor, cu_seqlens: Tensor | None, reverse: bool) -> Iterator[range
         yield range(end - 1, start - 1, -1) if reverse else range(start, end)
 
 
+def empty_results(x: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Uninitialised ``(h, final_state)`` of a scan over ``x`` (B, T, C)."""
+    shape = (n_sequences(x, cu_seqlens), x.shape[-1])
+    final = x.new_empty(shape, dtype=accumulator_dtype(x.dtype))
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device), final
+
+
 class Ends(NamedTuple):
     """Where the sequences with at least one step begin and end in a (B, T, ...) tensor."""
 
@@ -77,6 +84,21 @@ def live_steps(
         return None
     live = x.new_ones(x.shape[:2], dtype=torch.bool) if reset is None else ~reset
     return live.index_put((edge.row, edge.first), live.new_zeros(()))
+
+
+def unit_channels(x: Tensor) -> Tensor:
+    """``x`` as a kernel reads it: any other strides, channels side by side, nothing lazy."""
+    return dense(x) if x.stride(-1) != 1 or x.is_conj() or x.is_neg() else x
+
+
+def dense(x: Tensor) -> Tensor:
+    """``x`` in contiguous memory, with lazy conjugation and negation carried out."""
+    return x.resolve_conj().resolve_neg().contiguous()
+
+
+def clear_first(x: Tensor, reset: Tensor | None, edge: Ends, empty: float = 0.0) -> Tensor:
+    """Put ``empty`` into the rows of ``x``, one a sequence, whose first step resets."""
+    return x if reset is None else torch.where(reset[edge.row, edge.first, None], empty, x)
 
 
 def at_steps(a: Tensor, row: Tensor, step: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linrnn.errors import BackendError
 from linrnn.ops import _native
-from linrnn.ops._layout import accumulator_dtype, n_sequences
+from linrnn.ops._layout import dense, empty_results, n_sequences, unit_channels
 
 _DTYPES = {
     torch.float32: 0,
@@ -41,8 +41,7 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """``h_t = a_t * h_{t-1} + b_t``."""
     a, b, initial_state, cu_seqlens = _prepare(a, b, initial_state, cu_seqlens)
-    h = torch.empty(b.shape, dtype=b.dtype)
-    final = torch.empty((n_sequences(b, cu_seqlens), b.shape[2]), dtype=accumulator_dtype(b.dtype))
+    h, final = empty_results(b, cu_seqlens)
     _run(a, b, h, reset, cu_seqlens, reverse, (_pointer(initial_state), final.data_ptr(), 0, 0, 0))
     return h, final
 
@@ -59,7 +58,7 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The adjoint in one pass over ``a``, ``h`` and ``grad_h``."""
     a, grad_h, initial_state, cu_seqlens = _prepare(a, grad_h, initial_state, cu_seqlens)
-    h, grad_final = _unit_channels(h), _dense(grad_final)
+    h, grad_final = unit_channels(h), dense(grad_final)
     grad_a = torch.empty(a.shape, dtype=a.dtype)
     grad_b = torch.empty(h.shape, dtype=h.dtype)
     grad_initial = torch.empty_like(grad_final)
@@ -116,18 +115,10 @@ def _prepare(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Inputs as the kernel reads them: any batch and time strides, channels side by side."""
     if initial_state is not None:
-        initial_state = _dense(initial_state)
+        initial_state = dense(initial_state)
     if cu_seqlens is not None:
-        cu_seqlens = _dense(cu_seqlens.to(torch.int64))
-    return _unit_channels(a), _unit_channels(b), initial_state, cu_seqlens
-
-
-def _unit_channels(x: Tensor) -> Tensor:
-    return _dense(x) if x.stride(-1) != 1 or x.is_conj() or x.is_neg() else x
-
-
-def _dense(x: Tensor) -> Tensor:
-    return x.resolve_conj().resolve_neg().contiguous()
+        cu_seqlens = dense(cu_seqlens.to(torch.int64))
+    return unit_channels(a), unit_channels(b), initial_state, cu_seqlens
 
 
 def _pointer(x: Tensor | None) -> int:

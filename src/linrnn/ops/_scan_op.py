@@ -16,9 +16,8 @@ from torch.autograd import forward_ad
 
 from linrnn.ops._backend import choose, load_scan
 from linrnn.ops._layout import (
-    accumulator_dtype,
+    empty_results,
     ends,
-    n_sequences,
     previous_state,
     shift_time,
 )
@@ -107,9 +106,7 @@ def _scan_backward(
 
 
 def _scan_shapes(a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    cu_seqlens = rest[2]
-    final = b.new_empty((n_sequences(b, cu_seqlens), b.shape[-1]), dtype=accumulator_dtype(b.dtype))
-    return torch.empty(b.shape, dtype=b.dtype, device=b.device), final
+    return empty_results(b, rest[2])
 
 
 def _scan_backward_shapes(a: Tensor, h: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.ops._layout import at_steps, ends, previous_state, shift_time
+from linrnn.ops._layout import at_steps, clear_first, ends, previous_state, shift_time
 
 
 class TransformableScan(torch.autograd.Function):
@@ -49,8 +49,7 @@ class TransformableScan(torch.autograd.Function):
         grad_initial = None
         if initial_state is not None:
             first = at_steps(a, edge.row, edge.first).conj() * delta[edge.row, edge.first]
-            if reset is not None:
-                first = torch.where(reset[edge.row, edge.first, None], 0, first)
+            first = clear_first(first, reset, edge)
             grad_initial = grad_final.index_put((edge.kept,), first.to(grad_final.dtype))
         return None, grad_a, delta, grad_initial, None, None, None, None
 

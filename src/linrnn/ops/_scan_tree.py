@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from linrnn.ops._layout import (
-    Ends,
     accumulator_dtype,
     at_steps,
+    clear_first,
     ends,
     live_steps,
     n_sequences,
@@ -52,7 +52,7 @@ def scan(
     edge = ends(b, cu_seqlens)
     if initial_state is not None:
         entering = at_steps(a, edge.row, edge.first) * initial_state[edge.kept]
-        entering = _clear(entering, reset, edge)
+        entering = clear_first(entering, reset, edge)
         acc = acc.index_put((edge.row, edge.first), entering, accumulate=True)
     h = _solve(a, acc, live_steps(b, reset, cu_seqlens, edge))
     shape = (n_sequences(b, cu_seqlens), b.shape[-1])
@@ -98,18 +98,13 @@ def scan_backward(
         grad_a = grad_a.sum((0, 1))
     leaving = at_steps(wide_a, edge.row, edge.first).conj() * delta[edge.row, edge.first]
     grad_h0 = grad_final.clone()
-    grad_h0[edge.kept] = _clear(leaving, reset, edge)
+    grad_h0[edge.kept] = clear_first(leaving, reset, edge)
     return grad_a.to(a.dtype), delta.to(h.dtype), grad_h0
 
 
 def _solve(a: Tensor, b: Tensor, live: Tensor | None) -> Tensor:
     levels = squared_powers(a) if a.ndim == 1 else products(LINEAR, a)
     return solve(LINEAR, levels, b, live)
-
-
-def _clear(x: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
-    """Zero the rows of ``x``, one a sequence, whose first step resets."""
-    return x if reset is None else torch.where(reset[edge.row, edge.first, None], 0, x)
 
 
 def _delay(x: Tensor) -> Tensor:

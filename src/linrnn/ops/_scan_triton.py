@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.ops._layout import accumulator_dtype, n_sequences
+from linrnn.ops._layout import (
+    accumulator_dtype,
+    dense,
+    empty_results,
+    n_sequences,
+    unit_channels,
+)
 
 #: Below this many programs a multiprocessor, time is split, into chunks for four times as many.
 FEWEST = 1
@@ -63,15 +69,14 @@ def scan(
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """``h_t = a_t * h_{t-1} + b_t``."""
-    seqs, dtype = n_sequences(b, cu_seqlens), accumulator_dtype(b.dtype)
-    h = torch.empty(b.shape, dtype=b.dtype, device=b.device)
-    final = torch.empty((seqs, b.shape[2]), dtype=dtype, device=b.device)
+    seqs = n_sequences(b, cu_seqlens)
+    h, final = empty_results(b, cu_seqlens)
     plan = make_plan(b, seqs, cu_seqlens is not None)
-    a, b = _unit_channels(a), _unit_channels(b)
+    a, b = unit_channels(a), unit_channels(b)
     layout = (*_steps(reset), _offsets(cu_seqlens, b.device))
     options = _options(a, b, reverse)
     with torch.cuda.device_of(b):
-        entering = _real(_dense(initial_state))
+        entering = _real(None if initial_state is None else dense(initial_state))
         if plan.chunks > 1:
             entering = _entering(plan, seqs, a, b, layout, entering, options, adjoint=False)
         _kernels().run_forward[(seqs * plan.chunks * plan.blocks,)](
@@ -101,7 +106,7 @@ def scan_backward(
     """The adjoint in one pass over ``a``, ``h`` and ``grad_h``."""
     seqs, constant, channels = len(grad_final), a.ndim == 1, h.shape[2]
     plan = make_plan(h, seqs, cu_seqlens is not None)
-    a, h, grad_h = _unit_channels(a), _unit_channels(h), _unit_channels(grad_h)
+    a, h, grad_h = unit_channels(a), unit_channels(h), unit_channels(grad_h)
     grad_b = torch.empty(h.shape, dtype=h.dtype, device=h.device)
     grad_initial = torch.empty(grad_final.shape, dtype=grad_final.dtype, device=h.device)
     shape, dtype = (
@@ -111,7 +116,7 @@ def scan_backward(
     layout = (*_steps(reset), _offsets(cu_seqlens, h.device))
     options = _options(a, h, not reverse)
     with torch.cuda.device_of(h):
-        entering = _real(_dense(grad_final))
+        entering = _real(dense(grad_final))
         if plan.chunks > 1:
             entering = _entering(plan, seqs, a, grad_h, layout, entering, options, adjoint=True)
         _kernels().run_backward[(seqs * plan.chunks * plan.blocks,)](
@@ -119,7 +124,7 @@ def scan_backward(
             *_steps(grad_h),
             *_steps(h),
             *layout,
-            _real(_dense(initial_state)),
+            _real(None if initial_state is None else dense(initial_state)),
             entering,
             _real(grad_a),
             _real(grad_b),
@@ -246,14 +251,6 @@ def _real(x: Any) -> Any:
 
 def _wide(x: Tensor) -> torch.dtype:
     return torch.complex128 if x.is_complex() else torch.float64
-
-
-def _unit_channels(x: Tensor) -> Tensor:
-    return _dense(x) if x.stride(-1) != 1 or x.is_conj() or x.is_neg() else x
-
-
-def _dense(x: Any) -> Any:
-    return x if x is None else x.resolve_conj().resolve_neg().contiguous()
 
 
 def _offsets(cu_seqlens: Tensor | None, device: torch.device) -> Tensor | None:

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from linrnn.errors import DTypeError
 from linrnn.ops._layout import (
-    accumulator_dtype,
     at_steps,
+    clear_first,
+    empty_results,
     ends,
     live_steps,
-    n_sequences,
     previous_state,
 )
 from linrnn.ops._tree import LOG, products, solve
@@ -104,8 +104,7 @@ def _log_scan(
     a, b = log_a.to(final.dtype), log_b.to(final.dtype)
     if initial_state is not None:
         entering = at_steps(a, edge.row, edge.first) + initial_state[edge.kept]
-        if reset is not None:
-            entering = torch.where(reset[edge.row, edge.first, None], _ZERO, entering)
+        entering = clear_first(entering, reset, edge, _ZERO)
         entering = torch.logaddexp(entering, b[edge.row, edge.first])
         b = b.index_put((edge.row, edge.first), entering)
     live = live_steps(b, reset, cu_seqlens, edge)
@@ -125,9 +124,7 @@ def _doubles(log_a: Tensor) -> Any:
 
 
 def _shapes(log_a: Tensor, log_b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    shape = (n_sequences(log_b, rest[2]), log_b.shape[-1])
-    final = log_b.new_empty(shape, dtype=accumulator_dtype(log_b.dtype))
-    return torch.empty(log_b.shape, dtype=log_b.dtype, device=log_b.device), final
+    return empty_results(log_b, rest[2])
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

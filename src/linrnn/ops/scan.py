@@ -71,8 +71,8 @@ def linear_scan(
         is the same recurrence backward in time (Martin and Cundy 2018, arXiv:1709.04057).
     """
     a, b, initial_state = check_arguments("linear_scan", a, b, initial_state, reset, cu_seqlens)
-    free = requested(backend)[0] == "auto" and cu_seqlens is None
-    if free and b.shape[1] == 1 and initial_state is not None:
+    streams = b.shape[1] == 1 and cu_seqlens is None
+    if streams and initial_state is not None and requested(backend)[0] == "auto":
         return _one_step(a, b, initial_state, reset)
     arguments = flat_channels(a, b, initial_state)
     h, final = _scan_op.apply(*arguments, reset, cu_seqlens, reverse, backend)
