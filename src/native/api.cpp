@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "scan_args.h"
+#include "kernels.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -14,25 +14,28 @@
 
 namespace linrnn {
 
+#define LINRNN_DECLARE(name) int name(const void* record);
 namespace baseline {
-int scan(const ScanArgs&);
+LINRNN_KERNELS(LINRNN_DECLARE)
 }
 #ifdef LINRNN_HAS_avx2
 namespace avx2 {
-int scan(const ScanArgs&);
+LINRNN_KERNELS(LINRNN_DECLARE)
 }
 #endif
 #ifdef LINRNN_HAS_avx512
 namespace avx512 {
-int scan(const ScanArgs&);
+LINRNN_KERNELS(LINRNN_DECLARE)
 }
 #endif
 
 namespace {
 
+// One pointer for each kernel, in the order of the list in kernels.h.
 struct Kernels {
     const char* isa;
-    int (*scan)(const ScanArgs&);
+#define LINRNN_FIELD(name) int (*name)(const void*);
+    LINRNN_KERNELS(LINRNN_FIELD)
 };
 
 // LINRNN_ISA in the environment forbids anything better than it names: for tests and bug reports.
@@ -43,18 +46,21 @@ bool allowed(const char* isa) {
     return !std::strcmp(wish, "avx512") || !std::strcmp(isa, "baseline");
 }
 
+#define LINRNN_AVX512(name) , avx512::name
+#define LINRNN_AVX2(name) , avx2::name
+#define LINRNN_BASELINE(name) , baseline::name
 Kernels pick() {
 #ifdef LINRNN_HAS_avx512
     if (allowed("avx512") && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
-        return {"avx512", avx512::scan};
+        return {"avx512" LINRNN_KERNELS(LINRNN_AVX512)};
 #endif
 #ifdef LINRNN_HAS_avx2
     if (allowed("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return {"avx2", avx2::scan};
+        return {"avx2" LINRNN_KERNELS(LINRNN_AVX2)};
 #endif
-    return {"baseline", baseline::scan};
+    return {"baseline" LINRNN_KERNELS(LINRNN_BASELINE)};
 }
 
 const Kernels& kernels() {
@@ -65,12 +71,10 @@ const Kernels& kernels() {
 }  // namespace
 }  // namespace linrnn
 
-// 0 done, 1 out of memory, 2 unknown dtype, 3 the record is not of this version.
-LINRNN_EXPORT int linrnn_scan(const void* record) {
-    auto args = static_cast<const linrnn::ScanArgs*>(record);
-    if (args->size != linrnn::i64(sizeof(linrnn::ScanArgs))) return 3;
-    return linrnn::kernels().scan(*args);
-}
+// Every kernel returns 0 done, 1 out of memory, 2 unknown dtype, 3 a record of another version.
+#define LINRNN_ENTRY(name) \
+    LINRNN_EXPORT int linrnn_##name(const void* record) { return linrnn::kernels().name(record); }
+LINRNN_KERNELS(LINRNN_ENTRY)
 
 LINRNN_EXPORT const char* linrnn_isa() { return linrnn::kernels().isa; }
 

@@ -2,18 +2,9 @@
 // so that a call costs one struct.pack and one foreign-function argument. The order of the fields
 // is repeated in linrnn/ops/_scan_cpu.py; `size` catches a library and a package that differ.
 #pragma once
-#include <cstdint>
+#include "array.h"
 
 namespace linrnn {
-
-using i64 = std::int64_t;
-
-enum DType : i64 { F32 = 0, F64 = 1, C64 = 2, C128 = 3, BF16 = 4, F16 = 5 };
-
-// A (sequence, time, channel) array; strides in elements, the channel stride is 1.
-struct Array {
-    i64 data, seq, step;
-};
 
 struct ScanArgs {
     i64 size;       // sizeof(ScanArgs)

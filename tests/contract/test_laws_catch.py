@@ -54,6 +54,13 @@ class WrongGradient(LRU):
         return y.detach() + 1.001 * (y - y.detach()), state
 
 
+class Overflows(LRU):
+    """finite_when_long: an unstable mode."""
+
+    def eigenvalues(self):
+        return super().eigenvalues() * 2
+
+
 class GrowingState(LRU):
     """constant_memory: keeps everything it read."""
 
@@ -104,8 +111,9 @@ class WritesInPlace(LRU):
 class AcceptsAnything(LRU):
     """bad_input: a state of the wrong batch is broadcast in silence."""
 
-    def _check_state(self, state, like, x):
-        return state[:1].expand_as(like)
+    def _start(self, state, x):
+        fresh = self.init_state(len(x))
+        return fresh if state is None else state[:1].expand_as(fresh)
 
 
 BROKEN_MIXERS = [
@@ -115,6 +123,7 @@ BROKEN_MIXERS = [
     ("reset_and_packing", IgnoresReset),
     ("batch_independence", MixesRows),
     ("gradients", WrongGradient),
+    ("finite_when_long", Overflows),
     ("constant_memory", GrowingState),
     ("round_trip", HidesParameter),
     ("low_precision", StoresDecay),

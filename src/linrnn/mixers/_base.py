@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import DeviceError, DTypeError, check_shape
+from linrnn.errors import DTypeError, check_shape
+from linrnn.mixers._state import check_state
+from linrnn.ops import accumulator_dtype
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
 
 
@@ -34,6 +36,10 @@ class Mixer(nn.Module, ABC):
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
+
+    constant_state: ClassVar[tuple[str, ...]] = ()
+    """Keys of a state dict through which no gradient flows, such as positions or a running
+    maximum that cancels out of every result."""
 
     d_model: int
 
@@ -87,23 +93,27 @@ class Mixer(nn.Module, ABC):
                 "Convert it with x.float()."
             )
 
-    def _check_state(self, state: object, like: Tensor, x: Tensor) -> Tensor:
-        """Check a state that is one tensor against ``like``, a state this call could start from."""
-        where = type(self).__name__
-        if not isinstance(state, Tensor):
-            raise DTypeError(
-                f"{where}: state must be a tensor of shape {tuple(like.shape)}, got "
-                f"{type(state).__name__}. Pass what this layer returned, or None."
-            )
-        check_shape(
-            where,
-            "state",
-            state.shape,
-            {"batch": like.shape[0], "d_state": like.shape[1]},
-            "Pass what this layer returned for the same batch, or None.",
-        )
-        if state.is_complex() != like.is_complex():
-            raise DTypeError(f"{where}: state must be {like.dtype}, got {state.dtype}.")
-        if state.device != x.device:
-            raise DeviceError(f"{where}: state must be on {x.device} like x, got {state.device}.")
-        return state
+    def _zeros(
+        self,
+        *shape: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        is_complex: bool = False,
+    ) -> Tensor:
+        """A zero state: on the device and of the dtype of the parameters, at least float32."""
+        like = next(self.parameters())
+        real = accumulator_dtype(like.dtype if dtype is None else dtype)
+        if is_complex:
+            real = torch.complex128 if real == torch.float64 else torch.complex64
+        return torch.zeros(shape, device=like.device if device is None else device, dtype=real)
+
+    def _start(self, state: State | None, x: Tensor) -> Any:
+        """The state a call begins from: `init_state` for None, else the caller's, checked.
+
+        It has the tree and the dtypes of `init_state`; a call casts to them.
+
+        Raises:
+            DTypeError, ShapeError, DeviceError: a state this layer cannot have returned.
+        """
+        fresh = self.init_state(len(x), device=x.device)
+        return fresh if state is None else check_state(type(self).__name__, state, fresh)

@@ -145,13 +145,7 @@ class LRU(Mixer):
         dtype: torch.dtype | None = None,
     ) -> Complex[Tensor, "batch d_state"]:
         """Zeros."""
-        real = self.nu_log.dtype if dtype is None else dtype
-        return torch.zeros(
-            batch_size,
-            self.d_state,
-            device=self.nu_log.device if device is None else device,
-            dtype=torch.complex128 if real == torch.float64 else torch.complex64,
-        )
+        return self._zeros(batch_size, self.d_state, device=device, dtype=dtype, is_complex=True)
 
     def forward(
         self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
@@ -176,10 +170,6 @@ class LRU(Mixer):
         self._check_input(x_t, time=False)
         h = self.eigenvalues() * self._start(state, x_t) + self._project_in(x_t)
         return self._project_out(h, x_t), h
-
-    def _start(self, state: State | None, x: Tensor) -> Tensor:
-        zero = self.init_state(len(x), device=x.device)
-        return zero if state is None else self._check_state(state, zero, x).to(zero.dtype)
 
     def _project_in(self, x: Tensor) -> Tensor:
         """``gamma * (B x)``; real and imaginary rows interleaved, so one real product does it."""

@@ -1,7 +1,10 @@
 """Parts with parameters and no recurrence."""
 
+from linrnn.nn.conv import CausalConv as CausalConv
+from linrnn.nn.conv import last_inputs as last_inputs
+from linrnn.nn.conv import recall as recall
 from linrnn.nn.glu import GLU as GLU
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pool import Pool as Pool
 
-__all__ = ["GLU", "Pool", "make_norm"]
+__all__ = ["GLU", "CausalConv", "Pool", "last_inputs", "make_norm", "recall"]

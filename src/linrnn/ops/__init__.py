@@ -6,6 +6,7 @@ Batch first, time second, always. Each op takes an initial state and returns
 
 from linrnn.ops._backend import backend_report as backend_report
 from linrnn.ops._backend import use_backend as use_backend
+from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
 from linrnn.ops.log_scan import log_linear_scan as log_linear_scan
@@ -13,6 +14,7 @@ from linrnn.ops.scan import explain as explain
 from linrnn.ops.scan import linear_scan as linear_scan
 
 __all__ = [
+    "accumulator_dtype",
     "backend_report",
     "distributed_linear_scan",
     "explain",

@@ -8,10 +8,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 import linrnn
+from linrnn.errors import BackendError
 
 _SUFFIX = {"win32": ".dll", "darwin": ".so"}.get(sys.platform, ".so")
+
+
+#: What `array.h` calls each dtype.
+DTYPES = {
+    torch.float32: 0,
+    torch.float64: 1,
+    torch.complex64: 2,
+    torch.complex128: 3,
+    torch.bfloat16: 4,
+    torch.float16: 5,
+}
+_FAILURES = {1: "out of memory", 2: "unknown dtype", 3: "the library is of another version"}
 
 
 class NativeLibrary(NamedTuple):
@@ -36,13 +50,31 @@ def load() -> tuple[NativeLibrary | None, str]:
         )
     try:
         handle = ctypes.CDLL(str(path))
-        handle.linrnn_scan.argtypes = [ctypes.c_char_p]
         handle.linrnn_isa.restype = ctypes.c_char_p
         return NativeLibrary(
             handle, path, handle.linrnn_isa().decode(), bool(handle.linrnn_has_openmp())
         ), ""
     except (OSError, AttributeError) as error:
         return None, f"the native kernels could not be loaded ({error}); reinstall linrnn"
+
+
+def run(kernel: str, record: bytes) -> None:
+    """Call a kernel with its packed record (``src/native/kernels.h``).
+
+    Raises:
+        BackendError: there is no library, or the kernel refused.
+    """
+    native, problem = load()
+    if native is None:
+        raise BackendError(f"{kernel}: backend 'cpu' cannot run: {problem}.")
+    code = getattr(native.handle, f"linrnn_{kernel}")(record)
+    if code:
+        raise BackendError(f"{kernel}: the native kernel failed: {_FAILURES.get(code, code)}.")
+
+
+def pointer(x: Tensor | None) -> int:
+    """The address of a tensor's first element, 0 for none."""
+    return 0 if x is None else x.data_ptr()
 
 
 _forked = False

@@ -5,28 +5,19 @@ import struct
 import torch
 from torch import Tensor
 
-from linrnn.errors import BackendError
 from linrnn.ops import _native
 from linrnn.ops._layout import dense, empty_results, n_sequences, unit_channels
+from linrnn.ops._native import DTYPES, pointer
 
-_DTYPES = {
-    torch.float32: 0,
-    torch.float64: 1,
-    torch.complex64: 2,
-    torch.complex128: 3,
-    torch.bfloat16: 4,
-    torch.float16: 5,
-}
 # the fields of ScanArgs in src/native/scan_args.h, in order
 _RECORD = struct.Struct("=27q")
-_FAILURES = {1: "out of memory", 2: "unknown dtype", 3: "the library is of another version"}
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
     if device.type != "cpu":
         return f"it needs CPU tensors, got {device}"
-    if dtype not in _DTYPES:
+    if dtype not in DTYPES:
         return f"it has no kernel for {dtype}"
     return _native.load()[1] or None
 
@@ -42,7 +33,7 @@ def scan(
     """``h_t = a_t * h_{t-1} + b_t``."""
     a, b, initial_state, cu_seqlens = _prepare(a, b, initial_state, cu_seqlens)
     h, final = empty_results(b, cu_seqlens)
-    _run(a, b, h, reset, cu_seqlens, reverse, (_pointer(initial_state), final.data_ptr(), 0, 0, 0))
+    _run(a, b, h, reset, cu_seqlens, reverse, (pointer(initial_state), final.data_ptr(), 0, 0, 0))
     return h, final
 
 
@@ -63,7 +54,7 @@ def scan_backward(
     grad_b = torch.empty(h.shape, dtype=h.dtype)
     grad_initial = torch.empty_like(grad_final)
     outputs = (grad_a.data_ptr(), grad_b.data_ptr(), grad_initial.data_ptr())
-    states = (_pointer(initial_state), grad_final.data_ptr(), *outputs)
+    states = (pointer(initial_state), grad_final.data_ptr(), *outputs)
     _run(a, grad_h, h, reset, cu_seqlens, reverse, states, backward=True)
     return grad_a, grad_b, grad_initial
 
@@ -81,12 +72,9 @@ def _run(
 ) -> None:
     _, time, channels = h.shape
     constant = a.ndim == 1
-    native, problem = _native.load()
-    if native is None:
-        raise BackendError(f"linear_scan: backend 'cpu' cannot run: {problem}.")
     record = _RECORD.pack(
         _RECORD.size,
-        _DTYPES[h.dtype],
+        DTYPES[h.dtype],
         _native.threads(),
         reverse,
         backward,
@@ -94,20 +82,18 @@ def _run(
         n_sequences(h, cu_seqlens),
         time,
         channels,
-        _pointer(cu_seqlens),
+        pointer(cu_seqlens),
         a.data_ptr(),
         *((0, 0) if constant else a.stride()[:2]),
         b.data_ptr(),
         *b.stride()[:2],
         h.data_ptr(),
         *h.stride()[:2],
-        _pointer(reset),
+        pointer(reset),
         *((0, 0) if reset is None else reset.stride()),
         *states,
     )
-    code = native.handle.linrnn_scan(record)
-    if code:
-        raise BackendError(f"linear_scan: the native kernel failed: {_FAILURES.get(code, code)}.")
+    _native.run("scan", record)
 
 
 def _prepare(
@@ -119,7 +105,3 @@ def _prepare(
     if cu_seqlens is not None:
         cu_seqlens = dense(cu_seqlens.to(torch.int64))
     return unit_channels(a), unit_channels(b), initial_state, cu_seqlens
-
-
-def _pointer(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()

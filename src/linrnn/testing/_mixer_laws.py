@@ -7,6 +7,7 @@ from typing import Any
 import safetensors.torch
 import torch
 from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
 from linrnn.mixers._base import Mixer
@@ -17,7 +18,7 @@ from linrnn.typing import State
 MakeMixer = Callable[..., Mixer]
 """Called as ``make(d_model=..., form=..., dtype=...)``; ``form`` only where there is a choice."""
 
-WIDTH, BATCH, TIME = 6, 3, 19
+WIDTH, BATCH, TIME, LONG = 6, 3, 19, 65_536
 GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
 FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than most
 
@@ -34,13 +35,21 @@ def signal(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Te
 
 
 def busy_state(mixer: Mixer, batch: int = BATCH) -> State:
-    """A state that has read something, as a leaf that asks for its gradient."""
+    """A state that has read something, as leaves that ask for their gradient.
+
+    Raises:
+        BrokenLawError: a part of the state lost its gradient and `Mixer.constant_state` does not
+            say that it has none.
+    """
     x = signal(batch, 5, WIDTH, dtype=next(mixer.parameters()).dtype, seed=2)
-    with torch.no_grad():
-        state = mixer(x)[1]
-    return map_state(
-        lambda h: h.clone().requires_grad_(h.is_floating_point() or h.is_complex()), state
-    )
+    state = mixer(x)[1]
+    for path, h in tree_flatten_with_path(state)[0]:
+        constant = any(getattr(key, "key", None) in mixer.constant_state for key in path)
+        check_true(
+            f"state{keystr(path)} {'has a' if constant else 'has no'} gradient",
+            h.requires_grad != constant,
+        )
+    return map_state(lambda h: h.detach().clone().requires_grad_(h.requires_grad), state)
 
 
 def _generator(seed: int) -> torch.Generator:
@@ -172,7 +181,7 @@ def batch_independence(make: MakeMixer) -> None:
 
 
 def gradients(make: MakeMixer) -> None:
-    """`gradcheck` in float64; finite forward and backward over 65,536 steps of float32."""
+    """`gradcheck` in float64, for the input and every part of the state."""
     mixer = build(make)
     x, state = signal(2, 4, WIDTH).requires_grad_(), busy_state(mixer, 2)
     structure = state
@@ -186,16 +195,22 @@ def gradients(make: MakeMixer) -> None:
         torch.autograd.gradcheck(run, (x, *leaves(state)), fast_mode=True, **GRADCHECK)
     except RuntimeError as error:
         raise BrokenLawError(f"gradcheck: {error}") from error
-    mixer = build(make, dtype=torch.float32)
-    for name, long in (
-        ("white", signal(1, 65_536, WIDTH, dtype=torch.float32)),
-        ("constant", torch.ones(1, 65_536, WIDTH)),
-    ):
-        got = results(mixer, mixer, long, mixer.init_state(1))
-        for what, value in got.items():
-            check_true(
-                f"{name} input of 65,536 steps: {what} is not finite", bool(value.isfinite().all())
-            )
+
+
+def finite_when_long(make: MakeMixer) -> None:
+    """Forward and backward over 65,536 steps of float32 and of bfloat16 are finite."""
+    for dtype in (torch.float32, torch.bfloat16):
+        mixer = build(make, dtype=dtype)
+        for name, long in (
+            ("white", signal(1, LONG, WIDTH, dtype=dtype)),
+            ("constant", torch.ones(1, LONG, WIDTH, dtype=dtype)),
+        ):
+            got = results(mixer, mixer, long, mixer.init_state(1))
+            for what, value in got.items():
+                check_true(
+                    f"{name} {dtype} input of {LONG} steps: {what} is not finite",
+                    bool(value.isfinite().all()),
+                )
 
 
 def constant_memory(make: MakeMixer) -> None:
@@ -336,6 +351,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         reset_and_packing,
         batch_independence,
         gradients,
+        finite_when_long,
         constant_memory,
         round_trip,
         low_precision,

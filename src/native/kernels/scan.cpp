@@ -12,94 +12,19 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../large_pages.h"
 #include "../scan_args.h"
+#include "../storage.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 #ifdef __unix__
 #include <sched.h>
 #endif
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
-
-// ---------------------------------------------------------------- storage and accumulation types
-
-struct bf16 {
-    std::uint16_t bits;
-};
-struct f16 {
-    std::uint16_t bits;
-};
-
-inline float from_bits(std::uint32_t u) {
-    float f;
-    std::memcpy(&f, &u, 4);
-    return f;
-}
-inline std::uint32_t to_bits(float f) {
-    std::uint32_t u;
-    std::memcpy(&u, &f, 4);
-    return u;
-}
-
-inline float widen(bf16 x) { return from_bits(std::uint32_t(x.bits) << 16); }
-inline void narrow(float f, bf16& out) {
-    std::uint32_t u = to_bits(f);
-    std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    std::uint32_t nan = (u >> 16) | 0x40u;
-    out.bits = std::uint16_t((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-}
-
-// IEEE half by integer arithmetic: rebias the exponent with a multiplication, which also makes
-// subnormals right; exact, and rounds to nearest even on the way back.
-inline float widen(f16 x) {
-    std::uint32_t sign = std::uint32_t(x.bits & 0x8000u) << 16;
-    std::uint32_t rest = std::uint32_t(x.bits & 0x7fffu) << 13;
-    float magnitude = from_bits(rest) * from_bits(0x77800000u);  // 2^112
-    std::uint32_t special = 0x7f800000u | rest;
-    std::uint32_t bits = (x.bits & 0x7c00u) == 0x7c00u ? special : to_bits(magnitude);
-    return from_bits(bits | sign);
-}
-inline void narrow(float f, f16& out) {
-    std::uint32_t u = to_bits(f), sign = (u >> 16) & 0x8000u, m = u & 0x7fffffffu;
-    std::uint32_t normal = (m - 0x38000000u + 0xfffu + ((m >> 13) & 1u)) >> 13;
-    // adding 0.5 aligns a subnormal half's unit with the last bit of the float
-    std::uint32_t subnormal = to_bits(from_bits(m) + 0.5f) - 0x3f000000u;
-    std::uint32_t r = m < 0x38800000u ? subnormal : normal;
-    r = m >= 0x477ff000u ? 0x7c00u : r;
-    r = m > 0x7f800000u ? 0x7e00u : r;
-    out.bits = std::uint16_t(r | sign);
-}
-
-template <class S>
-struct Accumulator {
-    using type = float;
-};
-template <>
-struct Accumulator<double> {
-    using type = double;
-};
-
-// Rows of storage as rows of the accumulation type: themselves, or converted into `buffer`.
-inline const float* fetch(const float* row, float*, i64) { return row; }
-inline const double* fetch(const double* row, double*, i64) { return row; }
-template <class S>
-inline const float* fetch(const S* row, float* buffer, i64 n) {
-    for (i64 i = 0; i < n; ++i) buffer[i] = widen(row[i]);
-    return buffer;
-}
-
-inline void put(float* to, const float* from, i64 n) { std::memcpy(to, from, size_t(n) * 4); }
-inline void put(double* to, const double* from, i64 n) { std::memcpy(to, from, size_t(n) * 8); }
-template <class S>
-inline void put(S* to, const float* from, i64 n) {
-    for (i64 i = 0; i < n; ++i) narrow(from[i], to[i]);
-}
 
 // ------------------------------------------------------------------------------- one time step
 // n counts scalars: a complex channel is two, interleaved.
@@ -566,18 +491,6 @@ struct Scan {
         put(h, out, n);
     }
 
-    // A fresh output is mapped page by page as it is first written, which costs more than
-    // computing it: ask for large pages where the system hands them out on request.
-    static void advise(i64 pointer, i64 bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-        constexpr i64 PAGE = 2 * 1024 * 1024;
-        i64 first = (pointer + PAGE - 1) / PAGE * PAGE, last = (pointer + bytes) / PAGE * PAGE;
-        if (pointer && last > first)
-            madvise(reinterpret_cast<void*>(first), size_t(last - first), MADV_HUGEPAGE);
-#else
-        (void)pointer, (void)bytes;
-#endif
-    }
     void advise_outputs() const {
         auto cu = reinterpret_cast<const i64*>(args.offsets);
         i64 steps = cu ? cu[args.seqs] : args.seqs * args.time;
@@ -603,7 +516,9 @@ struct Scan {
 
 }  // namespace
 
-int scan(const ScanArgs& args) {
+int scan(const void* record) {
+    const ScanArgs& args = *static_cast<const ScanArgs*>(record);
+    if (args.size != i64(sizeof(ScanArgs))) return 3;
     switch (args.dtype) {
         case F32: return Scan<float, false>{args}.dispatch();
         case F64: return Scan<double, false>{args}.dispatch();

@@ -1,0 +1,88 @@
+// What tensors are stored as and what a kernel computes in: bfloat16 and float16 are widened to
+// float32 on the way in and rounded on the way out. Included by kernels, once for each
+// instruction set, so everything here has internal linkage.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "array.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+struct bf16 {
+    std::uint16_t bits;
+};
+struct f16 {
+    std::uint16_t bits;
+};
+
+inline float from_bits(std::uint32_t u) {
+    float f;
+    std::memcpy(&f, &u, 4);
+    return f;
+}
+inline std::uint32_t to_bits(float f) {
+    std::uint32_t u;
+    std::memcpy(&u, &f, 4);
+    return u;
+}
+
+inline float widen(bf16 x) { return from_bits(std::uint32_t(x.bits) << 16); }
+inline void narrow(float f, bf16& out) {
+    std::uint32_t u = to_bits(f);
+    std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    std::uint32_t nan = (u >> 16) | 0x40u;
+    out.bits = std::uint16_t((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+// IEEE half by integer arithmetic: rebias the exponent with a multiplication, which also makes
+// subnormals right; exact, and rounds to nearest even on the way back.
+inline float widen(f16 x) {
+    std::uint32_t sign = std::uint32_t(x.bits & 0x8000u) << 16;
+    std::uint32_t rest = std::uint32_t(x.bits & 0x7fffu) << 13;
+    float magnitude = from_bits(rest) * from_bits(0x77800000u);  // 2^112
+    std::uint32_t special = 0x7f800000u | rest;
+    std::uint32_t bits = (x.bits & 0x7c00u) == 0x7c00u ? special : to_bits(magnitude);
+    return from_bits(bits | sign);
+}
+inline void narrow(float f, f16& out) {
+    std::uint32_t u = to_bits(f), sign = (u >> 16) & 0x8000u, m = u & 0x7fffffffu;
+    std::uint32_t normal = (m - 0x38000000u + 0xfffu + ((m >> 13) & 1u)) >> 13;
+    // adding 0.5 aligns a subnormal half's unit with the last bit of the float
+    std::uint32_t subnormal = to_bits(from_bits(m) + 0.5f) - 0x3f000000u;
+    std::uint32_t r = m < 0x38800000u ? subnormal : normal;
+    r = m >= 0x477ff000u ? 0x7c00u : r;
+    r = m > 0x7f800000u ? 0x7e00u : r;
+    out.bits = std::uint16_t(r | sign);
+}
+
+template <class S>
+struct Accumulator {
+    using type = float;
+};
+template <>
+struct Accumulator<double> {
+    using type = double;
+};
+
+// Rows of storage as rows of the accumulation type: themselves, or converted into `buffer`.
+inline const float* fetch(const float* row, float*, i64) { return row; }
+inline const double* fetch(const double* row, double*, i64) { return row; }
+template <class S>
+inline const float* fetch(const S* row, float* buffer, i64 n) {
+    for (i64 i = 0; i < n; ++i) buffer[i] = widen(row[i]);
+    return buffer;
+}
+
+inline void put(float* to, const float* from, i64 n) { std::memcpy(to, from, size_t(n) * 4); }
+inline void put(double* to, const double* from, i64 n) { std::memcpy(to, from, size_t(n) * 8); }
+template <class S>
+inline void put(S* to, const float* from, i64 n) {
+    for (i64 i = 0; i < n; ++i) narrow(from[i], to[i]);
+}
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
