@@ -31,7 +31,7 @@ def empty_results(x: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]
     """Uninitialised ``(h, final_state)`` of a scan over ``x`` (B, T, C)."""
     shape = (n_sequences(x, cu_seqlens), x.shape[-1])
     final = x.new_empty(shape, dtype=accumulator_dtype(x.dtype))
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device), final
+    return torch.empty_like(x, memory_format=torch.contiguous_format), final
 
 
 class Ends(NamedTuple):

@@ -50,8 +50,8 @@ def scan_backward(
     """The adjoint in one pass over ``a``, ``h`` and ``grad_h``."""
     a, grad_h, initial_state, cu_seqlens = _prepare(a, grad_h, initial_state, cu_seqlens)
     h, grad_final = unit_channels(h), dense(grad_final)
-    grad_a = torch.empty(a.shape, dtype=a.dtype)
-    grad_b = torch.empty(h.shape, dtype=h.dtype)
+    grad_a = torch.empty_like(a, memory_format=torch.contiguous_format)
+    grad_b = torch.empty_like(h, memory_format=torch.contiguous_format)
     grad_initial = torch.empty_like(grad_final)
     outputs = (grad_a.data_ptr(), grad_b.data_ptr(), grad_initial.data_ptr())
     states = (pointer(initial_state), grad_final.data_ptr(), *outputs)

@@ -49,6 +49,8 @@ def apply(
     arguments = (a, b, initial_state, reset, cu_seqlens, reverse, backend)
     if not _eager(a, b):
         h, final = torch.ops.linrnn.scan(*arguments)
+    elif not torch.is_grad_enabled() and not _transformed():
+        h, final = _scan(*arguments)
     elif _transformed():
         h, final = TransformableScan.apply(_scan, *arguments)
     else:
@@ -126,7 +128,9 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     a, h, initial_state, reset, cu_seqlens = ctx.saved_tensors
-    run = _ScanBackward.apply if _eager(a, grad_h) else torch.ops.linrnn.scan_backward
+    run: Any = torch.ops.linrnn.scan_backward
+    if _eager(a, grad_h):
+        run = _ScanBackward.apply if torch.is_grad_enabled() else _scan_backward
     grad_a, grad_b, grad_h0 = run(
         a, h, initial_state, reset, cu_seqlens, grad_h, grad_final, ctx.reverse, ctx.backend
     )

@@ -7,9 +7,11 @@ from torch import Tensor
 
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError, check_shape
 from linrnn.ops import _scan_op
-from linrnn.ops._backend import choose, requested
+from linrnn.ops._backend import choose
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
+
+_STEP_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def linear_scan(
@@ -43,7 +45,8 @@ def linear_scan(
         reverse: run from the last step to the first: ``h_t = a_t * h_{t+1} + b_t``, the initial
             state enters at the last step and the final state is ``h_0``.
         backend: ``reference``, ``tree``, ``cpu``, ``triton``; None takes what `use_backend` or
-            ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call.
+            ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call. One step
+            from an initial state is a single `torch.addcmul` unless this argument is given.
 
     Returns:
         ``(h, final_state)``: every state, in the dtype and shape of ``b``; and the last one,
@@ -70,13 +73,31 @@ def linear_scan(
         The parallel form: G. E. Blelloch, "Prefix sums and their applications", 1990; the adjoint
         is the same recurrence backward in time (Martin and Cundy 2018, arXiv:1709.04057).
     """
+    if initial_state is not None and reset is None and cu_seqlens is None and backend is None:
+        before = initial_state.unsqueeze(1)
+        if before.shape == b.shape and _is_plain(a, b, initial_state):  # streaming, kept cheap
+            h = torch.addcmul(b, a, before)
+            return h, h.squeeze(1).clone()
     a, b, initial_state = check_arguments("linear_scan", a, b, initial_state, reset, cu_seqlens)
     streams = b.shape[1] == 1 and cu_seqlens is None
-    if streams and initial_state is not None and requested(backend)[0] == "auto":
+    if streams and initial_state is not None and backend is None:
         return _one_step(a, b, initial_state, reset)
     arguments = flat_channels(a, b, initial_state)
     h, final = _scan_op.apply(*arguments, reset, cu_seqlens, reverse, backend)
     return unflat_channels(h, final, b.shape)
+
+
+def _is_plain(a: Tensor, b: Tensor, initial_state: Tensor) -> bool:
+    """One step whose arguments need neither promotion nor a complaint."""
+    dtype, device = b.dtype, b.device
+    return (
+        a.dtype is dtype
+        and initial_state.dtype is dtype
+        and dtype in _STEP_DTYPES
+        and a.device == device
+        and initial_state.device == device
+        and (a.shape == b.shape or a.shape == b.shape[2:])
+    )
 
 
 def _one_step(
