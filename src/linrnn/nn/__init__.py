@@ -1,5 +1,6 @@
 """Parts with parameters and no recurrence."""
 
+from linrnn.nn.channel_mix import ChannelMix as ChannelMix
 from linrnn.nn.conv import CausalConv as CausalConv
 from linrnn.nn.conv import last_inputs as last_inputs
 from linrnn.nn.conv import recall as recall
@@ -7,4 +8,4 @@ from linrnn.nn.glu import GLU as GLU
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pool import Pool as Pool
 
-__all__ = ["GLU", "CausalConv", "Pool", "last_inputs", "make_norm", "recall"]
+__all__ = ["GLU", "CausalConv", "ChannelMix", "Pool", "last_inputs", "make_norm", "recall"]

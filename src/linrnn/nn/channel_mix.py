@@ -1,0 +1,128 @@
+"""RWKV's channel mixing: a gated squared-ReLU network that sees the current and previous step."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.nn.conv import last_inputs, recall
+from linrnn.ops import accumulator_dtype
+
+
+class ChannelMix(nn.Module):
+    r"""RWKV channel mixing: the feed-forward half of an RWKV-4 block.
+
+    Equation::
+
+        x^k_t = mu_k * x_t + (1 - mu_k) * x_{t-1},    x^r_t likewise with mu_r
+        y_t = sigmoid(W_r x^r_t) * (W_v relu(W_k x^k_t)^2)
+
+    Args:
+        d_model: channels in and out.
+        d_inner: hidden width. Default: ``4 * d_model``.
+        layer, n_layers: place in the stack, counted from 0; the initial ``mu`` depend on it.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)``, ``W_k`` is orthogonal and
+    ``W_v``, ``W_r`` are zero, so that a residual block starts as the identity.
+
+    Example:
+        >>> mix = ChannelMix(4)
+        >>> y, past = mix(torch.randn(2, 10, 4), mix.init_state(2))
+        >>> y.shape, past.shape
+        (torch.Size([2, 10, 4]), torch.Size([2, 1, 4]))
+
+    Reference:
+        Peng et al., "RWKV: Reinventing RNNs for the Transformer Era", 2023, arXiv:2305.13048.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_inner: int | None = None,
+        layer: int = 0,
+        n_layers: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.d_inner = 4 * d_model if d_inner is None else d_inner
+        self.layer, self.n_layers = layer, n_layers
+        check_positive_int("ChannelMix", d_model=d_model, d_inner=self.d_inner)
+        check_layer("ChannelMix", layer, n_layers)
+        self.mu_k = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
+        self.mu_r = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
+        linear = {"bias": False, "device": device, "dtype": dtype}
+        self.key = nn.Linear(d_model, self.d_inner, **linear)  # type: ignore[arg-type]
+        self.receptance = nn.Linear(d_model, d_model, **linear)  # type: ignore[arg-type]
+        self.value = nn.Linear(self.d_inner, d_model, **linear)  # type: ignore[arg-type]
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        mu = initial_mix(self.d_model, 1 - self.layer / self.n_layers)
+        self.mu_k.copy_(mu)
+        self.mu_r.copy_(mu)
+        orthogonal(self.key.weight)
+        nn.init.zeros_(self.value.weight)
+        nn.init.zeros_(self.receptance.weight)
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Zeros: the input before the first, (batch, 1, d_model); at least float32."""
+        real = accumulator_dtype(self.mu_k.dtype if dtype is None else dtype)
+        device = self.mu_k.device if device is None else device
+        return torch.zeros(batch_size, 1, self.d_model, device=device, dtype=real)
+
+    def forward(
+        self, x: Tensor, past: Tensor, reset: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Read (batch, time, d_model): ``(y, past)`` with the new previous input.
+
+        ``reset``, boolean (batch, time), is True where a new sequence starts.
+        """
+        before = recall(x, past, 1, reset)
+        key = F.relu(self.key(token_shift(x, before, self.mu_k))).square()
+        gate = self.receptance(token_shift(x, before, self.mu_r)).sigmoid()
+        return (gate * self.value(key)).to(x.dtype), last_inputs(x, past, reset)
+
+    def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        """Read one step (batch, d_model)."""
+        y, past = self(x_t[:, None], past)
+        return y[:, 0], past
+
+
+def token_shift(x: Tensor, before: Tensor, mu: Tensor) -> Tensor:
+    """``mu * x + (1 - mu) * before`` in the dtype of ``mu``: 1 sees only the current step."""
+    return mu * x.to(mu.dtype) + (1 - mu) * before.to(mu.dtype)
+
+
+def initial_mix(d_model: int, power: float) -> Tensor:
+    """``(i / d_model) ** power``: the first channels look back most, later layers less."""
+    return (torch.arange(d_model, dtype=torch.float64) / d_model) ** power
+
+
+def orthogonal(weight: Tensor, gain: float | None = None) -> None:
+    """Fill with a random orthogonal matrix; the default gain keeps the size of a wider output."""
+    gain = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5 if gain is None else gain
+    # half precision has no QR decomposition
+    wide = weight.new_empty(weight.shape, dtype=accumulator_dtype(weight.dtype))
+    weight.copy_(nn.init.orthogonal_(wide, gain))
+
+
+def check_layer(where: str, layer: int, n_layers: int) -> None:
+    """Raise `ArgumentError` unless ``layer`` is the index of one of ``n_layers`` layers."""
+    check_positive_int(where, n_layers=n_layers)
+    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < n_layers:
+        raise ArgumentError(
+            f"{where}: layer must be an integer from 0 to n_layers-1={n_layers - 1}, "
+            f"got {layer!r}. Pass n_layers= as well."
+        )
