@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../lanes.h"
 #include "../large_pages.h"
 #include "../scan_args.h"
 #include "../storage.h"
@@ -223,17 +224,14 @@ struct Scan {
         auto out = walk(args.h, x, j0);
         auto reset = walk_resets(x, j0);
 #ifdef __GNUC__
-        if constexpr (!CX && N >= 8 && N * sizeof(A) <= 64) {
-            // one register from step to step: as an array the state went through memory
-            typedef A Lanes __attribute__((vector_size(N * sizeof(A))));
-            Lanes lanes, decay, input;
-            std::memcpy(&lanes, h, sizeof lanes);
+        if constexpr (fits_register<A, CX, N>()) {
+            using L = Lanes<A, CX, N>;
+            L lanes = L::load(h);
             for (i64 j = j0; j < j1; ++j) {
-                if (*reset.next()) lanes = Lanes{};
-                std::memcpy(&decay, fetch(a.next(), abuf, n), sizeof decay);
-                std::memcpy(&input, fetch(b.next(), bbuf, n), sizeof input);
-                lanes = decay * lanes + input;
-                std::memcpy(h, &lanes, sizeof lanes);
+                if (*reset.next()) lanes = L{};
+                L decay = L::load(fetch(a.next(), abuf, n));
+                lanes = decay.times(lanes) + L::load(fetch(b.next(), bbuf, n));
+                lanes.store(h);
                 put(out.next(), h, n);
             }
             put(state, h, n);
@@ -303,24 +301,21 @@ struct Scan {
         auto reset = walk_resets(x, j0);
         bool cut = false;
 #ifdef __GNUC__
-        if constexpr (!CX && N == 8) {
-            typedef A Lanes __attribute__((vector_size(N * sizeof(A))));
-            typedef double Wide __attribute__((vector_size(N * sizeof(double))));
-            Lanes lanes = {}, decay, input;
-            Wide wide = Wide{} + 1.0;
+        if constexpr (fits_register<A, CX, N>() && N / WIDTH == 8) {
+            using L = Lanes<A, CX, N>;
+            L lanes{};
+            WideProduct<A, CX, N> wide;
             for (i64 j = j0; j < j1; ++j) {
                 bool clear = *reset.next();
                 cut = cut || clear;
-                std::memcpy(&decay, fetch(a.next(), abuf, n), sizeof decay);
-                std::memcpy(&input, fetch(b.next(), bbuf, n), sizeof input);
-                wide *= __builtin_convertvector(decay, Wide);
-                wide = (wide <= SMALLEST) & (wide >= -SMALLEST) ? Wide{} : wide;
-                if (args.backward) lanes = decay * (input + lanes);
-                if (clear) lanes = Lanes{};
-                if (!args.backward) lanes = decay * lanes + input;
+                L decay = L::load(fetch(a.next(), abuf, n)), input = L::load(fetch(b.next(), bbuf, n));
+                wide.multiply(decay, args.backward, SMALLEST);
+                if (args.backward) lanes = decay.template times<true>(input + lanes);
+                if (clear) lanes = L{};
+                if (!args.backward) lanes = decay.times(lanes) + input;
             }
-            std::memcpy(h, &lanes, sizeof lanes);
-            std::memcpy(product, &wide, sizeof wide);
+            lanes.store(h);
+            wide.store(product);
             put(state, h, n);
             return cut;
         }
@@ -510,7 +505,9 @@ struct Scan {
             if (block > BLOCK) block = BLOCK;
         }
         bool enough = args.seqs * ((n + block - 1) / block) >= threads;
-        return enough || n > BLOCK ? run_wide(block, int(threads)) : run_narrow(int(threads));
+        if (enough || n > BLOCK) return run_wide(block, int(threads));
+        // all but the first run their chunk twice: two threads are no faster than one alone
+        return run_narrow(threads > 2 ? int(threads) : 1);
     }
 };
 
