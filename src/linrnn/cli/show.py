@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from linrnn._catalogue import stems
 from linrnn.cli.list import CATALOGUES
-from linrnn.errors import UnknownNameError
+from linrnn.errors import DataError, MissingExtraError, UnknownNameError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,9 +64,18 @@ def _task(cls: Any) -> _Page:
         "Sequence length": f"{task.sequence_length} steps",
         "Inputs and outputs": f"{task.d_input} and {task.d_output}",
     }
+    facts |= _example(task)
     facts |= {f"Published, {p.model}": f"{p.value:g} ({p.source})" for p in task.published}
     options = [_row(f.name, f.type, f.default) for f in dataclasses.fields(cls.Options)]
     return _Page(cls.__name__, inspect.getdoc(cls) or "", facts, options)
+
+
+def _example(task: Any) -> dict[str, str]:
+    """An example in words, or why there is none to show here."""
+    try:
+        return {"Example": task.example().replace("\n", "\n  ")}
+    except (DataError, MissingExtraError) as error:
+        return {"Example": f"none: {error}"}
 
 
 def _recipe(recipe: Any) -> _Page:

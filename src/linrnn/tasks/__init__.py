@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from linrnn.tasks._base import Published as Published
     from linrnn.tasks._base import Splits as Splits
     from linrnn.tasks._base import Task as Task
+    from linrnn.tasks._generated import BatchDataset as BatchDataset
 
-_BASE = ("Published", "Splits", "Task")
+_ELSEWHERE = {
+    "Published": "_base",
+    "Splits": "_base",
+    "Task": "_base",
+    "BatchDataset": "_generated",
+}
 
 
 def names() -> list[str]:
@@ -43,6 +49,6 @@ def load(name: str) -> "type[Task]":
 
 
 def __getattr__(name: str) -> Any:
-    if name in _BASE:
-        return getattr(importlib.import_module(f"{__name__}._base"), name)
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,9 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
+IGNORE = -100
+"""Target of a step that is not asked about."""
+
 
 class Splits(NamedTuple):
-    """The three parts of a task's data; each item is ``(x, target)``."""
+    """The three parts of a task's data.
+
+    Each item is ``(x, target)``, or ``(x, target, length)`` where sequences are padded at their
+    end. A `BatchDataset` gives whole batches for a list of indices.
+    """
 
     train: Dataset[Any]
     validation: Dataset[Any]
@@ -93,17 +100,36 @@ class Task(ABC):
             DataError: the data is missing, damaged, or holds NaN or infinity.
         """
 
+    def example(self) -> str:
+        """One example in words, for ``linrnn show``. Default: the first of the training data."""
+        x, target, *_ = self.datasets().train[0]
+        return f"input {_shorten(x)}\ntarget {_shorten(target)}"
+
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Vary a training batch; all randomness comes from ``generator``. Default: leave it."""
         return x
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
-        """What training minimises: a scalar, the mean over the batch. Default: cross-entropy."""
-        return nn.functional.cross_entropy(y, target)
+        """What training minimises: a scalar, the mean over the batch.
+
+        Default: cross-entropy, over the steps whose target is not `IGNORE` where there is one
+        target a step.
+        """
+        if target.ndim == 1:
+            return nn.functional.cross_entropy(y, target)
+        return nn.functional.cross_entropy(y.flatten(0, 1), target.flatten(), ignore_index=IGNORE)
 
     def scores(self, y: Tensor, target: Tensor) -> Tensor:
-        """One number for each example, whose mean is the metric. Default: 1 where right, else 0."""
-        return (y.argmax(-1) == target).float()
+        """One number for each example, whose mean is the metric.
+
+        Default: 1 where right, else 0; with one target a step, the fraction of steps that are
+        right among those whose target is not `IGNORE`.
+        """
+        right = (y.argmax(-1) == target).float()
+        if target.ndim == 1:
+            return right
+        counts = target != IGNORE
+        return (right * counts).sum(1) / counts.sum(1)
 
     def read(self, path: Path) -> Tensor:
         """Inputs from a user's file, a sequence a row: (batch, sequence_length, d_input) real.
@@ -115,6 +141,14 @@ class Task(ABC):
 
         width = self.sequence_length * self.d_input
         return read_table(path, width).reshape(-1, self.sequence_length, self.d_input)
+
+
+def _shorten(x: Any) -> str:
+    """A tensor in a line or a few."""
+    if not isinstance(x, Tensor):
+        return str(x)
+    with_shape = f"of shape {tuple(x.shape)}: " if x.ndim else ""
+    return with_shape + str(x.squeeze(-1)[:40].tolist() if x.ndim else x.item())
 
 
 def tensors(x: Tensor, target: Tensor, where: str) -> TensorDataset:

@@ -29,7 +29,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """AdamW, with linear warm-up and cosine decay of the learning rate."""
+    """AdamW, with linear warm-up and a schedule of the learning rate."""
 
     lr: float = 1e-3
     """Peak learning rate."""
@@ -39,6 +39,8 @@ class OptimConfig:
     """Of the weight matrices outside the recurrence; biases and norms have none."""
     warmup_fraction: float = 0.1
     """Part of all steps over which the learning rate rises from 0."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """After the warm-up: down to min_lr along a cosine, or at lr to the end."""
     min_lr: float = 0.0
     """Learning rate at the last step; that of recurrent parameters shrinks in proportion."""
     clip: float = 1.0
@@ -192,6 +194,8 @@ def _check_optim(optim: OptimConfig) -> None:
     for name in ("recurrent_lr_factor", "weight_decay", "clip"):
         value = getattr(optim, name)
         _check_range(f"optim.{name}", value, 0 <= value < float("inf"), "at least 0")
+    known = get_args(get_type_hints(OptimConfig)["schedule"])
+    check_in("Config", "optim.schedule", optim.schedule, known)
     part = optim.warmup_fraction
     _check_range("optim.warmup_fraction", part, 0 <= part <= 1, "in [0, 1]")
     _check_range("optim.min_lr", optim.min_lr, 0 <= optim.min_lr <= optim.lr, "in [0, optim.lr]")

@@ -14,6 +14,7 @@ from torch.utils.data import (
 )
 
 from linrnn.errors import DataError
+from linrnn.tasks import BatchDataset
 from linrnn.train._seeding import generator
 
 
@@ -72,7 +73,7 @@ def eval_loader(dataset: Dataset[Any], batch_size: int) -> DataLoader[Any]:
 
 
 def _loader(dataset: Dataset[Any], batches: Sampler[list[int]]) -> DataLoader[Any]:
-    if isinstance(dataset, TensorDataset):
+    if isinstance(dataset, (TensorDataset, BatchDataset)):
         # index a whole batch at once instead of stacking single examples
         return DataLoader(dataset, sampler=batches, batch_size=None)
     return DataLoader(dataset, batch_sampler=batches)

@@ -43,8 +43,8 @@ def score(model: SequenceModel, task: Task, data: Dataset[Any], batch_size: int)
     """Loss and metric of a model in evaluation mode over a data set."""
     loss = total = 0.0
     examples = 0
-    for x, target in eval_loader(data, batch_size):
-        y = _outputs(model, x)
+    for x, target, *lengths in eval_loader(data, batch_size):
+        y = _outputs(model, x, lengths[0] if lengths else None)
         target = target.to(y.device)
         loss += task.loss(y, target).item() * len(x)
         total += task.scores(y, target).double().sum().item()
@@ -93,8 +93,9 @@ def predict(run: Path | str, file: Path | str) -> list[Prediction]:
     ]
 
 
-def _outputs(model: SequenceModel, x: Tensor) -> Tensor:
+def _outputs(model: SequenceModel, x: Tensor, lengths: Tensor | None = None) -> Tensor:
     weight = model.head.weight
     x = x.to(weight.device)
-    y: Tensor = model(x.to(weight.dtype) if x.is_floating_point() else x)[0]
+    lengths = None if lengths is None else lengths.to(weight.device)
+    y: Tensor = model(x.to(weight.dtype) if x.is_floating_point() else x, lengths=lengths)[0]
     return y

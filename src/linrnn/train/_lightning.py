@@ -98,9 +98,9 @@ class TrainingModule(LightningModule):
         """The loss of one batch."""
         seed, step = self.config.seed, self.done_steps
         torch.manual_seed(derive(seed, "dropout", step))
-        x, target = batch
+        x, target, *lengths = batch
         x = self.task.augment(x, generator(seed, "augment", step))
-        y = self.model(x)[0]
+        y = self.model(x, lengths=lengths[0] if lengths else None)[0]
         loss = self.task.loss(y, target)
         value = loss.item()
         if not math.isfinite(value):
@@ -122,8 +122,8 @@ class TrainingModule(LightningModule):
 
     def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
         """Count one batch into the validation means."""
-        x, target = batch
-        y = self.model(x)[0]
+        x, target, *lengths = batch
+        y = self.model(x, lengths=lengths[0] if lengths else None)[0]
         self.validation_mean.add(self.task.loss(y, target).item(), self.task.scores(y, target))
 
     def on_validation_epoch_start(self) -> None:

@@ -64,7 +64,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 
 
 def lr_factor(step: int, total: int, config: OptimConfig) -> float:
-    """What every learning rate is multiplied by at a step: linear warm-up, then a cosine.
+    """What every learning rate is multiplied by at a step: linear warm-up, then the schedule.
 
     Args:
         step: optimiser steps done, from 0.
@@ -79,6 +79,8 @@ def lr_factor(step: int, total: int, config: OptimConfig) -> float:
     warmup = round(total * config.warmup_fraction)
     if step < warmup:
         return (step + 1) / warmup
+    if config.schedule == "constant":
+        return 1.0
     low = config.min_lr / config.lr
     done = (step - warmup) / max(1, total - 1 - warmup)
     return low + (1 - low) * (1 + cos(pi * min(done, 1.0))) / 2

@@ -119,7 +119,9 @@ def test_concurrent_calls_from_many_threads_agree():
 
 @needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-@pytest.mark.parametrize("shape", [(2, 3000, 300), (1, 200_000, 3), (1, 60_000, 8), (1, 60_000, 16)])
+@pytest.mark.parametrize(
+    "shape", [(2, 3000, 300), (1, 200_000, 3), (1, 60_000, 8), (1, 60_000, 16)]
+)
 def test_thread_counts_agree(shape, dtype):
     torch.manual_seed(0)
     a, b = torch.rand(shape).to(dtype), torch.randn(shape).to(dtype)
