@@ -140,6 +140,9 @@ def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | No
     differentiated again.
     """
     log_a, log_b, initial_state, reset, cu_seqlens, log_h = ctx.saved_tensors
+    if log_b.numel() == 0:  # no step: the final state is the initial one
+        grad_initial = None if initial_state is None else grad_final
+        return torch.zeros_like(log_a), torch.zeros_like(log_b), grad_initial, None, None, None
     before = previous_state(log_h, initial_state, reset, cu_seqlens, ctx.reverse, _ZERO)
     kept = _share(log_a + before, log_h)
     added = _share(log_b, log_h)

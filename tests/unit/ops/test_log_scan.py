@@ -117,6 +117,16 @@ def test_split_anywhere_carries_the_state():
         check_close("state", state, last, roundings=64)
 
 
+def test_no_steps_pass_the_state_and_its_gradient_on():
+    log_a, start = torch.zeros(2, requires_grad=True), torch.ones(3, 2, requires_grad=True)
+    log_b = torch.zeros(3, 0, 2, requires_grad=True)
+    log_h, final = log_linear_scan(log_a, log_b, start)
+    grads = torch.autograd.grad(log_h.sum() + 2 * final.sum(), [log_a, log_b, start])
+    assert [g.shape for g in grads] == [(2,), (3, 0, 2), (3, 2)]
+    assert not grads[0].any()
+    assert (grads[2] == 2).all()
+
+
 def test_half_precision_keeps_a_float32_state():
     x = torch.zeros(1, 300, 2, dtype=torch.bfloat16)
     log_h, final = log_linear_scan(x[0, 0], x)
