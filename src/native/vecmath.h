@@ -1,0 +1,150 @@
+// Exponential, logarithm and what gates are made of, without branches, tables or calls, so that a
+// loop over them becomes vector code without -ffast-math. Within 2 units in the last place of the
+// true value (a sigmoid 2.5), subnormal results included; infinities and NaN as IEEE has them.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "storage.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+inline double from_bits64(std::uint64_t u) {
+    double d;
+    std::memcpy(&d, &u, 8);
+    return d;
+}
+inline std::uint64_t to_bits(double d) {
+    std::uint64_t u;
+    std::memcpy(&u, &d, 8);
+    return u;
+}
+
+inline float magnitude(float x) { return from_bits(to_bits(x) & 0x7fffffffu); }
+inline double magnitude(double x) { return from_bits64(to_bits(x) & 0x7fffffffffffffffull); }
+
+// exp(x) = 2^n exp(r) with |r| <= ln(2) / 2. Adding MAGIC rounds to an integer and leaves it in the
+// low bits; ln(2) in two parts keeps r exact; 2^n in two factors reaches the subnormals. The
+// polynomials are Chebyshev interpolants of (exp(r) - 1 - r) / r^2.
+inline float vexp(float x) {
+    const float MAGIC = 12582912.0f;  // 1.5 * 2^23
+    x = x > 89.0f ? 89.0f : x;        // a NaN passes both
+    x = x < -104.0f ? -104.0f : x;
+    float t = x * 1.44269504f + MAGIC;
+    float n = t - MAGIC;
+    float r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    float q = 1.39262508e-3f;
+    q = q * r + 8.36323288e-3f;
+    q = q * r + 4.16665542e-2f;
+    q = q * r + 1.66665766e-1f;
+    q = q * r + 0.5f;
+    float p = 1.0f + (r + r * r * q);
+    std::uint32_t u = to_bits(t) - to_bits(MAGIC) + 1024u, half = u >> 1;
+    return p * from_bits((half - 512u + 127u) << 23) * from_bits((u - half - 512u + 127u) << 23);
+}
+inline double vexp(double x) {
+    const double MAGIC = 6755399441055744.0;  // 1.5 * 2^52
+    x = x > 710.0 ? 710.0 : x;
+    x = x < -746.0 ? -746.0 : x;
+    double t = x * 1.4426950408889634 + MAGIC;
+    double n = t - MAGIC;
+    double r = x - n * 6.93147180369123816490e-01;
+    r = r - n * 1.90821492927058770002e-10;
+    double q = 2.09147553258932022e-9;
+    q = q * r + 2.51053127296221018e-8;
+    q = q * r + 2.75572734787185805e-7;
+    q = q * r + 2.75572551700008874e-6;
+    q = q * r + 2.48015873256774619e-5;
+    q = q * r + 1.98412698750022788e-4;
+    q = q * r + 1.38888888888837112e-3;
+    q = q * r + 8.33333333332608312e-3;
+    q = q * r + 4.16666666666666698e-2;
+    q = q * r + 1.6666666666666671e-1;
+    q = q * r + 0.5;
+    double p = 1.0 + (r + r * r * q);
+    std::uint64_t u = to_bits(t) - to_bits(MAGIC) + 4096u, half = u >> 1;
+    return p * from_bits64((half - 2048u + 1023u) << 52) *
+           from_bits64((u - half - 2048u + 1023u) << 52);
+}
+
+// log(1 + x) = k ln(2) + log(1 + f) with 1 + f in [0.75, 1.5), for finite x > -1. k is read off
+// the rounded 1 + x, but f = 2^-k x + (2^-k - 1) comes from x itself, so nothing is lost near 0.
+inline float log1p_finite(float x) {
+    std::uint32_t k = (to_bits(1.0f + x) - 0x3f400000u + (32u << 23)) >> 23;  // plus 32
+    float scale = 0.25f * from_bits((161u - k) << 23);                        // 2^-k
+    float n = from_bits(0x4b000000u | k) - 8388640.0f;                        // 2^23 + 32
+    float f = x * scale + (scale - 1.0f);
+    float p = 3.94422283e-2f;
+    p = p * f + -9.29186892e-2f;
+    p = p * f + 1.17161110e-1f;
+    p = p * f + -1.26993086e-1f;
+    p = p * f + 1.42704628e-1f;
+    p = p * f + -1.66566670e-1f;
+    p = p * f + 1.99999253e-1f;
+    p = p * f + -2.50001532e-1f;
+    p = p * f + 3.33333358e-1f;
+    p = p * f + -4.99999996e-1f;
+    return n * 0.693359375f + (f + (f * f * p + n * -2.12194440e-4f));
+}
+inline double log1p_finite(double x) {
+    std::uint64_t k = (to_bits(1.0 + x) - 0x3fe8000000000000ull + (64ull << 52)) >> 52;  // plus 64
+    double scale = 0.25 * from_bits64((1089u - k) << 52);
+    double n = from_bits64(0x4330000000000000ull | k) - 4503599627370560.0;  // 2^52 + 64
+    double f = x * scale + (scale - 1.0);
+    // with s = f / (2 + f): log(1 + f) = log((1 + s) / (1 - s)), a series in s^2
+    double s = f / (2.0 + f), z = s * s, square = 0.5 * f * f;
+    double p = 1.360903026285849872e-1;
+    p = p * z + 1.320970824205946325e-1;
+    p = p * z + 1.538886780540561371e-1;
+    p = p * z + 1.818173762630293717e-1;
+    p = p * z + 2.222222304835158806e-1;
+    p = p * z + 2.85714285672759346e-1;
+    p = p * z + 4.000000000000794104e-1;
+    p = p * z + 6.666666666666666418e-1;
+    double correction = square - s * (square + z * p);
+    return n * 6.93147180369123816490e-01 + (f - (correction - n * 1.90821492927058770002e-10));
+}
+
+template <class A>
+inline A vlog1p_any(A x, A largest, A infinity, A nan) {
+    A y = log1p_finite(x);
+    y = x > A(-1) ? y : nan;
+    y = x == A(-1) ? -infinity : y;
+    return x > largest ? infinity : y;
+}
+inline float vlog1p(float x) {
+    return vlog1p_any(x, 3.40282347e38f, from_bits(0x7f800000u), from_bits(0x7fc00000u));
+}
+inline double vlog1p(double x) {
+    return vlog1p_any(x, 1.7976931348623157e308, from_bits64(0x7ff0000000000000ull),
+                      from_bits64(0x7ff8000000000000ull));
+}
+
+// sigmoid(x) and 1 - sigmoid(x), each to its own relative precision, for one exponential.
+template <class A>
+struct Sigmoid {
+    A value, rest;
+};
+template <class A>
+inline Sigmoid<A> vsigmoid_both(A x) {
+    A e = vexp(-magnitude(x)), large = A(1) / (A(1) + e), small = e * large;
+    return {x >= A(0) ? large : small, x >= A(0) ? small : large};
+}
+template <class A>
+inline A vsigmoid(A x) {
+    A e = vexp(-magnitude(x));
+    return (x >= A(0) ? A(1) : e) / (A(1) + e);
+}
+
+// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))
+template <class A>
+inline A vsoftplus(A x) {
+    return (x > A(0) ? x : A(0)) + log1p_finite(vexp(-magnitude(x)));
+}
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
