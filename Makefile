@@ -17,7 +17,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-curves clean FORCE
+.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -55,6 +55,12 @@ bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; 
 
 bench-errors: $(VENV)/.bench  ## its rounding errors, as a table and a plot; about 3 minutes
 	$(BIN)/python benchmarks/errors.py
+
+bench-layers: $(VENV)/.bench  ## the speed and memory of whole layers, against others; about 10 minutes
+	$(BIN)/python benchmarks/layers.py
+
+bench-splits: $(VENV)/.bench  ## what splitting a sequence changes, mixer by mixer; about 5 minutes
+	$(BIN)/python benchmarks/splits.py
 
 bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 2 minutes
 	$(BIN)/python benchmarks/curves.py

@@ -1,0 +1,166 @@
+"""The speed and memory of whole layers on a CPU: a training step and a streaming step.
+
+Prints the median times of everyone, measured in turn in one run, the ratios, and the peak memory
+of a training step, each measured in a process of its own; writes
+``benchmarks/results/layers-cpu.md``. Exit code 1: a peer is not installed.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from _layers import LAYERS, RIVALS, streaming_steps, training_step
+from _report import RESULTS, command_line, conditions, section, table, write_lines
+from _timing import Candidate, Timing, in_turn
+
+D_MODEL, N_LAYERS = 256, 6
+SHAPES = {256: 8, 512: 8, 1024: 8, 4096: 4, 16384: 1}  # time: batch
+QUICK_SHAPES = {32: 2}
+STEP_FLOOR = 1 / 3
+MEMORY_TIME = 1024
+
+
+def mark(met: bool) -> str:
+    """How a floor is judged in the tables."""
+    return "met" if met else "NOT met"
+
+
+def time_training(options: argparse.Namespace) -> dict[int, dict[str, Timing]]:
+    """Everyone's training step at every length."""
+    found = {}
+    for time, batch in (QUICK_SHAPES if options.quick else SHAPES).items():
+        calls = {
+            name: Candidate(training_step(layer, D_MODEL, batch, time))
+            for name, layer in LAYERS.items()
+            if not layer.missing()
+        }
+        found[time] = in_turn(calls, seconds=options.seconds, limit=options.limit)
+        times = ", ".join(f"{name} {t.text()}" for name, t in found[time].items())
+        print(f"T = {time} [ms]: {times}", file=sys.stderr, flush=True)
+    return found
+
+
+def time_streaming(options: argparse.Namespace) -> dict[str, Timing]:
+    """Everyone's step."""
+    calls = {n: Candidate(c) for n, c in streaming_steps(D_MODEL, N_LAYERS).items()}
+    return in_turn(calls, seconds=options.seconds, limit=options.limit, max_calls=51)
+
+
+def peak_memory(name: str, batch: int, time: int) -> float | None:
+    """Megabytes a training step adds to a fresh process that has built the layer; None: failed."""
+    command = [sys.executable, __file__, "--memory-of", name, str(batch), str(time)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return json.loads(done.stdout) / 2**20 if done.returncode == 0 else None
+
+
+def measure_memory(name: str, batch: int, time: int) -> int:
+    """Bytes a training step adds to this process's peak."""
+    # a first, short step: what is imported, packed or compiled once does not count
+    training_step(LAYERS[name], D_MODEL, 1, 2)()
+    step = training_step(LAYERS[name], D_MODEL, batch, time)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = step()
+    del result
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+
+
+def training_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:
+    """Milliseconds of everyone."""
+    head = ["forward + backward [ms]", *(f"T = {t}, batch {SHAPES.get(t, 2)}" for t in times)]
+    names = next(iter(times.values()))
+    return table(head, [[n, *(times[t][n].text() for t in times)] for n in names])
+
+
+def rival_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:
+    """How many times longer each rival takes, judged where there is a floor."""
+    rows = []
+    for ours, rivals in RIVALS.items():
+        for rival, floors in rivals.items():
+            if rival not in next(iter(times.values())):
+                continue
+            cells = []
+            for time, everyone in times.items():
+                ratio = everyone[rival].seconds / everyone[ours].seconds
+                floor = floors.get(time)
+                judged = f" (≥ {floor:g}: {mark(ratio >= floor)})" if floor else ""
+                cells.append(f"{'>' if everyone[rival].over else ''}{ratio:.1f}×{judged}")
+            rows.append([f"{ours} against {rival}", *cells])
+    return table(["times faster", *(f"T = {t}" for t in times)], rows)
+
+
+def streaming_table(times: Mapping[str, Timing]) -> list[str]:
+    """Microseconds of a step, and the part of transformers' it is."""
+    whole = times["transformers Mamba"].seconds
+    rows = []
+    for name, t in times.items():
+        part = t.seconds / whole
+        judged = mark(part <= STEP_FLOOR) if name.startswith("linrnn") else ""
+        rows.append([name, f"{t.seconds * 1e6:.0f}", f"{part:.2f}", judged])
+    return table(["one step of 6 layers", "µs", "of transformers Mamba", "≤ 1/3"], rows)
+
+
+def memory_table(options: argparse.Namespace) -> list[str]:
+    """Megabytes of a training step."""
+    time, batch = (32, 2) if options.quick else (MEMORY_TIME, SHAPES[MEMORY_TIME])
+    rows = []
+    for name, layer in LAYERS.items():
+        found = None if layer.missing() else peak_memory(name, batch, time)
+        rows.append([name, "failed" if found is None else f"{found:.0f}"])
+    return table([f"T = {time}, batch {batch}", "MB added to the peak by a training step"], rows)
+
+
+def report(options: argparse.Namespace, missing: Sequence[str]) -> list[str]:
+    """The page of results."""
+    streaming, times = time_streaming(options), time_training(options)
+    packages = dict.fromkeys(["torch", "transformers", "mambapy", "minGRU-pytorch", "s5-pytorch"])
+    installed = [p for p in packages if p.replace("-", "_") not in missing and p not in missing]
+    lines = ["# Layers on a CPU", "", *conditions(command_line(), installed)]
+    lines += [f"- one layer of width {D_MODEL}, float32; medians, everyone measured in turn"]
+    lines += [f"- NOT INSTALLED, so not compared: {', '.join(missing)}"] if missing else []
+    lines += ["", "## Training step", "", *section("training", training_table(times))]
+    lines += section("rivals", rival_table(times))
+    lines += ["## Streaming step", "", *section("streaming", streaming_table(streaming))]
+    return [*lines, "## Peak memory", "", *section("memory", memory_table(options))]
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tiny shape: does everything run?")
+    parser.add_argument("--skip-missing", action="store_true", help="peers may be missing")
+    parser.add_argument("--threads", type=int, default=2, help="of PyTorch (2)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="aimed at, a candidate (1)")
+    parser.add_argument("--limit", type=float, default=10.0, help="of one call, in seconds (10)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder (benchmarks/results)")
+    parser.add_argument("--memory-of", nargs=3, metavar=("LAYER", "BATCH", "TIME"), default=None,
+                        help="print the bytes of one training step and stop")  # fmt: skip
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write; 1 when a peer is missing."""
+    options = parse(argv)
+    torch.set_num_threads(options.threads)
+    if options.memory_of:
+        name, batch, time = options.memory_of
+        print(json.dumps(measure_memory(name, int(batch), int(time))))
+        return 0
+    missing = sorted({layer.package for layer in LAYERS.values() if layer.missing()})
+    lines = report(options, missing)
+    print("\n".join(lines))
+    write_lines(options.out / "layers-cpu.md", lines)
+    if missing and not options.skip_missing:
+        print(f"peers not installed: {', '.join(missing)}. `make bench-layers` installs them; "
+              "--skip-missing compares without them.", file=sys.stderr)  # fmt: skip
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
