@@ -14,6 +14,9 @@ from linrnn.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from linrnn.mixers._base import Mixer as Mixer
+    from linrnn.mixers._bidirectional import Bidirectional as Bidirectional
+
+_PUBLIC = {"Mixer": "_base", "Bidirectional": "_bidirectional"}
 
 
 def names() -> list[str]:
@@ -69,8 +72,8 @@ def build(
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Mixer":
-        return importlib.import_module(f"{__name__}._base").Mixer
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
     for stem in names():
         if stem.replace("_", "") == name.lower():
             return load(stem)

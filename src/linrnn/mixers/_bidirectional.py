@@ -1,0 +1,233 @@
+"""Reading a sequence in both directions with any mixer."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn import mixers
+from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_in
+from linrnn.mixers._base import Mixer
+from linrnn.typing import Complex, Float, Integer, ResetMask, Sequence, State, Token
+
+MERGES = ("sum", "concat")
+
+
+class Bidirectional(Mixer):
+    r"""Two mixers of one kind: one reads forward, the other from the end of each sequence.
+
+    Equation::
+
+        y_t = forward(x)_t + backward(x reversed)_{T-1-t}     merge "sum"
+        y_t = [forward(x)_t, backward(x reversed)_{T-1-t}]    merge "concat"
+
+    It is no causal layer: an output depends on the whole sequence. So `step` is an error, and the
+    state is that of the forward mixer alone. It may be carried from piece to piece, but the
+    backward mixer starts anew in every call, at the end of each sequence it is given: reading in
+    pieces is another computation than reading the whole.
+
+    Args:
+        mixer: what reads forward.
+        backward: what reads backward. Default: a copy of ``mixer`` with parameters of its own,
+            drawn anew.
+        shared: the two have the recurrence in common, that is the parameters in the mixer's
+            ``recurrent_parameters``; for the LRU these are its eigenvalues, B and gamma. They
+            are stored under both names, as tied weights are in PyTorch.
+        merge: ``sum``, or ``concat`` with ``2 * d_model`` channels out, forward ones first.
+
+    Raises:
+        UnknownNameError: an unknown merge.
+        ArgumentError: the two mixers differ in class or width, or have nothing to share; `step`.
+        ShapeError, DTypeError: an input or ``lengths`` that does not fit.
+
+    Example:
+        >>> layer = Bidirectional.build("lru", 4, {"d_state": 8}, merge="concat")
+        >>> y, state = layer(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 8]))
+    """
+
+    family: ClassVar[str] = "bidirectional"
+    causal: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        mixer: Mixer,
+        backward: Mixer | None = None,
+        *,
+        shared: bool = False,
+        merge: Literal["sum", "concat"] = "sum",
+    ) -> None:
+        super().__init__()
+        check_in("Bidirectional", "merge", merge, MERGES)
+        self.d_model = mixer.d_model
+        self.shared, self.merge = shared, merge
+        self.ahead = mixer
+        self.back = _redrawn(mixer) if backward is None else backward
+        if type(self.back) is not type(mixer) or self.back.d_model != mixer.d_model:
+            raise ArgumentError(
+                "Bidirectional: backward must be of the class and width of the forward mixer, "
+                f"{type(mixer).__name__} with d_model={mixer.d_model}, got "
+                f"{type(self.back).__name__} with d_model={self.back.d_model}."
+            )
+        if shared:
+            self._share()
+
+    @classmethod
+    def build(
+        cls,
+        name: str,
+        d_model: int,
+        options: Mapping[str, Any] | None = None,
+        *,
+        shared: bool = False,
+        merge: Literal["sum", "concat"] = "sum",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> "Bidirectional":
+        """Construct by name, as `linrnn.mixers.build` does, drawing the forward mixer first."""
+        ahead, back = (
+            mixers.build(name, d_model, options, device=device, dtype=dtype) for _ in range(2)
+        )
+        return cls(ahead, back, shared=shared, merge=merge)
+
+    @property
+    def d_output(self) -> int:
+        """Channels out."""
+        return self.d_model if self.merge == "sum" else 2 * self.d_model
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return f"shared={self.shared}, merge={self.merge!r}"
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter of both mixers anew."""
+        for mixer in (self.ahead, self.back):
+            mixer.reset_parameters()  # type: ignore[operator]
+
+    def eigenvalues(self) -> Complex[Tensor, " d_state"] | None:
+        """Those of both mixers, forward ones first, or of the recurrence they share."""
+        ahead = self.ahead.eigenvalues()
+        if ahead is None or self.shared:
+            return ahead
+        back = self.back.eigenvalues()
+        return None if back is None else torch.cat([ahead, back])
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> State:
+        """That of the forward mixer."""
+        return self.ahead.init_state(batch_size, device=device, dtype=dtype)
+
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        lengths: Integer[Tensor, " batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time d_output"], State]:
+        """Read whole sequences.
+
+        Args:
+            x: input (batch, time, d_model).
+            state: of the forward mixer, from an earlier call; None starts anew.
+            reset: boolean (batch, time); True starts a new sequence at that step, and so ends
+                one, for the backward mixer, at the step before.
+            lengths: valid steps of each row when rows are padded at their end. What padded
+                steps give means nothing, and the state returned has read them too.
+        """
+        self._check_input(x, time=True)
+        if lengths is not None:
+            check_lengths("Bidirectional.forward", lengths, x)
+        y, state = self.ahead(x, state, reset=reset)
+        # a sequence that starts at t ends, read backward, with t; the next to be read is t - 1
+        ends = None if reset is None else F.pad(reset[:, 1:], (0, 1))[:, : x.shape[1]]
+        z, _ = self.back(
+            reverse(x, lengths), reset=None if ends is None else reverse(ends, lengths)
+        )
+        z = reverse(z, lengths)
+        return (y + z if self.merge == "sum" else torch.cat([y, z], -1)), state
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """An error: the first output needs the last input."""
+        raise ArgumentError(
+            "Bidirectional.step: the input must be a whole sequence, got one step of it. "
+            "Call the layer on (batch, time, d_model), or stream with the mixer alone."
+        )
+
+    def _share(self) -> None:
+        """Give the backward mixer the forward one's recurrent parameters."""
+        names = self.ahead.recurrent_parameters
+        if not names:
+            raise ArgumentError(
+                "Bidirectional: shared must be False for a mixer that names no "
+                f"recurrent_parameters, got {self.shared} for {type(self.ahead).__name__}."
+            )
+        for path in names:
+            owner, _, name = path.rpartition(".")
+            parameter = self.ahead.get_parameter(path)
+            setattr(self.back.get_submodule(owner), name, parameter)
+
+
+def reverse(x: Tensor, stop: Tensor | None = None, start: Tensor | None = None) -> Tensor:
+    """``x`` with the steps ``start <= t < stop`` of each row in reverse order; its own inverse.
+
+    Args:
+        x: (batch, time, ...).
+        stop: (batch,), exclusive; None is the end of the row.
+        start: (batch,); None is 0.
+
+    Example:
+        >>> reverse(torch.arange(4)[None], torch.tensor([3]))
+        tensor([[2, 1, 0, 3]])
+    """
+    if stop is None and start is None:
+        return x.flip(1)
+    batch, time = x.shape[:2]
+    t = torch.arange(time, device=x.device)
+    first = 0 if start is None else start.to(x.device)[:, None]
+    last = time if stop is None else stop.to(x.device)[:, None]
+    t = torch.where((t >= first) & (t < last), first + last - 1 - t, t)  # (B, T)
+    return x[torch.arange(batch, device=x.device)[:, None], t]
+
+
+def check_lengths(where: str, lengths: Tensor, x: Tensor) -> None:
+    """Raise unless ``lengths`` has one integer for each row of ``x`` (batch, time, ...).
+
+    Their range is checked where the numbers can be seen without waiting for a device.
+    """
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise DTypeError(f"{where}: lengths must be integers, got {lengths.dtype}.")
+    if tuple(lengths.shape) != (len(x),):
+        raise ShapeError(
+            f"{where}: lengths must have shape (batch={len(x)}), got {tuple(lengths.shape)}."
+        )
+    if lengths.device.type != "cpu" or torch.compiler.is_compiling() or len(lengths) == 0:
+        return
+    low, high = lengths.aminmax()
+    if low < 0 or high > x.shape[1]:
+        wrong = int(low) if low < 0 else int(high)
+        raise ArgumentError(
+            f"{where}: lengths must be in 0..{x.shape[1]}, the steps of x, got {wrong}."
+        )
+
+
+def _redrawn(mixer: Mixer) -> Mixer:
+    """A copy with parameters drawn anew."""
+    other = copy.deepcopy(mixer)
+    draw = getattr(other, "reset_parameters", None)
+    if draw is None:
+        raise ArgumentError(
+            f"Bidirectional: backward must be given, since {type(mixer).__name__} has no "
+            "reset_parameters to draw another one, got None."
+        )
+    draw()
+    return other
