@@ -4,6 +4,7 @@ import pytest
 
 from linrnn import mixers
 from linrnn.testing import MIXER_LAWS, check_law
+from linrnn.testing._mixer_laws import LONG, finite_when_long
 
 # torch.compile cannot trace the shape checker, which also words errors before we do
 NEEDS_NO_CHECKER = {"compile_and_export", "bad_input"}
@@ -28,3 +29,11 @@ def test_mixer_keeps_law(name, law):
 @pytest.mark.parametrize("law", laws(unchecked=True))
 def test_mixer_keeps_law_unchecked(name, law):
     check_law(law, mixers.load(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mixers.names())
+def test_expensive_mixer_is_finite_over_the_whole_length(name):
+    if mixers.load(name).cost == "parallel":
+        pytest.skip("the law itself reads the whole length")
+    finite_when_long(mixers.load(name), LONG)

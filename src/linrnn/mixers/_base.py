@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,10 @@ class Mixer(nn.Module, ABC):
 
     declared: ClassVar[Mapping[str, str]] = {}
     """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason."""
+
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
+    """How a long sequence is read: by a few parallel operations, one step after another because
+    a step needs the result of the last, or with every step looking at all earlier ones."""
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""

@@ -14,8 +14,9 @@ class BrokenLawError(AssertionError):
 
 
 def epsilon(dtype: torch.dtype) -> float:
-    """Distance from 1 to the next number of ``dtype``."""
-    return torch.finfo(dtype).eps
+    """Distance from 1 to the next number of ``dtype``; 0 for integers, which are exact."""
+    exact = not (dtype.is_floating_point or dtype.is_complex)
+    return 0.0 if exact else torch.finfo(dtype).eps
 
 
 def difference(got: Tensor, expected: Tensor) -> float:
