@@ -1,0 +1,87 @@
+"""Gated recurrent unit."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from linrnn.mixers._torch_rnn import TorchRNN
+from linrnn.typing import Float
+
+
+class GRU(TorchRNN):
+    r"""Gated recurrent unit: a nonlinear recurrence, computed by PyTorch's own kernels.
+
+    Equation:
+        r_t = sigmoid(W_r x_t + b_r + U_r h_{t-1} + c_r)
+        z_t = sigmoid(W_z x_t + b_z + U_z h_{t-1} + c_z)
+        n_t = tanh(W_n x_t + b_n + r_t * (U_n h_{t-1} + c_n))
+        h_t = (1 - z_t) * n_t + z_t * h_{t-1}              h in R^{d_state}
+        y_t = h_t, or W_out h_t + b_out where d_state is not d_model
+        |h_t| <= 1 if |h_0| <= 1. The gates see h_{t-1}, so time cannot be parallelised.
+        Initially every parameter is uniform within d_state^(-1/2).
+
+    Shapes:
+        x      (batch, time, d_model)   real
+        y      (batch, time, d_model)   real, dtype of x
+        state  (batch, d_state)         float32, float64 for float64
+
+    Args:
+        d_model: channels in and out.
+        d_state: channels of h. Default: d_model.
+        bias: the vectors b and c.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1.
+        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
+
+    Departures from the paper:
+        This is the variant of torch.nn.GRU and cuDNN: r multiplies the product U_n h and not h,
+        and z keeps the old state where the paper's keeps the new one. Parameters have the names
+        and the gate order (r, z, n) of torch.nn.GRU, so its state_dict loads.
+
+    Example:
+        >>> layer = GRU(d_model=4)
+        >>> _ = layer.load_state_dict(torch.nn.GRU(4, 4).state_dict())
+        >>> y, state = layer(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4]))
+
+    Reference:
+        Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for Statistical
+        Machine Translation", EMNLP 2014, arXiv:1406.1078. Key: cho2014learning.
+    """
+
+    n_gates: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bias, device, dtype)
+        self.reset_parameters()
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Float[Tensor, "batch d_state"]:
+        """Zeros."""
+        return self._zeros(batch_size, self.d_state, device=device, dtype=dtype)
+
+    def _kernel(self, x: Tensor, state: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+        train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
+        y, h = torch.gru(x, state[None], weights, self.bias, 1, 0.0, train, False, True)
+        return y, h[0]
+
+    def _cell(self, x_t: Tensor, state: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+        h = torch.gru_cell(x_t, state, *weights)
+        return h, h

@@ -1,0 +1,122 @@
+"""Long short-term memory."""
+
+from math import isfinite
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers._torch_rnn import TorchRNN
+from linrnn.typing import Float
+
+
+class LSTM(TorchRNN):
+    r"""Long short-term memory: a nonlinear recurrence, computed by PyTorch's own kernels.
+
+    Equation:
+        i_t = sigmoid(W_i x_t + b_i + U_i h_{t-1} + d_i)
+        f_t = sigmoid(W_f x_t + b_f + U_f h_{t-1} + d_f)
+        g_t = tanh(W_g x_t + b_g + U_g h_{t-1} + d_g)
+        o_t = sigmoid(W_o x_t + b_o + U_o h_{t-1} + d_o)
+        c_t = f_t * c_{t-1} + i_t * g_t                    c in R^{d_state}
+        h_t = o_t * tanh(c_t)                              h in R^{d_state}
+        y_t = h_t, or W_out h_t + b_out where d_state is not d_model
+        |h_t| < 1; |c_t| grows by at most 1 a step. The gates see h_{t-1}, so time cannot be
+        parallelised. Initially every parameter is uniform within d_state^(-1/2).
+
+    Shapes:
+        x      (batch, time, d_model)                       real
+        y      (batch, time, d_model)                       real, dtype of x
+        state  {"h": (batch, d_state), "c": (batch, d_state)}  float32, float64 for float64
+
+    Args:
+        d_model: channels in and out.
+        d_state: channels of h and of c. Default: d_model.
+        bias: the vectors b and d.
+        forget_bias: initial b_f + d_f, the same for all channels; 1 is the usual choice, and with
+            large values memory lasts about exp(forget_bias) steps. Default: as drawn, near 0.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1, a forget_bias that is not finite or has no bias to go to.
+        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
+
+    Departures from the paper:
+        The forget gate came later (Gers et al., 2000); there are no peepholes. Parameters have the
+        names and the gate order (i, f, g, o) of torch.nn.LSTM, so its state_dict loads.
+
+    Example:
+        >>> layer = LSTM(d_model=4)
+        >>> _ = layer.load_state_dict(torch.nn.LSTM(4, 4).state_dict())
+        >>> y, state = layer(torch.randn(2, 100, 4))
+        >>> y.shape, state["c"].shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4]))
+
+    Reference:
+        Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 9(8), 1997.
+        Key: hochreiter1997long.
+    """
+
+    n_gates: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        bias: bool = True,
+        forget_bias: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bias, device, dtype)
+        self.forget_bias = forget_bias
+        if forget_bias is not None and not isfinite(forget_bias):
+            raise ArgumentError(f"LSTM: forget_bias must be finite, got {forget_bias}.")
+        if forget_bias is not None and not bias:
+            raise ArgumentError(
+                f"LSTM: forget_bias must be None without bias, got {forget_bias}. Use bias=True."
+            )
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        if self.forget_bias is None or self.bias_ih_l0 is None or self.bias_hh_l0 is None:
+            return
+        forget = slice(self.d_state, 2 * self.d_state)
+        nn.init.constant_(self.bias_ih_l0[forget], self.forget_bias)
+        nn.init.zeros_(self.bias_hh_l0[forget])  # only their sum acts
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return f"{super().extra_repr()}, forget_bias={self.forget_bias}"
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> dict[str, Float[Tensor, "batch d_state"]]:
+        """Zeros."""
+        return {
+            part: self._zeros(batch_size, self.d_state, device=device, dtype=dtype)
+            for part in ("h", "c")
+        }
+
+    def _kernel(
+        self, x: Tensor, state: dict[str, Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
+        start = state["h"][None], state["c"][None]
+        y, h, c = torch.lstm(x, start, weights, self.bias, 1, 0.0, train, False, True)
+        return y, {"h": h[0], "c": c[0]}
+
+    def _cell(
+        self, x_t: Tensor, state: dict[str, Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        h, c = torch.lstm_cell(x_t, (state["h"], state["c"]), *weights)
+        return h, {"h": h, "c": c}

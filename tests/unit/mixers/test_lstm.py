@@ -1,0 +1,120 @@
+"""The LSTM against torch.nn.LSTM with the same weights, and its resets against separate calls."""
+
+import pytest
+import torch
+from torch import nn
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers import LSTM
+
+
+def grads(y, h, c, sources):
+    weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+    loss = (y * weight).sum() + h.pow(2).sum() + c.pow(3).sum()
+    return torch.autograd.grad(loss, sources)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_equals_torch_with_copied_weights(bias):
+    torch.manual_seed(0)
+    theirs = nn.LSTM(5, 5, batch_first=True, bias=bias, dtype=torch.float64)
+    ours = LSTM(5, bias=bias, dtype=torch.float64)
+    ours.load_state_dict(theirs.state_dict())
+    x, h0, c0 = (
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+        for shape in ((3, 17, 5), (3, 5), (3, 5))
+    )
+    y, last = ours(x, {"h": h0, "c": c0})
+    expected_y, (h, c) = theirs(x, (h0[None], c0[None]))
+    torch.testing.assert_close((y, last["h"], last["c"]), (expected_y, h[0], c[0]), rtol=0, atol=0)
+    names = [n for n, _ in theirs.named_parameters()]
+    got = grads(y, last["h"], last["c"], [x, h0, c0, *(ours.get_parameter(n) for n in names)])
+    sources = [x, h0, c0, *(theirs.get_parameter(n) for n in names)]
+    expected = grads(expected_y, h, c, sources)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_equation_of_the_docstring():
+    torch.manual_seed(0)
+    layer = LSTM(3, d_state=4, dtype=torch.float64)
+    x = torch.randn(1, 6, 3, dtype=torch.float64)
+    h, c = torch.randn(2, 1, 4, dtype=torch.float64)
+    y, _ = layer(x, {"h": h, "c": c})
+    for t in range(6):
+        gates = x[:, t] @ layer.weight_ih_l0.T + layer.bias_ih_l0
+        gates = gates + h @ layer.weight_hh_l0.T + layer.bias_hh_l0
+        i, f, g, o = gates.chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        torch.testing.assert_close(y[:, t], layer.out_proj(h))
+
+
+def resets():
+    """Three rows that begin anew at steps of their own: never, at the first, at two others."""
+    reset = torch.zeros(3, 9, dtype=torch.bool)
+    reset[1, 0] = reset[2, 4] = reset[2, 5] = True
+    return reset
+
+
+def test_rows_reset_at_their_own_steps_and_forget_nan():
+    torch.manual_seed(0)
+    layer = LSTM(4, dtype=torch.float64)
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    state = {k: torch.randn(3, 4, dtype=torch.float64) for k in ("h", "c")}
+    x[2, 3] = float("nan")
+    state["c"][1] = float("inf")
+    y, last = layer(x, state, reset=resets())
+    first, third = ({k: h[i : i + 1] for k, h in state.items()} for i in (0, 2))
+    torch.testing.assert_close(y[:1], layer(x[:1], first)[0])
+    torch.testing.assert_close(y[1:2], layer(x[1:2])[0])
+    torch.testing.assert_close(y[2:, :3], layer(x[2:, :3], third)[0])
+    assert y[2, 3].isnan().all()
+    torch.testing.assert_close(y[2:, 4:5], layer(x[2:, 4:5])[0])
+    alone, alone_last = layer(x[2:, 5:])
+    torch.testing.assert_close(y[2:, 5:], alone)
+    torch.testing.assert_close({k: h[2:] for k, h in last.items()}, alone_last)
+
+
+@pytest.mark.unchecked
+def test_compiled_resets_equal_eager_ones():
+    layer = LSTM(4)
+    x = torch.randn(3, 9, 4)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, reset=resets())[0], layer(x, reset=resets())[0])
+
+
+def test_forget_bias_sets_the_initial_forget_gate():
+    layer = LSTM(3, d_state=2, forget_bias=1.5)
+    total = layer.bias_ih_l0 + layer.bias_hh_l0
+    torch.testing.assert_close(total[2:4], torch.full((2,), 1.5))
+    assert total[:2].abs().max() < 1.5
+    drawn = LSTM(3, d_state=200)
+    assert (drawn.bias_ih_l0 + drawn.bias_hh_l0)[200:400].std() > 0
+
+
+def test_large_forget_bias_remembers():
+    """With f = sigmoid(b) the cell decays by 1 - exp(-b) a step, when nothing is written."""
+    layer = LSTM(2, forget_bias=5.0, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight_hh_l0.zero_()
+        layer.weight_ih_l0.zero_()
+        layer.bias_ih_l0[4:6] = 0.0  # the candidate g
+        layer.bias_hh_l0[4:6] = 0.0
+    start = {k: torch.ones(1, 2, dtype=torch.float64) for k in ("h", "c")}
+    _, last = layer(torch.zeros(1, 100, 2, dtype=torch.float64), start)
+    expected = torch.sigmoid(torch.tensor(5.0, dtype=torch.float64)) ** 100
+    torch.testing.assert_close(last["c"], expected.expand(1, 2))
+
+
+BAD = [
+    ({"d_state": 0}, "LSTM: d_state must be an integer of at least 1, got 0"),
+    ({"forget_bias": float("inf")}, "LSTM: forget_bias must be finite, got inf"),
+    ({"forget_bias": 1.0, "bias": False}, "forget_bias must be None without bias, got 1.0"),
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_constructor_words_its_errors(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        LSTM(4, **options)
