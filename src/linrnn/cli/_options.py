@@ -10,6 +10,9 @@ from typing import Annotated, Any, get_type_hints
 from linrnn import mixers
 from linrnn.train import Config
 
+UNTUNED = "none"
+"""Named in the place of a recipe: defaults that fit any task and were tuned for none."""
+
 _NOT_OPTIONS = ("self", "d_model", "device", "dtype")
 
 
@@ -29,7 +32,7 @@ def parse_train(argv: Sequence[str], config: Config, recipe: str) -> tuple[Confi
     Args:
         argv: what follows the task.
         config: of the recipe; its values are the defaults.
-        recipe: its name.
+        recipe: its name, or `UNTUNED`.
 
     Raises:
         UnknownNameError: no such mixer.
@@ -39,12 +42,13 @@ def parse_train(argv: Sequence[str], config: Config, recipe: str) -> tuple[Confi
 
     mixer = peek(argv, "--mixer") or config.mixer
     defaults = config.mixer_options if mixer == config.mixer else {}
+    source = "untuned: they suit any task" if recipe == UNTUNED else f"those of the recipe {recipe}"
     command = _command(config, recipe, mixer, mixer_class(mixer, defaults))
     chosen: Any = tyro.cli(
         command,
         args=list(argv),
         prog=f"linrnn train {config.task}",
-        description=f"Train on the task {config.task}. Defaults are those of the recipe {recipe}.",
+        description=f"Train on the task {config.task}. Defaults are {source}.",
     )
     config = dataclasses.replace(
         config,
@@ -134,6 +138,6 @@ def _command(config: Config, recipe: str, mixer: str, options: type) -> type:
 
 
 _MIXER_HELP = "What mixes information along time; `linrnn list mixers` shows all."
-_RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all."
+_RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all; none: untuned."
 _SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."
 _OUT_HELP = "The run folder, new or empty. Without it: the next free runs/TASK-MIXER-N."

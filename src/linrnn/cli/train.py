@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import recipes, tasks
-from linrnn.cli._options import parse_train, peek
+from linrnn.cli._options import UNTUNED, parse_train, peek
 from linrnn.cli._progress import make_reporter, summary
 from linrnn.cli.list import summaries
 from linrnn.errors import ArgumentError, UnknownNameError
@@ -52,8 +52,9 @@ def _start(args: list[str]) -> Result:
         )
     if task not in tasks.names():
         raise UnknownNameError("task", task, tasks.names())
-    recipe = peek(args, "--recipe") or task
-    config = recipes.load(recipe).config
+    recipe = peek(args, "--recipe") or (task if task in recipes.names() else UNTUNED)
+    untuned = recipe == UNTUNED
+    config = recipes.untuned(task) if untuned else recipes.load(recipe).config
     if config.task != task:
         raise ArgumentError(
             f"train: --recipe must be one for the task {task!r}, got {recipe!r}, "
@@ -62,6 +63,8 @@ def _start(args: list[str]) -> Result:
     config, out = parse_train(args[1:], config, recipe)
     from linrnn.train import run
 
+    if untuned:
+        sys.stdout.write(f"no tuned recipe for {task}: defaults that promise no result\n")
     return run(config, out=out, reporter=make_reporter())
 
 

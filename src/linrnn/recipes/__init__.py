@@ -12,6 +12,7 @@ from linrnn.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from linrnn.recipes._base import Recipe as Recipe
+    from linrnn.train import Config
 
 
 def names() -> list[str]:
@@ -38,6 +39,22 @@ def load(name: str) -> "Recipe":
         raise UnknownNameError("recipe", name, names())
     recipe: Recipe = importlib.import_module(f"{__name__}.{name}").recipe()
     return recipe
+
+
+def untuned(task: str) -> "Config":
+    """Defaults that nobody tuned, for a task without a recipe: any task, an LRU, no promise.
+
+    Raises:
+        UnknownNameError: no such task.
+
+    Example:
+        >>> untuned("digits").mixer
+        'lru'
+    """
+    from linrnn import tasks
+    from linrnn.train import Config, ModelConfig
+
+    return Config(task=task, model=ModelConfig(pool=tasks.load(task).pools[0]))  # type: ignore[arg-type]
 
 
 def __getattr__(name: str) -> Any:

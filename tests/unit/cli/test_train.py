@@ -3,7 +3,7 @@ import re
 import pytest
 
 from linrnn.cli import main
-from linrnn.train import load_model
+from linrnn.train import OptimConfig, load_model
 
 TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.batch-size", "256"]
 
@@ -33,6 +33,25 @@ def test_train_runs_and_prints_the_result_and_what_is_next(folder, capsys):
     assert config.mixer_options["d_state"] == 3
     assert config.mixer_options["r_min"] == 0.5  # from the recipe
     assert config.task_options.shift == 0
+
+
+def test_train_without_a_recipe_says_that_nothing_is_tuned(folder, capsys, monkeypatch):
+    monkeypatch.setattr("linrnn.recipes.names", lambda: [])
+    assert main(["train", "digits", *TINY, "--train.epochs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "no tuned recipe for digits: defaults that promise no result\ndigits with"
+    )
+    assert load_model(folder / "runs/digits-lru-1")[2].optim == OptimConfig()
+
+
+def test_train_recipe_none_takes_untuned_defaults(folder, capsys):
+    args = ["--recipe", "none", "--train.epochs", "1"]
+    assert main(["train", "digits", *TINY, *args]) == 0
+    assert "no tuned recipe" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["train", "digits", "--recipe", "none", "--help"])
+    assert "Defaults are untuned: they suit any task." in capsys.readouterr().out
 
 
 def test_train_resume_of_a_finished_run(folder, capsys):

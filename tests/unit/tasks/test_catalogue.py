@@ -2,6 +2,7 @@ import pytest
 
 from linrnn import recipes, tasks
 from linrnn.errors import UnknownNameError
+from linrnn.train._model import build_model
 
 each_task = pytest.mark.parametrize("name", tasks.names())
 
@@ -15,7 +16,7 @@ def test_load_gives_the_one_class_of_the_file(name):
 @each_task
 def test_task_describes_its_data(name):
     task = tasks.load(name)()
-    x, _ = task.datasets().train[0]
+    x, *_ = task.datasets().train[0]
     assert x.shape[0] <= task.sequence_length
     if task.encoder == "linear":
         assert x.shape[1:] == (task.d_input,)
@@ -27,8 +28,21 @@ def test_task_describes_its_data(name):
 
 
 @each_task
-def test_task_has_a_recipe_of_its_name(name):
-    assert recipes.load(name).config.task == name
+def test_recipe_of_a_tasks_name_is_for_the_task(name):
+    config = recipes.load(name).config if name in recipes.names() else recipes.untuned(name)
+    assert config.task == name
+
+
+@each_task
+def test_every_task_builds_an_untuned_model_and_scores_it(name):
+    config = recipes.untuned(name)
+    task = tasks.load(name)(config.task_options)
+    x, target, *lengths = task.datasets().validation[0]
+    x, target = x[None], target[None]
+    y = build_model(config, task).eval()(x, lengths=lengths[0][None] if lengths else None)[0]
+    assert task.loss(y, target).ndim == 0
+    assert task.scores(y, target).shape == (1,)
+    assert 0 <= task.scores(y, target).item() < float("inf")
 
 
 @pytest.mark.unchecked
