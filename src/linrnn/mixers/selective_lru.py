@@ -1,0 +1,289 @@
+"""Selective LRU: a diagonal recurrence whose decay depends on the input."""
+
+from math import pi
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._cumsum import cumsum_mean, cumsum_scan
+from linrnn.mixers._wkv import EMPTY, mean_of_past, shares
+from linrnn.ops import accumulator_dtype, linear_scan
+from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
+
+_GATES = ("stable", "free", "normalised")
+
+
+class SelectiveLRU(Mixer):
+    r"""LRU whose decay depends on the input, so that it can choose what to forget.
+
+    Equation:
+        h_t = exp(g_t) * h_{t-1} + gamma_t * W x_t      h in C^{d_state}, W and U real
+        y_t = Re(C h_t) + D * x_t                       y in R^{d_model}
+        free        g_t = U x_t - nu - i theta,            gamma_t = 1
+        stable      g_t = -softplus(nu - U x_t) - i theta, gamma_t = sqrt(1 - |exp(g_t)|^2)
+        normalised  g_t as in free, gamma_t = 1, and y_t = Re(C h_t / d_t) + D * x_t with
+                    d_t = exp(Re g_t) d_{t-1} + 1
+        free grows without bound wherever U x_t stays above nu. stable has |exp(g_t)| <= 1.
+        normalised is a weighted mean: from an empty state |h_t / d_t| <= max |W x_s|. It is
+        computed from that mean and log d_t; float32 knows log d to 6e-8 |log d|.
+        Unrolled: h_t = exp(G_t) (h_0 + sum_{s<=t} exp(-G_s) gamma_s W x_s), G_t = g_1 + ... + g_t.
+
+    Shapes:
+        x      (batch, time, d_model)   real
+        y      (batch, time, d_model)   real, dtype of x
+        state  (batch, d_state)         complex64, complex128 for float64; of the normalised
+               gate {"mean": the same, "log_norm": (batch, d_state) real}
+
+    Args:
+        d_model: channels in and out.
+        d_state: complex modes. Default: d_model.
+        gate: "stable", "free" (as published) or "normalised", as above.
+        learn_initial: make the state before the first step, and after every reset, a parameter.
+        r_min, r_max: ring of the initial |exp(g)| at x = 0, 0 <= r_min < r_max <= 1; a mode
+            forgets in -1/ln(r) steps. Unused by the free gate.
+        max_phase: largest initial theta, radians per step, in (0, 2 pi]. Unused by the free gate.
+        form: how a sequence is computed, with the same numbers: "scan", or "cumsum", the
+            unrolled equation. The latter is accurate only while Re G_t spans less than 60
+            (float32) or 600 (float64), which is enforced, and cannot reset inside a sequence.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: r_min, r_max, max_phase or a size outside the ranges above; "cumsum" with a
+            reset mask, or with exponents that span too much. Compiled code cannot raise it: there
+            a RuntimeError with the same rule comes from `torch._assert_async`.
+        UnknownNameError: an unknown gate or form.
+        ShapeError: the last axis of x is not d_model, or state does not fit.
+
+    Departures from the paper:
+        The post returns Re(h_t); here C and D read it out as in the LRU. The free gate starts
+        as published, which forgets within 10 steps: U, W ~ 1e-3 N(0, 1), nu from 0.1 to 0.9,
+        theta_k = 2 pi k / d_state. The post has no stable gate: its ring and gamma are the LRU's,
+        with gamma following the decay. The post's denominator is that of |exp(g_t)| here, since a
+        complex one can vanish. The post keeps Re(h) as its state; all of h is carried here.
+
+    Example:
+        >>> y, state = SelectiveLRU(d_model=4, d_state=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 8]))
+
+    Reference:
+        Su, blog post on the LRU paper, 2023. Key: su2023google.
+    """
+
+    family: ClassVar[str] = "diagonal"
+    forms: ClassVar[tuple[str, ...]] = ("scan", "cumsum")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu", "theta", "U")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        gate: Literal["stable", "free", "normalised"] = "stable",
+        learn_initial: bool = False,
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        max_phase: float = 2 * pi,
+        form: Literal["scan", "cumsum"] = "scan",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.d_state = d_model if d_state is None else d_state
+        self.gate, self.learn_initial, self.form = gate, learn_initial, form
+        self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
+        self._check_options()
+
+        def empty(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        N, D = self.d_state, d_model
+        self.nu, self.theta = empty(N), empty(N)
+        self.U, self.W = empty(N, D), empty(N, D)
+        self.C_re, self.C_im = empty(D, N), empty(D, N)
+        self.D = empty(D)
+        if learn_initial:
+            self.h0_re, self.h0_im = empty(N), empty(N)
+            if gate == "normalised":
+                self.log_norm0 = empty(N)
+        self.reset_parameters()
+
+    def _check_options(self) -> None:
+        check_positive_int("SelectiveLRU", d_model=self.d_model, d_state=self.d_state)
+        check_in("SelectiveLRU", "gate", self.gate, _GATES)
+        check_in("SelectiveLRU", "form", self.form, self.forms)
+        if not 0 <= self.r_min < self.r_max <= 1:
+            raise ArgumentError(
+                f"SelectiveLRU: r_min and r_max must satisfy 0 <= r_min < r_max <= 1, "
+                f"got r_min={self.r_min}, r_max={self.r_max}."
+            )
+        if not 0 < self.max_phase <= 2 * pi:
+            raise ArgumentError(
+                f"SelectiveLRU: max_phase must be in (0, 2 pi], got {self.max_phase}."
+            )
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        if self.gate == "free":
+            steps = torch.arange(self.d_state, dtype=torch.float64)
+            self.nu.copy_(torch.linspace(0.1, 0.9, self.d_state, dtype=torch.float64))
+            self.theta.copy_(2 * pi * steps / self.d_state)
+            for weight in (self.U, self.W):
+                nn.init.normal_(weight, std=1e-3)
+        else:
+            u1, u2 = torch.rand(2, self.d_state, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
+            nu = -0.5 * torch.log(u1 * (self.r_max**2 - self.r_min**2) + self.r_min**2)
+            # softplus of this is nu
+            self.nu.copy_(torch.log(torch.expm1(nu)) if self.gate == "stable" else nu)
+            self.theta.copy_(self.max_phase * u2)
+            for weight in (self.U, self.W):
+                nn.init.normal_(weight, std=self.d_model**-0.5)
+        for weight in (self.C_re, self.C_im):
+            nn.init.normal_(weight, std=self.d_state**-0.5)
+        nn.init.normal_(self.D)
+        if self.learn_initial:
+            nn.init.normal_(self.h0_re)
+            nn.init.zeros_(self.h0_im)
+            if self.gate == "normalised":
+                nn.init.zeros_(self.log_norm0)  # weighs as much as one input
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return (
+            f"d_model={self.d_model}, d_state={self.d_state}, gate={self.gate!r}, "
+            f"learn_initial={self.learn_initial}, r_min={self.r_min}, r_max={self.r_max}, "
+            f"max_phase={self.max_phase:.4g}, form={self.form!r}"
+        )
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Inexact[Tensor, "batch d_state"] | dict[str, Inexact[Tensor, "batch d_state"]]:
+        """Zeros, an empty mean (``log_norm`` -1e30), or what was learned."""
+
+        def zeros(*, is_complex: bool) -> Tensor:
+            return self._zeros(
+                batch_size, self.d_state, device=device, dtype=dtype, is_complex=is_complex
+            )
+
+        h, log_norm = zeros(is_complex=True), zeros(is_complex=False)
+        if self.learn_initial:
+            h = h + torch.complex(_wide(self.h0_re), _wide(self.h0_im)).to(h)
+        if self.gate != "normalised":
+            return h
+        log_norm = log_norm + (self.log_norm0.to(log_norm) if self.learn_initial else EMPTY)
+        return {"mean": h, "log_norm": log_norm}
+
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence: see `Mixer.forward`."""
+        self._check_input(x, time=True)
+        if self.form == "cumsum" and reset is not None:
+            raise ArgumentError(
+                "SelectiveLRU.forward: reset must be None for form='cumsum', got a mask. "
+                "Use form='scan', or split the batch at the resets."
+            )
+        start = self._start(state, x)
+        z, b = self._gates(x)
+        if self.form == "cumsum":
+            h, last = self._run_cumsum(z, b, start)
+        else:
+            h, last = self._run_scan(z, b, start, reset)
+        return self._project_out(h, x), last
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`."""
+        self._check_input(x_t, time=False)
+        start = self._start(state, x_t)
+        z, b = self._gates(x_t)
+        if self.gate != "normalised":
+            h = self._decay(z) * start + b
+            return self._project_out(h, x_t), h
+        last = _weighted_step(start, -z, b, self._rotation())
+        return self._project_out(last["mean"], x_t), last
+
+    def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``z = nu - U x``, what the decay is computed from, and the input of the recurrence."""
+        weight = torch.cat([self.U, self.W])
+        u, b = _wide(F.linear(x.to(weight.dtype), weight)).chunk(2, -1)
+        z = _wide(self.nu) - u
+        return z, b * _gamma(z) if self.gate == "stable" else b
+
+    def _log_modulus(self, z: Tensor) -> Tensor:
+        """``Re g``."""
+        return -F.softplus(z) if self.gate == "stable" else -z
+
+    def _rotation(self) -> Tensor:
+        """``exp(-i theta)``, (N,)."""
+        theta = _wide(self.theta)
+        return torch.polar(torch.ones_like(theta), -theta)
+
+    def _decay(self, z: Tensor) -> Tensor:
+        """``exp(g)``; of the stable gate the modulus is a sigmoid, at most 1 in any rounding."""
+        modulus = torch.sigmoid(-z) if self.gate == "stable" else torch.exp(-z)
+        return modulus * self._rotation()
+
+    def _run_scan(self, z: Tensor, b: Tensor, start: Any, reset: Tensor | None) -> tuple[Any, Any]:
+        """Every state, (B, T, N), and the last one."""
+        fresh = self._fresh(reset)
+        if self.gate != "normalised":
+            a = self._decay(z)
+            if reset is not None and fresh is not None:
+                b = torch.where(reset[..., None], b + a * fresh, b)
+            return linear_scan(a, b, start, reset=reset)
+        weight = torch.zeros_like(z)
+        if reset is not None and fresh is not None:
+            first = _weighted_step(fresh, -z, b, self._rotation())
+            weight = torch.where(reset[..., None], first["log_norm"], weight)
+            b = torch.where(reset[..., None], first["mean"], b)
+        mean, _, last = mean_of_past(-z, weight, b, start, reset, self._rotation())
+        return mean, last
+
+    def _fresh(self, reset: Tensor | None) -> Any:
+        """The learned state that a reset starts from, None where it is zero."""
+        if reset is None or not self.learn_initial:
+            return None
+        return self.init_state(1, device=reset.device)
+
+    def _run_cumsum(self, z: Tensor, b: Tensor, start: Any) -> tuple[Any, Any]:
+        theta = _wide(self.theta)
+        if self.gate == "normalised":
+            return cumsum_mean("SelectiveLRU.forward", -z, -theta, b, start)
+        return cumsum_scan("SelectiveLRU.forward", self._log_modulus(z), -theta, b, start)
+
+    def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
+        """``Re(C h) + D * x`` as one real product on interleaved halves."""
+        C = torch.stack([self.C_re, -self.C_im], -1).flatten(1)  # (D, 2 N)
+        y = F.linear(torch.view_as_real(h).flatten(-2).to(C.dtype), C)
+        return (y + self.D * x).to(x.dtype)
+
+
+def _gamma(z: Tensor) -> Tensor:
+    """``sqrt(1 - sigmoid(-z)^2)``, factored so that its gradient is finite where it vanishes."""
+    return torch.exp(0.5 * F.logsigmoid(z)) * torch.sqrt(1 + torch.sigmoid(-z))
+
+
+def _weighted_step(
+    state: dict[str, Tensor], log_decay: Tensor, b: Tensor, rotation: Tensor
+) -> dict[str, Tensor]:
+    """One step of the mean whose weights are 1 when new."""
+    log_odds = state["log_norm"] + log_decay
+    past, new = shares(log_odds)
+    return {
+        "mean": past * rotation * state["mean"] + new * b,
+        "log_norm": torch.logaddexp(log_odds, torch.zeros_like(log_odds)),
+    }
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(accumulator_dtype(x.dtype))
