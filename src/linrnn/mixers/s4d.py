@@ -1,0 +1,234 @@
+"""S4D, the diagonal state-space layer."""
+
+from math import pi
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers import _siso
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._ssm import (
+    DISCRETISATIONS,
+    check_dt,
+    check_pairs,
+    draw_log_dt,
+    hippo_normal,
+    initial_eigenvalues,
+)
+from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
+
+_INITS = ("lin", "inv", "legs", "real")
+
+
+class S4D(Mixer):
+    r"""S4D: every channel has a diagonal state-space system of its own, from continuous time.
+
+    Equation:
+        h_t = a * h_{t-1} + gain * B x_t             h in C^{d_model x d_state/2}
+        y_t = 2 Re(sum_n C_n h_{t,n}) + D x_t        each channel x_t alone
+        A = -exp(A_log) + i A_im                     Re A < 0, so |a| < 1 in exact arithmetic
+        "zoh"       a = exp(dt A)                    gain = (exp(dt A) - 1) / A
+        "bilinear"  a = (1 + dt A/2) / (1 - dt A/2)  gain = dt / (1 - dt A/2)
+        dt = exp(log_dt), one a channel; B = 1 unless it is separate
+        Initially, for n = 0, 1, ...
+        "lin"   A = -1/2 + i pi n
+        "inv"   A = -1/2 + i N/pi (N / (2n+1) - 1),  N = d_state
+        "legs"  the eigenvalues of the normal part of HiPPO-LegS
+        "real"  A = -(n+1), a real system of d_state modes, y_t = sum_n C_n h_{t,n} + D x_t
+
+    Shapes:
+        x      (batch, time, d_model)          real
+        y      (batch, time, d_model)          real, dtype of x
+        state  (batch, d_model, d_state / 2)   complex64, complex128 for float64;
+               (batch, d_model, d_state) and real for "real"; d_model * d_state floats either way
+
+    Args:
+        d_model: channels in and out.
+        d_state: size N of a channel's real system; half of each conjugate pair is kept.
+        init: initial eigenvalues, "lin", "inv", "legs" or "real".
+        discretisation: "zoh" (zero-order hold) or "bilinear".
+        dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
+        separate_B: learn B and C, not their product alone.
+        bandlimit: None, or drop every mode that oscillates with more than bandlimit / 2 cycles
+            per step; 1 drops what is above the Nyquist frequency.
+        project: add a linear layer with bias from the systems' outputs to y.
+        form: how a sequence is computed, with the same numbers: "scan" (matrix products inside
+            blocks of time, a scan over the blocks) or "conv" (an FFT of twice the length; it
+            cannot reset inside a sequence).
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1, an odd d_state (except for "real"), dt_min and dt_max out
+            of order, a bandlimit that is not positive; "conv" with a reset mask.
+        UnknownNameError: an unknown init, discretisation or form.
+        ShapeError: the last axis of x is not d_model, or state does not fit.
+
+    Departures from the paper:
+        The layer of the paper is this system followed by GELU, a linear layer and a GLU. GELU and
+        GLU belong to the block around a mixer, so only the system is here; ``project`` adds the
+        linear layer. Powers of ``a`` are computed in double precision.
+
+    Example:
+        >>> y, state = S4D(d_model=4, d_state=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4, 4]))
+
+    Reference:
+        Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State
+        Space Models", NeurIPS 2022, arXiv:2206.11893. Key: gu2022parameterization.
+    """
+
+    family: ClassVar[str] = "ssm"
+    forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt", "B_re", "B_im")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int = 64,
+        init: Literal["lin", "inv", "legs", "real"] = "lin",
+        discretisation: Literal["zoh", "bilinear"] = "zoh",
+        dt_min: float = 1e-3,
+        dt_max: float = 0.1,
+        separate_B: bool = False,
+        bandlimit: float | None = None,
+        project: bool = False,
+        form: Literal["scan", "conv"] = "scan",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_state
+        self.init, self.discretisation = init, discretisation
+        self.dt_min, self.dt_max = dt_min, dt_max
+        self.separate_B, self.bandlimit, self.project = separate_B, bandlimit, project
+        self.form = form
+
+        check_positive_int("S4D", d_model=d_model, d_state=d_state)
+        check_in("S4D", "init", init, _INITS)
+        check_in("S4D", "discretisation", discretisation, DISCRETISATIONS)
+        check_in("S4D", "form", form, self.forms)
+        check_dt("S4D", dt_min, dt_max)
+        if init != "real":
+            check_pairs("S4D", d_state, "Use another size, or init='real'.")
+        if bandlimit is not None and not bandlimit > 0:
+            raise ArgumentError(f"S4D: bandlimit must be positive or None, got {bandlimit}.")
+
+        def empty(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        pairs = init != "real"
+        H, M = d_model, d_state // 2 if pairs else d_state
+        self.modes = M
+        self.log_dt, self.D = empty(H), empty(H)
+        self.A_log, self.A_im = empty(H, M), empty(H, M) if pairs else None
+        self.B_re = empty(H, M) if separate_B else None
+        self.B_im = empty(H, M) if separate_B and pairs else None
+        self.C_re, self.C_im = empty(H, M), empty(H, M) if pairs else None
+        self.out = nn.Linear(H, H, device=device, dtype=dtype) if project else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        A = initial_eigenvalues(self.init, self.d_state).expand(self.d_model, -1)
+        B = torch.ones_like(A)
+        if self.init == "legs":
+            B = B * hippo_normal(self.d_state)[2][self.modes :]
+        C = torch.randn_like(A)  # complex: 1/2 the variance in each part
+        if not self.separate_B:
+            C = C * B
+        _copy(A.real.neg().log(), self.A_log)
+        _copy(draw_log_dt(self.d_model, self.dt_min, self.dt_max), self.log_dt)
+        for z, re, im in (
+            (A, None, self.A_im),
+            (B, self.B_re, self.B_im),
+            (C, self.C_re, self.C_im),
+        ):
+            _copy(z.real, re)
+            if z.is_complex():
+                _copy(z.imag, im)
+        nn.init.normal_(self.D)
+        if self.out is not None:
+            self.out.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return (
+            f"d_model={self.d_model}, d_state={self.d_state}, init={self.init!r}, "
+            f"discretisation={self.discretisation!r}, dt_min={self.dt_min}, "
+            f"dt_max={self.dt_max}, separate_B={self.separate_B}, "
+            f"bandlimit={self.bandlimit}, project={self.project}, form={self.form!r}"
+        )
+
+    def eigenvalues(self) -> Inexact[Tensor, " d_state"]:
+        """``a`` of all channels, one after the other."""
+        return self.system().a.flatten()
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Inexact[Tensor, "batch d_model modes"]:
+        """Zeros."""
+        shape = (batch_size, self.d_model, self.modes)
+        return self._zeros(*shape, device=device, dtype=dtype, is_complex=self.init != "real")
+
+    def system(self) -> _siso.System:
+        """The discretised systems, in double precision."""
+        A, dt = _double(-self.A_log.double().exp(), self.A_im), self.log_dt.double().exp()[:, None]
+        a, b = DISCRETISATIONS[self.discretisation](A, dt)
+        c = _double(self.C_re, self.C_im)
+        if self.B_re is not None:
+            b = b * _double(self.B_re, self.B_im)
+        if self.A_im is not None:
+            c = 2 * c  # a mode and its conjugate
+            if self.bandlimit is not None:
+                c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
+        return _siso.System(a, b, c)
+
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence: see `Mixer.forward`."""
+        self._check_input(x, time=True)
+        h = self._start(state, x)
+        with torch.autocast(x.device.type, enabled=False):
+            u = x.to(h.real.dtype)
+            if self.form == "scan":
+                y, last = _siso.scan(self.system(), u, h, reset)
+            elif reset is None:
+                y, last = _siso.convolve(self.system(), u, h)
+            else:
+                raise ArgumentError(
+                    "S4D.forward: reset must be None for form='conv', got a mask. "
+                    "Use form='scan', or split the batch at the resets."
+                )
+        return self._finish(y, u, x), last
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`."""
+        self._check_input(x_t, time=False)
+        h = self._start(state, x_t)
+        u = x_t.to(h.real.dtype)
+        y, h = _siso.step(self.system(), u, h)
+        return self._finish(y, u, x_t), h
+
+    def _finish(self, y: Tensor, u: Tensor, x: Tensor) -> Tensor:
+        """The skip and the projection, in the dtype of ``x``."""
+        y = (y + self.D * u).to(x.dtype)
+        return y if self.out is None else self.out(y).to(x.dtype)
+
+
+def _double(re: Tensor, im: Tensor | None) -> Tensor:
+    return re.double() if im is None else torch.complex(re.double(), im.double())
+
+
+def _copy(value: Tensor, parameter: Tensor | None) -> None:
+    if parameter is not None:
+        parameter.copy_(value)
