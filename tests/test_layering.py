@@ -16,10 +16,11 @@ LAYERS = (
     {"nn"},
     {"mixers"},
     {"testing"},
-    {"backbone"},
+    {"backbone", "rnn"},
     {"tasks"},
     {"train"},
     {"recipes"},
+    {"compare"},
     {"cli"},
     {"__main__"},
 )

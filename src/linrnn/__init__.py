@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from linrnn import testing as testing
     from linrnn import train as train
     from linrnn.backbone import SequenceModel as SequenceModel
+    from linrnn.rnn import RNN as RNN
+    from linrnn.rnn import last_output as last_output
 
 __version__ = "0.1.0"
 
@@ -25,13 +27,18 @@ _SUBMODULES = (
     "nn",
     "ops",
     "recipes",
+    "rnn",
     "state",
     "tasks",
     "testing",
     "train",
 )
-_ATTRIBUTES = {"SequenceModel": "linrnn.backbone"}
-__all__ = ["SequenceModel", "__version__", *_SUBMODULES]
+_ATTRIBUTES = {
+    "RNN": "linrnn.rnn",
+    "SequenceModel": "linrnn.backbone",
+    "last_output": "linrnn.rnn",
+}
+__all__ = ["__version__", *_ATTRIBUTES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:

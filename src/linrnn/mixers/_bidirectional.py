@@ -199,8 +199,8 @@ def reverse(x: Tensor, stop: Tensor | None = None, start: Tensor | None = None) 
     return x[torch.arange(batch, device=x.device)[:, None], t]
 
 
-def check_lengths(where: str, lengths: Tensor, x: Tensor) -> None:
-    """Raise unless ``lengths`` has one integer for each row of ``x`` (batch, time, ...).
+def check_lengths(where: str, lengths: Tensor, x: Tensor, least: int = 0) -> None:
+    """Raise unless ``lengths`` has an integer from ``least`` for each row of ``x`` (batch, time).
 
     Their range is checked where the numbers can be seen without waiting for a device.
     """
@@ -213,10 +213,10 @@ def check_lengths(where: str, lengths: Tensor, x: Tensor) -> None:
     if lengths.device.type != "cpu" or torch.compiler.is_compiling() or len(lengths) == 0:
         return
     low, high = lengths.aminmax()
-    if low < 0 or high > x.shape[1]:
-        wrong = int(low) if low < 0 else int(high)
+    if low < least or high > x.shape[1]:
+        wrong = int(low if low < least else high)
         raise ArgumentError(
-            f"{where}: lengths must be in 0..{x.shape[1]}, the steps of x, got {wrong}."
+            f"{where}: lengths must be in {least}..{x.shape[1]}, the steps of x, got {wrong}."
         )
 
 

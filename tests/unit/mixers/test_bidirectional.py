@@ -177,7 +177,7 @@ def test_errors():
         both(x, lengths=torch.tensor([2, 6]))
     with pytest.raises(ShapeError, match=r"lengths must have shape \(batch=2\), got \(3,\)"):
         both(x, lengths=torch.tensor([2, 3, 4]))
-    with pytest.raises(DTypeError, match="lengths must be integers, got torch.float32"):
+    with pytest.raises(DTypeError, match="lengths must be integers, got"):
         both(x, lengths=torch.tensor([2.0, 3.0]))
     with pytest.raises(ShapeError, match=r"d_model=6"):
         both(torch.randn(2, 5, 4))

@@ -1,0 +1,99 @@
+"""How sequences of different lengths lie in a batch, and how a mixer reads them all."""
+
+from typing import Protocol, cast, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_map
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._bidirectional import reverse
+from linrnn.state import map_state
+from linrnn.typing import State
+
+
+@runtime_checkable  # as the shape checker of the test run needs it to be
+class Layout(Protocol):
+    """How the sequences of a batch lie in (batch, time, channels)."""
+
+    def reverse(self, x: Tensor) -> Tensor:
+        """Every sequence read backward; its own inverse."""
+
+    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """The mixer over every sequence, and its state after the last step of each."""
+
+
+class Rows:
+    """A sequence is a whole row."""
+
+    def reverse(self, x: Tensor) -> Tensor:
+        """See `Layout.reverse`."""
+        return x.flip(1)
+
+    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """See `Layout.read`."""
+        y, after = mixer(x, state)
+        return y, after
+
+
+class EndTogether:
+    """Padding comes first: one call reads all, and its final states are those of all."""
+
+    def __init__(self, lengths: Tensor, time: int, device: torch.device) -> None:
+        self.start = (time - lengths).to(device)
+        self.reset = torch.arange(time, device=device) == self.start[:, None]
+
+    def reverse(self, x: Tensor) -> Tensor:
+        """See `Layout.reverse`."""
+        return reverse(x, start=self.start)
+
+    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """See `Layout.read`."""
+        y, after = mixer(x, reset=self.reset)
+        return y, after
+
+
+class Shrinking:
+    """Padding comes last, rows from long to short: each call reads up to the next one's end."""
+
+    def __init__(self, lengths: Tensor) -> None:
+        self.lengths = lengths
+        ends = lengths.unique().tolist()
+        alive = [int((lengths >= end).sum()) for end in ends]
+        self.calls = list(zip([0, *ends[:-1]], ends, alive, [*alive[1:], 0], strict=True))
+
+    def reverse(self, x: Tensor) -> Tensor:
+        """See `Layout.reverse`."""
+        return reverse(x, self.lengths)
+
+    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """See `Layout.read`."""
+        outputs, finished = [], []
+        for begin, end, rows, going_on in self.calls:
+            y, after = mixer(x[:rows, begin:end], state)
+            outputs.append(F.pad(y, (0, 0, 0, 0, 0, len(x) - rows)))
+            finished.append(map_state(lambda h, n=going_on: h[n:], after))  # type: ignore[misc]
+            state = map_state(lambda h, n=going_on: h[:n], after)  # type: ignore[misc]
+        states = tree_map(lambda *h: torch.cat(h), *reversed(finished))
+        return torch.cat(outputs, 1), cast(State, states)
+
+
+def check_packed(packed: PackedSequence) -> None:
+    """Raise `ArgumentError` unless every sequence has a step and all steps are there."""
+    sizes, order = packed.batch_sizes, packed.sorted_indices
+    fits = len(sizes) > 0 and bool((sizes > 0).all()) and bool((sizes.diff() <= 0).all())
+    if not fits or int(sizes.sum()) != len(packed.data):
+        raise ArgumentError(
+            "PackedSequence: batch_sizes must be positive, never grow and sum up to the "
+            f"{len(packed.data)} steps there are, got {sizes.tolist()}. "
+            "Pack with torch.nn.utils.rnn.pack_padded_sequence."
+        )
+    if order is not None and len(order) != int(sizes[0]):
+        raise ArgumentError(
+            "PackedSequence: every sequence must have at least one step, got "
+            f"{len(order)} sequences of which {int(sizes[0])} have a first one. "
+            "Leave empty sequences out."
+        )

@@ -1,0 +1,353 @@
+"""RNN: any mixer behind the interface of `torch.nn.GRU`."""
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_map
+
+from linrnn import mixers
+from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._bidirectional import check_lengths
+from linrnn.mixers._packing import EndTogether, Layout, Rows, Shrinking, check_packed
+from linrnn.mixers._state import check_state
+from linrnn.nn import GLU
+from linrnn.state import leaves, map_state
+from linrnn.typing import State
+
+
+class RNN(nn.Module):
+    r"""A stack of mixers with the arguments, shapes and return values of `torch.nn.GRU`.
+
+    Structure of a layer, for each direction::
+
+        u = W_in x + b_in               where the width of x is not hidden_size, else u = x
+        v, h = mixer(u)                 d_model = hidden_size
+        v = GLU(GELU(v))                where glu
+        y = W_out v + b_out             where proj_size, else y = v
+
+    The directions' outputs are concatenated; dropout stands between layers. There are no norms
+    and no skips: for a deep model take `linrnn.SequenceModel`. With ``mixer="gru"`` and equal
+    sizes a layer is `torch.nn.GRU`, number for number.
+
+    The state ``h_n`` is what the mixers return, stacked: a tensor, or a tree of tensors where
+    the mixer's state is one, each ``(num_layers * num_directions, batch, ...)``. It is
+    ``(..., batch, hidden_size)`` as that of `torch.nn.GRU` where a mixer's state is one real
+    vector of that size; that of the LRU is complex, that of the LSTM a dict of h and c. In every
+    case it can be passed back as ``hx``. For classification use `last_output`: it is what
+    ``h_n[-1]`` is used for, and means the same with every mixer.
+
+    Args:
+        mixer: a name from `linrnn.mixers.names`.
+        input_size, hidden_size: channels in, and channels of every layer.
+        num_layers: layers, each reading the output of the one before.
+        bias: of the maps above, and of the mixer where it has that option.
+        batch_first: input and output are (batch, time, channels) rather than (time, batch,
+            channels). The state is not affected.
+        dropout: probability, on the output of every layer but the last.
+        bidirectional: a second mixer in every layer reads backward.
+        proj_size: channels out of every layer, as in `torch.nn.LSTM`; 0 leaves hidden_size. The
+            projection stands after the recurrence and not in it, so ``h_n`` keeps its size.
+        mixer_options: keyword arguments of the mixer besides ``d_model``.
+        glu: put a gate after each mixer. Default: where the mixer is linear, as the LRU and S4D
+            are; without it the whole stack would be one linear map.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        UnknownNameError: an unknown mixer, or option of it.
+        ArgumentError: a size or probability outside its range.
+        ShapeError, DTypeError, DeviceError: an input or ``hx`` that does not fit.
+
+    Example:
+        >>> rnn = RNN("lru", 3, 16, num_layers=2, batch_first=True)
+        >>> output, h_n = rnn(torch.randn(5, 100, 3))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 100, 16]), torch.Size([2, 5, 16]))
+    """
+
+    def __init__(
+        self,
+        mixer: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        mixer_options: Mapping[str, Any] | None = None,
+        glu: bool | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.mixer, self.input_size, self.hidden_size = mixer, input_size, hidden_size
+        self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
+        self.dropout, self.bidirectional, self.proj_size = dropout, bidirectional, proj_size
+        check_positive_int(
+            "RNN", input_size=input_size, hidden_size=hidden_size, num_layers=num_layers
+        )
+        if not 0 <= dropout <= 1:
+            raise ArgumentError(f"RNN: dropout must be in [0, 1], got {dropout}.")
+        if not 0 <= proj_size < hidden_size:
+            raise ArgumentError(
+                f"RNN: proj_size must be in 0..{hidden_size - 1}, below hidden_size, "
+                f"got {proj_size}."
+            )
+        if dropout and num_layers == 1:
+            warnings.warn(
+                f"RNN: dropout stands between layers, so dropout={dropout} does nothing with "
+                "num_layers=1.",
+                stacklevel=2,
+            )
+        width = (2 if bidirectional else 1) * (proj_size or hidden_size)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        options = dict(mixer_options or {})
+        if "bias" in inspect.signature(mixers.load(mixer)).parameters:
+            options.setdefault("bias", bias)
+        self.cells = nn.ModuleList(  # in the order of h_n
+            _Cell(
+                mixers.build(mixer, hidden_size, options, **factory),
+                input_size if layer == 0 else width,
+                proj_size,
+                bias=bias,
+                glu=glu,
+                **factory,
+            )
+            for layer in range(num_layers)
+            for _ in range(2 if bidirectional else 1)
+        )
+
+    def extra_repr(self) -> str:
+        """Arguments that are not the defaults, for ``print(rnn)``."""
+        words = [repr(self.mixer), str(self.input_size), str(self.hidden_size)]
+        for name, parameter in inspect.signature(RNN.__init__).parameters.items():
+            value = getattr(self, name, None)
+            if parameter.default is not inspect.Parameter.empty and value is not None:
+                words += [f"{name}={value}"] if value != parameter.default else []
+        return ", ".join(words)
+
+    def flatten_parameters(self) -> None:
+        """Do nothing; `torch.nn.GRU` has it, and scripts call it."""
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: State | None = None
+    ) -> tuple[Tensor | PackedSequence, State]:
+        """Read sequences.
+
+        Args:
+            input: (time, batch, input_size), (batch, time, input_size) with ``batch_first``,
+                (time, input_size) without a batch, or a `PackedSequence`.
+            hx: the state to start from, as ``h_n``; None starts anew.
+
+        Returns:
+            ``(output, h_n)``: the output of the last layer in the form of the input, with
+            ``num_directions * (proj_size or hidden_size)`` channels, and the state of every
+            layer and direction after the last step it read. Without a batch ``h_n`` has no such
+            axis either.
+        """
+        if isinstance(input, PackedSequence):
+            return self._packed(input, hx)
+        if not isinstance(input, Tensor) or input.ndim != 2:
+            axes = ("batch", "time") if self.batch_first else ("time", "batch")
+            self._check_input(input, *axes)
+            x = input if self.batch_first else input.transpose(0, 1)
+            y, h_n = self._read(x, hx, Rows())
+            return (y if self.batch_first else y.transpose(0, 1)), h_n
+        self._check_input(input, "time")
+        if hx is not None:
+            like = map_state(lambda h: h.squeeze(1), self._like(1, input.device))
+            hx = map_state(lambda h: h.unsqueeze(1), check_state("RNN", hx, like, "hx"))
+        y, h_n = self._read(input[None], hx, Rows())
+        return y[0], map_state(lambda h: h.squeeze(1), h_n)
+
+    def last_output(self, output: Tensor | PackedSequence, lengths: Tensor | None = None) -> Tensor:
+        """`linrnn.last_output` of what this module returned."""
+        return last_output(
+            output, lengths, batch_first=self.batch_first, bidirectional=self.bidirectional
+        )
+
+    def _packed(self, packed: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
+        data, sizes, order, back = packed
+        check_packed(packed)
+        self._check_input(data, "steps")
+        batch, time = int(sizes[0]), len(sizes)
+        if hx is not None:
+            hx = check_state("RNN", hx, self._like(batch, data.device), "hx")
+            hx = hx if order is None else map_state(lambda h: h.index_select(1, order), hx)
+        present = torch.arange(batch) < sizes[:, None]  # (T, B); rows from long to short
+        t, row = present.nonzero(as_tuple=True)
+        lengths = present.sum(0)
+        layout: Layout = EndTogether(lengths, time, data.device)
+        if hx is not None or self._walks() or lengths[-1] == time:
+            self._check_constant_size(lengths)
+            layout = Shrinking(lengths)
+        else:
+            t = t + time - lengths[row]
+        row, t = row.to(data.device), t.to(data.device)
+        x = data.new_zeros(batch, time, self.input_size).index_put((row, t), data)
+        y, h_n = self._read(x, hx, layout)
+        if back is not None:
+            h_n = map_state(lambda h: h.index_select(1, back), h_n)
+        return PackedSequence(y[row, t], sizes, order, back), h_n
+
+    def _read(self, x: Tensor, hx: State | None, layout: Layout) -> tuple[Tensor, State]:
+        """Every layer over (batch, time, input_size)."""
+        if hx is not None:
+            hx = check_state("RNN", hx, self._like(len(x), x.device), "hx")
+        directions = 2 if self.bidirectional else 1
+        states: list[State] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for _ in range(directions):
+                i = len(states)
+                start = None if hx is None else map_state(lambda h, i=i: h[i], hx)  # type: ignore[misc]
+                cell, backward = cast(_Cell, self.cells[i]), i % directions == 1
+                y, state = cell(layout.reverse(x) if backward else x, start, layout)
+                outputs.append(layout.reverse(y) if backward else y)
+                states.append(state)
+            x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        return x, cast(State, tree_map(lambda *h: torch.stack(h), *states))
+
+    def _check_input(self, x: Tensor, *axes: str) -> None:
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise DTypeError(f"RNN: input must be a floating-point tensor, got {kind}.")
+        if x.ndim != len(axes) + 1 or x.shape[-1] != self.input_size:
+            shape = f"({', '.join(axes)}, input_size={self.input_size})"
+            raise ShapeError(f"RNN: input must have shape {shape}, got {tuple(x.shape)}.")
+        want = next(self.parameters()).dtype
+        if x.dtype != want and not torch.is_autocast_enabled(x.device.type):
+            raise DTypeError(
+                f"RNN: input must be {want} like the parameters, got {x.dtype}. "
+                f"Convert it with input.to({want})."
+            )
+
+    def _like(self, batch: int, device: torch.device) -> State:
+        """A state of the structure of ``hx``."""
+        one = cast(_Cell, self.cells[0]).mixer.init_state(batch, device=device)
+        return map_state(lambda h: h[None].expand(len(self.cells), *h.shape), one)
+
+    def _walks(self) -> bool:
+        """Whether shrinking batches suit the mixer better than marks where sequences start."""
+        mixer = cast(_Cell, self.cells[0]).mixer
+        return mixer.cost == "sequential" or "reset_and_packing" in mixer.declared
+
+    def _check_constant_size(self, lengths: Tensor) -> None:
+        state = cast(_Cell, self.cells[0]).mixer.init_state(1)
+        if lengths[0] != lengths[-1] and any(0 in h.shape for h in leaves(state)):
+            raise ArgumentError(
+                f"RNN: hx must be None for packed sequences of several lengths, since the state "
+                f"of {self.mixer!r} grows with each, got a state. Call it on each sequence alone."
+            )
+
+
+def last_output(
+    output: Tensor | PackedSequence,
+    lengths: Tensor | None = None,
+    *,
+    batch_first: bool = False,
+    bidirectional: bool = False,
+) -> Tensor:
+    """What a recurrent layer says after reading each whole sequence: (batch, channels).
+
+    That is the output at the last step of each sequence; with ``bidirectional``, its first half,
+    and the second half at the first step, where the backward direction has read everything. For
+    `torch.nn.GRU` it is ``h_n[-1]``, and ``torch.cat([h_n[-2], h_n[-1]], -1)`` in two directions.
+
+    Args:
+        output: of `RNN` or of a layer of torch.nn: a `PackedSequence`, a padded batch, or
+            (time, channels).
+        lengths: (batch,) steps of each sequence of a padded batch; None for all of them.
+        batch_first: a padded batch is (batch, time, channels) and not (time, batch, channels).
+        bidirectional: the second half of the channels was read backward.
+
+    Returns:
+        One row a sequence, in the original order of a packed batch; (channels,) without a batch.
+
+    Raises:
+        ArgumentError: a length below 1 or above the steps there are; ``lengths`` for an output
+            that is packed or has no batch.
+        ShapeError, DTypeError: ``output`` or ``lengths`` does not fit.
+
+    Example:
+        >>> output, h_n = torch.nn.GRU(3, 8)(torch.randn(20, 5, 3))
+        >>> torch.equal(last_output(output), h_n[-1])
+        True
+    """
+    if isinstance(output, PackedSequence) or output.ndim == 2:
+        if lengths is not None:
+            raise ArgumentError(
+                "last_output: lengths must be None for an output that is packed or has no batch, "
+                "got a tensor."
+            )
+        last, first = _ends(output)
+    else:
+        check_shape("last_output", "output", output.shape, dict.fromkeys(("a", "b", "channels")))
+        y = output if batch_first else output.transpose(0, 1)
+        if lengths is not None:
+            check_lengths("last_output", lengths, y, least=1)
+        elif y.shape[1] == 0:
+            raise ShapeError(f"last_output: output must have a step, got {tuple(output.shape)}.")
+        at = None if lengths is None else lengths.to(y.device) - 1
+        last = y[:, -1] if at is None else y[torch.arange(len(y), device=y.device), at]
+        first = y[:, 0]
+    half = last.shape[-1] // 2
+    return torch.cat([last[..., :half], first[..., half:]], -1) if bidirectional else last
+
+
+def _ends(output: Tensor | PackedSequence) -> tuple[Tensor, Tensor]:
+    """The last and first step of what is packed or has no batch."""
+    if isinstance(output, Tensor):
+        return output[-1], output[0]
+    data, sizes, _, back = output
+    check_packed(output)
+    batch = int(sizes[0])
+    rows = torch.arange(batch)
+    lengths = (rows < sizes[:, None]).sum(0)
+    starts = F.pad(sizes.cumsum(0), (1, 0))  # where each step begins in the data
+    last, first = data[(starts[lengths - 1] + rows).to(data.device)], data[:batch]
+    return (last, first) if back is None else (last[back], first[back])
+
+
+class _Cell(nn.Module):
+    """One layer in one direction: see `RNN`."""
+
+    def __init__(
+        self,
+        mixer: Mixer,
+        input_size: int,
+        proj_size: int,
+        *,
+        bias: bool,
+        glu: bool | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        width = mixer.d_model
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        linear = type(mixer).eigenvalues is not Mixer.eigenvalues
+        self.in_proj: nn.Module = nn.Identity()
+        self.out_proj: nn.Module = nn.Identity()
+        if input_size != width:
+            self.in_proj = nn.Linear(input_size, width, bias, **factory)
+        self.mixer = mixer
+        self.glu = GLU(width, **factory) if (linear if glu is None else glu) else None
+        if proj_size:
+            self.out_proj = nn.Linear(width, proj_size, bias, **factory)
+
+    def forward(self, x: Tensor, state: State | None, layout: Layout) -> tuple[Tensor, State]:
+        v, state = layout.read(self.mixer, self.in_proj(x), state)
+        v = v if self.glu is None else self.glu(F.gelu(v))
+        return self.out_proj(v), state
