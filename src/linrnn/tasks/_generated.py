@@ -76,14 +76,14 @@ def uniforms(key: int, indices: np.ndarray, call: int, n: int) -> np.ndarray:
     Each is a hash of (key, index, call, column): two rounds of the finaliser of SplitMix64
     (Steele, Lea and Flood 2014) over a counter.
     """
-    row = _mix(_mix(np.uint64(key)) + indices.astype(np.uint64)) + np.uint64(call)
+    row = _mix(_mix(np.array([key], np.uint64)) + indices.astype(np.uint64)) + np.uint64(call)
     bits = _mix(_mix(row)[:, None] + np.arange(n, dtype=np.uint64))
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def _mix(x: np.ndarray | np.uint64) -> np.ndarray:
+def _mix(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
-        z = np.asarray(x, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = x * np.uint64(0x9E3779B97F4A7C15)
         z = z + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
