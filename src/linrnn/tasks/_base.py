@@ -1,13 +1,15 @@
 """What a task is: data, the numbers that describe it, and how an output is scored."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
+
+from linrnn.errors import ArgumentError
 
 IGNORE = -100
 """Target of a step that is not asked about."""
@@ -99,6 +101,27 @@ class Task(ABC):
         Raises:
             DataError: the data is missing, damaged, or holds NaN or infinity.
         """
+
+    def at_length(self, length: int) -> "Task":
+        """The same task with longer or shorter sequences, to test a trained model on.
+
+        Default: with the option ``length``, whose docstring says what it counts, changed.
+
+        Raises:
+            ArgumentError: the task has no such option, or cannot be of this length.
+
+        Example:
+            >>> from linrnn import tasks
+            >>> tasks.load("induction_heads")().at_length(4096).sequence_length
+            4096
+        """
+        if "length" not in {f.name for f in fields(self.options)}:
+            raise ArgumentError(
+                f"{type(self).__name__}: the task must have an option 'length' to be asked for "
+                f"another length, got length={length}. Test it on its own "
+                f"{self.sequence_length} steps."
+            )
+        return type(self)(replace(self.options, length=length))
 
     def example(self) -> str:
         """One example in words, for ``linrnn show``. Default: the first of the training data."""
