@@ -55,6 +55,8 @@ def bilinear(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
     return (1 + half) / (1 - half), dt / (1 - half)
 
 
+INITS = ("lin", "inv", "legs", "real")
+
 DISCRETISATIONS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
     "zoh": zoh,
     "bilinear": bilinear,

@@ -11,6 +11,7 @@ from linrnn.mixers import _siso
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._ssm import (
     DISCRETISATIONS,
+    INITS,
     check_dt,
     check_pairs,
     draw_log_dt,
@@ -18,8 +19,6 @@ from linrnn.mixers._ssm import (
     initial_eigenvalues,
 )
 from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
-
-_INITS = ("lin", "inv", "legs", "real")
 
 
 class S4D(Mixer):
@@ -108,7 +107,7 @@ class S4D(Mixer):
         self.form = form
 
         check_positive_int("S4D", d_model=d_model, d_state=d_state)
-        check_in("S4D", "init", init, _INITS)
+        check_in("S4D", "init", init, INITS)
         check_in("S4D", "discretisation", discretisation, DISCRETISATIONS)
         check_in("S4D", "form", form, self.forms)
         check_dt("S4D", dt_min, dt_max)

@@ -1,0 +1,235 @@
+"""S5, one state-space system for all channels."""
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._ssm import DISCRETISATIONS, check_dt, check_pairs, draw_log_dt, hippo_normal
+from linrnn.ops import fft_scan, linear_scan
+from linrnn.typing import Complex, ResetMask, Sequence, State, Token
+
+_CLIP = -1e-4  # the largest Re A under clip_eigs
+
+
+class S5(Mixer):
+    r"""S5: one diagonal state-space system for all channels, from continuous time.
+
+    Equation:
+        h_t = a * h_{t-1} + gain * (B x_t)           h in C^P, P = d_state / 2
+        y_t = 2 Re(C h_t) + D * x_t                  y in R^{d_model}
+        "zoh"       a = exp(dt A)                    gain = (exp(dt A) - 1) / A
+        "bilinear"  a = (1 + dt A/2) / (1 - dt A/2)  gain = dt / (1 - dt A/2)
+        A = A_re + i A_im,  dt = step_rescale exp(log_dt), both one a mode
+        conj_sym=False: P = d_state and y_t = Re(C h_t) + D * x_t
+        A_re may be learned to be positive, and then the layer diverges; clip_eigs keeps it below
+        -1e-4.
+        Initially A, B = V^* B' and C = C' V come from the eigenvectors V of the normal part of
+        HiPPO-LegS, in ``blocks`` equal blocks, and B', C' are drawn for the real system.
+
+    Shapes:
+        x      (batch, time, d_model)   real
+        y      (batch, time, d_model)   real, dtype of x
+        state  (batch, d_state / 2)     complex64, complex128 for float64; d_state floats
+               (batch, d_state)         with conj_sym=False
+
+    Args:
+        d_model: channels in and out.
+        d_state: size of the real system; half of each conjugate pair is kept. Default: d_model.
+        blocks: HiPPO matrices on the diagonal of the initial system; divides d_state.
+        conj_sym: keep one of each conjugate pair of modes; False keeps all, each learned alone.
+        discretisation: "zoh" (zero-order hold) or "bilinear".
+        dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
+        C_init: "lecun" (C' with truncated normal parts of variance 1/d_state) or "normal" (C
+            itself with normal parts of variance 1/2).
+        clip_eigs: keep Re A <= -1e-4.
+        step_rescale: factor on every dt; 2 for data with half the sampling rate of training. Also
+            an attribute that may be changed afterwards.
+        form: how a sequence is computed, with the same numbers: "scan", or "conv" (an FFT of
+            twice the length, for comparison; it cannot reset inside a sequence).
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1; a d_state that blocks does not divide; blocks of odd size
+            with conj_sym; dt_min and dt_max out of order; a step_rescale that is not positive;
+            "conv" with a reset mask.
+        UnknownNameError: an unknown discretisation, C_init or form.
+        ShapeError: the last axis of x is not d_model, or state does not fit.
+
+    Departures from the paper:
+        GELU and the gate of the paper's layer belong to the block around a mixer. The step size
+        is the same for all steps of a sequence.
+
+    Example:
+        >>> y, state = S5(d_model=4, d_state=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4]))
+
+    Reference:
+        Smith, Warrington and Linderman, "Simplified State Space Layers for Sequence Modeling",
+        ICLR 2023, arXiv:2208.04933. Key: smith2022simplified.
+    """
+
+    family: ClassVar[str] = "ssm"
+    forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt", "B_re", "B_im")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        blocks: int = 1,
+        conj_sym: bool = True,
+        discretisation: Literal["zoh", "bilinear"] = "zoh",
+        dt_min: float = 1e-3,
+        dt_max: float = 0.1,
+        C_init: Literal["lecun", "normal"] = "lecun",
+        clip_eigs: bool = False,
+        step_rescale: float = 1.0,
+        form: Literal["scan", "conv"] = "scan",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.d_state = d_model if d_state is None else d_state
+        self.blocks, self.conj_sym, self.discretisation = blocks, conj_sym, discretisation
+        self.dt_min, self.dt_max, self.C_init = dt_min, dt_max, C_init
+        self.clip_eigs, self.step_rescale, self.form = clip_eigs, step_rescale, form
+        self._check_arguments()
+        self.modes = self.d_state // 2 if conj_sym else self.d_state
+
+        def empty(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        P, D = self.modes, d_model
+        self.A_re, self.A_im, self.log_dt = empty(P), empty(P), empty(P)
+        self.B_re, self.B_im = empty(P, D), empty(P, D)
+        self.C_re, self.C_im = empty(D, P), empty(D, P)
+        self.D = empty(D)
+        self.reset_parameters()
+
+    def _check_arguments(self) -> None:
+        check_positive_int("S5", d_model=self.d_model, d_state=self.d_state, blocks=self.blocks)
+        check_in("S5", "discretisation", self.discretisation, DISCRETISATIONS)
+        check_in("S5", "C_init", self.C_init, ("lecun", "normal"))
+        check_in("S5", "form", self.form, self.forms)
+        check_dt("S5", self.dt_min, self.dt_max)
+        if self.conj_sym:
+            check_pairs("S5", self.d_state, "Use another size, or conj_sym=False.")
+        multiple = 2 * self.blocks if self.conj_sym else self.blocks
+        if self.d_state % multiple:
+            raise ArgumentError(
+                f"S5: d_state must be a multiple of {multiple} for blocks={self.blocks}, "
+                f"got {self.d_state}."
+            )
+        if not 0 < self.step_rescale < float("inf"):
+            raise ArgumentError(f"S5: step_rescale must be positive, got {self.step_rescale}.")
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        size = self.d_state // self.blocks
+        lam, V, _ = hippo_normal(size)
+        kept = size // 2 if self.conj_sym else size  # the half with negative imaginary parts
+        lam, V = lam[:kept].repeat(self.blocks), torch.block_diag(*[V[:, :kept]] * self.blocks)
+        B = V.mH @ _truncated_normal(self.d_state, self.d_model, fan=self.d_model).to(V.dtype)
+        if self.C_init == "normal":
+            C = torch.randn(self.d_model, self.modes, dtype=V.dtype)
+        else:
+            shape = (self.d_model, self.d_state)
+            re, im = (_truncated_normal(*shape, fan=self.d_state) for _ in range(2))
+            C = torch.complex(re, im) @ V
+        for name, z in (("A", lam), ("B", B), ("C", C)):
+            self.get_parameter(f"{name}_re").copy_(z.real)
+            self.get_parameter(f"{name}_im").copy_(z.imag)
+        self.log_dt.copy_(draw_log_dt(self.modes, self.dt_min, self.dt_max))
+        nn.init.normal_(self.D)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return (
+            f"d_model={self.d_model}, d_state={self.d_state}, blocks={self.blocks}, "
+            f"conj_sym={self.conj_sym}, discretisation={self.discretisation!r}, "
+            f"dt_min={self.dt_min}, dt_max={self.dt_max}, C_init={self.C_init!r}, "
+            f"clip_eigs={self.clip_eigs}, step_rescale={self.step_rescale}, form={self.form!r}"
+        )
+
+    def eigenvalues(self) -> Complex[Tensor, " d_state"]:
+        """``a``, the diagonal of the discretised transition."""
+        return self._discretise()[0]
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Complex[Tensor, "batch modes"]:
+        """Zeros."""
+        return self._zeros(batch_size, self.modes, device=device, dtype=dtype, is_complex=True)
+
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence: see `Mixer.forward`."""
+        self._check_input(x, time=True)
+        h0 = self._start(state, x)
+        a, gain = self._discretise()
+        b = self._project_in(x, gain)  # (B, T, P) complex
+        if self.form == "conv":
+            if reset is not None:
+                raise ArgumentError(
+                    "S5.forward: reset must be None for form='conv', got a mask. "
+                    "Use form='scan', or split the batch at the resets."
+                )
+            h, last = fft_scan(a, b, h0)
+        else:
+            h, last = linear_scan(a, b, h0, reset=reset)
+        return self._project_out(h, x), last
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`."""
+        self._check_input(x_t, time=False)
+        a, gain = self._discretise()
+        h = a * self._start(state, x_t) + self._project_in(x_t, gain)
+        return self._project_out(h, x_t), h
+
+    def _discretise(self) -> tuple[Tensor, Tensor]:
+        """``(a, gain)``, each (P,), computed in double precision."""
+        re = self.A_re.double().clamp(max=_CLIP) if self.clip_eigs else self.A_re.double()
+        dt = self.step_rescale * self.log_dt.double().exp()
+        a, gain = DISCRETISATIONS[self.discretisation](torch.complex(re, self.A_im.double()), dt)
+        wide = torch.complex128 if self.A_re.dtype == torch.float64 else torch.complex64
+        return a.to(wide), gain.to(wide)
+
+    def _project_in(self, x: Tensor, gain: Tensor) -> Tensor:
+        """``gain * (B x)``; real and imaginary rows interleaved, so one real product does it."""
+        B = torch.view_as_real(gain[:, None] * torch.complex(_wide(self.B_re), _wide(self.B_im)))
+        B = B.transpose(1, 2).flatten(0, 1).to(self.B_re.dtype)  # (2 P, D)
+        b = F.linear(x.to(B.dtype), B).unflatten(-1, (self.modes, 2))
+        return torch.view_as_complex(_wide(b))
+
+    def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
+        """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""
+        C = torch.stack([self.C_re, -self.C_im], -1).flatten(1)  # (D, 2 P)
+        if self.conj_sym:
+            C = 2 * C
+        y = F.linear(torch.view_as_real(h).flatten(-2).to(C.dtype), C)
+        return (y + self.D * x).to(x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least float32: half precision cannot hold a decay near 1."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _truncated_normal(*shape: int, fan: int) -> Tensor:
+    """Variance ``1 / fan``, cut at two standard deviations of the normal it is cut from."""
+    kept = 0.8796256610342398  # standard deviation of a standard normal cut at -2 and 2
+    x = torch.empty(shape, dtype=torch.float64)
+    return nn.init.trunc_normal_(x, a=-2.0, b=2.0).div_(kept * fan**0.5)
