@@ -9,7 +9,7 @@ from linrnn.cli._options import UNTUNED, parse_train, peek
 from linrnn.cli._progress import make_reporter, summary
 from linrnn.cli.list import summaries
 from linrnn.errors import ArgumentError, UnknownNameError
-from linrnn.train import Result
+from linrnn.train import Config, Result
 
 USAGE = """usage: linrnn train TASK [OPTIONS]
        linrnn train --resume RUN
@@ -52,20 +52,30 @@ def _start(args: list[str]) -> Result:
         )
     if task not in tasks.names():
         raise UnknownNameError("task", task, tasks.names())
+    config, recipe = starting_config(task, args)
+    config, out = parse_train(args[1:], config, recipe)
+    from linrnn.train import run
+
+    if recipe == UNTUNED:
+        sys.stdout.write(f"no tuned recipe for {task}: defaults that promise no result\n")
+    return run(config, out=out, reporter=make_reporter())
+
+
+def starting_config(task: str, args: Sequence[str]) -> tuple[Config, str]:
+    """The configuration whose values are the defaults, and the name of its recipe.
+
+    Raises:
+        UnknownNameError: ``--recipe`` names none.
+        ArgumentError: it is for another task.
+    """
     recipe = peek(args, "--recipe") or (task if task in recipes.names() else UNTUNED)
-    untuned = recipe == UNTUNED
-    config = recipes.untuned(task) if untuned else recipes.load(recipe).config
+    config = recipes.untuned(task) if recipe == UNTUNED else recipes.load(recipe).config
     if config.task != task:
         raise ArgumentError(
             f"train: --recipe must be one for the task {task!r}, got {recipe!r}, "
             f"which is for {config.task!r}."
         )
-    config, out = parse_train(args[1:], config, recipe)
-    from linrnn.train import run
-
-    if untuned:
-        sys.stdout.write(f"no tuned recipe for {task}: defaults that promise no result\n")
-    return run(config, out=out, reporter=make_reporter())
+    return config, recipe
 
 
 def _resume(args: list[str], folder: str) -> Result:

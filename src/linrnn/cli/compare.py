@@ -1,0 +1,108 @@
+"""Compare mixers on a task: a table, curves and bars over several seeds."""
+
+import argparse
+import ast
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from linrnn import mixers, tasks
+from linrnn.cli._options import parse_train
+from linrnn.errors import ArgumentError, UnknownNameError, check_positive_int
+
+EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. Every other option is one of
+`linrnn train TASK --help` (--model, --optim, --train, --task, --recipe) and holds for all mixers.
+Stopped by Ctrl-C or killed, the same command goes on where it was.
+
+example: linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3"""
+
+
+_MATCH = "change widths until parameter counts agree within 3 %% with the first mixer's"
+_SEEDS = "runs of each mixer, with the seeds 0 to N-1 (3)"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train what is not trained yet and print the table."""
+    parser = argparse.ArgumentParser(
+        prog="linrnn compare",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("task", metavar="TASK", help="`linrnn list tasks` shows all")
+    parser.add_argument("--mixers", required=True, metavar="A,B,...", help="what to compare")
+    parser.add_argument("--match-params", action="store_true", help=_MATCH)
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
+    parser.add_argument("--out", type=Path, default=None, help="folder (runs/compare-TASK)")
+    options, rest = parser.parse_known_args(argv)
+    if options.task not in tasks.names():
+        raise UnknownNameError("task", options.task, tasks.names())
+    check_positive_int("compare", seeds=options.seeds)
+    from linrnn.compare import compare
+
+    out = options.out or Path("runs", f"compare-{options.task}")
+    rows = compare(
+        _entries(options, rest),
+        seeds=range(options.seeds),
+        out=out,
+        match=options.match_params,
+        say=_say,
+    )
+    assert rows
+    sys.stdout.write(f"\n{(out / 'compare.md').read_text(encoding='utf-8')}")
+    sys.stdout.write(f"\n{out} holds this table as Markdown and CSV, the plots and all runs.\n")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _entries(options: argparse.Namespace, rest: Sequence[str]) -> list[Any]:
+    """One entry for each mixer asked for: the recipe's configuration with the changes given."""
+    from linrnn.cli.train import starting_config
+    from linrnn.compare import Entry
+
+    base, recipe = starting_config(options.task, list(rest))
+    found = []
+    for text in options.mixers.split(","):
+        name, given = parse_mixer(text)
+        if name not in mixers.names():
+            raise UnknownNameError("mixer", name, mixers.names())
+        config, _ = parse_train([*rest, "--mixer", name], base, recipe)
+        merged = {**config.mixer_options, **given}
+        found.append(Entry(label=text, config=dataclasses.replace(config, mixer_options=merged)))
+    return found
+
+
+def parse_mixer(text: str) -> tuple[str, dict[str, Any]]:
+    """A mixer and its options as written on the command line.
+
+    Raises:
+        ArgumentError: an option without a value.
+
+    Example:
+        >>> parse_mixer("lru:r_min=0.9:form=conv")
+        ('lru', {'r_min': 0.9, 'form': 'conv'})
+    """
+    name, *pairs = text.split(":")
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise ArgumentError(
+                f"compare: --mixers must list options as name:option=value, got {text!r}."
+            )
+        options[key] = _literal(value)
+    return name, options
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,119 @@
+"""Comparisons: matched sizes, runs that resume, failures that are results, files to read."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from linrnn import recipes
+from linrnn.compare import Entry, compare, match_parameters
+from linrnn.compare._compare import _folder
+from linrnn.compare._match import count_parameters
+from linrnn.errors import ArgumentError, RunFolderError
+from linrnn.train import ModelConfig, TrainConfig
+
+
+def tiny(mixer="lru", **train):
+    config = recipes.load("digits").config
+    return dataclasses.replace(
+        config,
+        mixer=mixer,
+        mixer_options={},
+        model=ModelConfig(d_model=8, n_layers=1),
+        train=TrainConfig(**{"epochs": 1, "batch_size": 512, "threads": 1, **train}),
+    )
+
+
+@pytest.mark.parametrize("mixer", ["slru", "gru", "s4d"])
+def test_widths_are_changed_until_sizes_agree(mixer):
+    big = dataclasses.replace(tiny(), model=ModelConfig(d_model=64, n_layers=2))
+    target = count_parameters(big)
+    matched = match_parameters(dataclasses.replace(big, mixer=mixer), target)
+    assert abs(count_parameters(matched) - target) <= 0.03 * target
+    assert matched.model.n_layers == 2
+
+
+def test_sizes_that_cannot_agree_are_an_error():
+    with pytest.raises(ArgumentError, match="within 3%, got"):
+        match_parameters(tiny(), 30)
+
+
+def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path):
+    entries = [Entry(label="a", config=tiny()), Entry(label="b", config=tiny("slru"))]
+    said = []
+    rows = compare(entries, seeds=(0,), out=tmp_path, say=said.append)
+    assert [r.label for r in rows] == ["a", "b"]
+    assert all(len(r.values) == 1 and math.isnan(r.standard_error) for r in rows)
+    assert rows[0].n_parameters == count_parameters(tiny())
+    assert rows[0].memory >= 0
+    names = ("compare.md", "compare.csv", "curves.png", "curves.svg", "bars.png", "bars.svg")
+    assert all((tmp_path / name).stat().st_size > 0 for name in names)
+    stamp = (_folder(tmp_path, "a", 0) / "result.json").stat().st_mtime_ns
+    again = compare(entries, seeds=(0, 1), out=tmp_path)
+    assert (_folder(tmp_path, "a", 0) / "result.json").stat().st_mtime_ns == stamp
+    assert again[0].values[0] == rows[0].values[0]
+    assert len(again[0].values) == 2
+    assert again[0].standard_error > 0
+    table = (tmp_path / "compare.md").read_text()
+    assert "± " in table
+    assert "chance level: 10" in table
+
+
+def test_a_run_that_fails_is_a_row_and_not_the_end(tmp_path):
+    bad = dataclasses.replace(tiny(), mixer_options={"r_min": 0.9, "r_max": 0.1})
+    entries = [Entry(label="bad", config=bad), Entry(label="good", config=tiny())]
+    rows = compare(entries, seeds=(0,), out=tmp_path)
+    assert not rows[0].values
+    assert "r_min" in rows[0].failures[0]
+    assert len(rows[1].values) == 1
+    assert "1 failed" in (tmp_path / "compare.md").read_text()
+
+
+def test_folder_of_another_comparison_is_refused(tmp_path):
+    compare([Entry(label="a", config=tiny())], seeds=(0,), out=tmp_path)
+    with pytest.raises(RunFolderError, match="other options"):
+        compare([Entry(label="a", config=tiny(batch_size=256))], seeds=(0,), out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "seeds", "what"),
+    [
+        ([], (0,), "labels"),
+        (["a", "a"], (0,), "labels"),
+        (["a"], (), "seeds"),
+        (["a"], (1, 1), "seeds"),
+    ],
+)
+def test_nothing_to_compare_is_an_error(tmp_path, labels, seeds, what):
+    entries = [Entry(label=label, config=tiny()) for label in labels]
+    with pytest.raises(ArgumentError, match=what):
+        compare(entries, seeds=seeds, out=tmp_path)
+
+
+def test_command_line(command, tmp_path):
+    out = tmp_path / "cmp"
+    options = ["--train.epochs", "1", "--train.batch-size", "512", "--model.d-model", "8"]
+    mixers = "lru:r_min=0.5,slru"
+    done = command(
+        "compare", "digits", "--mixers", mixers, "--seeds", "1", "--out", str(out), *options
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| lru:r_min=0.5 |" in done.stdout
+    config = json.loads((out / "lru_r_min=0.5-seed0" / "config.json").read_text())["config"]
+    assert config["mixer_options"]["r_min"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing", "--mixers", "lru"], "no task named"),
+        (["digits", "--mixers", "lru,nothing"], "no mixer named"),
+        (["digits", "--mixers", "lru:r_min"], "name:option=value"),
+        (["digits", "--mixers", "lru", "--seeds", "0"], "seeds"),
+    ],
+)
+def test_wrong_commands_are_explained(command, arguments, words):
+    done = command("compare", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
