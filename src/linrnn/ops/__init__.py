@@ -9,6 +9,7 @@ from linrnn.ops._backend import use_backend as use_backend
 from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
+from linrnn.ops.gated_scan import gated_scan as gated_scan
 from linrnn.ops.log_scan import log_linear_scan as log_linear_scan
 from linrnn.ops.scan import explain as explain
 from linrnn.ops.scan import linear_scan as linear_scan
@@ -19,6 +20,7 @@ __all__ = [
     "distributed_linear_scan",
     "explain",
     "fft_scan",
+    "gated_scan",
     "linear_scan",
     "log_linear_scan",
     "use_backend",

@@ -1,0 +1,94 @@
+"""`gated_scan`: gates and recurrence of minGRU and minLSTM in one pass."""
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import DeviceError, DTypeError, ShapeError, check_shape
+from linrnn.ops import _gated_scan_op
+from linrnn.ops._layout import accumulator_dtype
+from linrnn.typing import Float, ResetMask
+
+
+def gated_scan(
+    x: Float[Tensor, "batch time parts channels"],
+    initial_state: Float[Tensor, "batch channels"] | None = None,
+    *,
+    positive: bool = False,
+    normalise: bool = True,
+    start: float = 0.0,
+    reset: ResetMask | None = None,
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels"]]:
+    r"""Gate a diagonal recurrence by its input, from pre-activations that lie side by side.
+
+    Equation::
+
+        h_t = f_t * h_{t-1} + i_t * v_t
+        two parts (a, z):     i = sigmoid(z),  f = 1 - i
+        three parts (a, u, w): f = sigmoid(u),  i = sigmoid(w), both divided by f + i if normalise
+        v = a, or g(a) if positive, with g(a) = a + 1/2 for a >= 0 and sigmoid(a) below
+
+    `linear_scan` with its decay and input computed on the way: a CPU kernel reads every
+    pre-activation once, writes ``h`` once, and keeps nothing for the gradient but these two. The
+    gradient has the layout of ``x``, so one product takes it through the projection that made
+    ``x``. Elsewhere the same is composed of PyTorch's operators.
+
+    Args:
+        x: pre-activations (batch, time, 2 or 3, channels), in the order above.
+        initial_state: state before the first step, (batch, channels); None is ``start``.
+        positive: make the values positive by g.
+        normalise: of three parts only: let the two gates sum to one. Computed from the
+            logarithm of their ratio, so both may underflow.
+        start: the state before a sequence begins, in every channel.
+        reset: boolean (batch, time); True begins a new sequence at that step.
+
+    Returns:
+        ``(h, final_state)``: every state in the dtype of ``x``, and the last one, float32 for half
+        precision, which is computed in float32 throughout. Gradients flow to ``x`` and
+        ``initial_state`` from both, to any order.
+
+    Raises:
+        ShapeError: shapes that do not fit together, or other than two or three parts.
+        DTypeError: integers or complex numbers, or a reset that is not boolean.
+        DeviceError: tensors on different devices.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.ops import gated_scan
+        >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0]])[None, :, :, None]  # value 1, gate 1/2
+        >>> gated_scan(x)[0].flatten()
+        tensor([0.5000, 0.7500])
+
+    Reference:
+        Feng et al., "Were RNNs All We Needed?", 2024, arXiv:2410.01201.
+    """
+    _check(x, initial_state, reset)
+    if initial_state is not None:
+        initial_state = initial_state.to(accumulator_dtype(x.dtype))
+    return _gated_scan_op.apply(x, initial_state, reset, positive, normalise, start)
+
+
+def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> None:
+    where = "gated_scan"
+    for name, tensor in (("x", x), ("initial_state", initial_state)):
+        if tensor is not None and not tensor.is_floating_point():
+            raise DTypeError(
+                f"{where}: {name} must be real floating point, got {tensor.dtype}. "
+                f"Convert it with {name}.float()."
+            )
+    if x.ndim != 4 or x.shape[2] not in (2, 3):
+        raise ShapeError(
+            f"{where}: x must have shape (batch, time, 2 or 3, channels), got {tuple(x.shape)}. "
+            "Split the projection with .unflatten(-1, (2, -1))."
+        )
+    batch, time, _, channels = x.shape
+    if initial_state is not None:
+        check_shape(
+            where, "initial_state", initial_state.shape, {"batch": batch, "channels": channels}
+        )
+    if reset is not None:
+        if reset.dtype != torch.bool:
+            raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
+        check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
+    for name, tensor in (("initial_state", initial_state), ("reset", reset)):
+        if tensor is not None and tensor.device != x.device:
+            raise DeviceError(f"{where}: {name} must be on {x.device} like x, got {tensor.device}.")

@@ -1,0 +1,241 @@
+// The recurrence of minGRU and minLSTM from their pre-activations, and its adjoint, on a CPU:
+//
+//     h_t = keep_t h_{t-1} + add_t value_t
+//
+// keep and add, which a gate makes of one or two pre-activations, and value, the third or second,
+// stay in registers: forward reads each pre-activation once and writes h once. Backward computes
+// them again, in one pass against time, and writes the gradient in the layout of the
+// pre-activations. Every thread owns some (sequence, channel block) and streams along time.
+#include <cstring>
+
+#include "../large_pages.h"
+#include "../storage.h"
+#include "../vecmath.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+// One flat record; linrnn/ops/_gated_scan_cpu.py repeats the order of the fields.
+struct GatedArgs {
+    i64 size;  // sizeof(GatedArgs)
+    i64 dtype;
+    i64 threads;
+    i64 backward;
+    i64 gate;       // what makes keep and add: see Gate
+    i64 positive;   // value = g(pre-activation), which is positive; else the pre-activation
+    i64 seqs, time, channels;
+    Array x;        // pre-activations (seqs, time, 2 or 3, channels): value, then the gates'
+    i64 x_part;     // stride between those two or three
+    Array h;        // forward: written.  backward: read
+    Array grad_h;   // backward
+    Array reset;    // bytes, or data == 0
+    i64 initial;    // (seqs, channels), or 0: the state before is `start`
+    i64 final;      // forward: written.  backward: its gradient
+    i64 grad_x;     // backward: dense (seqs, time, 2 or 3, channels)
+    i64 grad_initial;
+    double start;   // the state before a sequence, and so at a reset
+};
+
+enum Gate : i64 { ONE = 0, NORMALISED = 1, FREE = 2 };
+
+// ------------------------------------------------------------------------------- one time step
+
+// What the gates make of their pre-activations; MORE: also what their derivatives need.
+template <class A>
+struct Gates {
+    A keep, add;
+    A fall, rise;  // NORMALISED: 1 - sigmoid(forget), 1 - sigmoid(input).  FREE: 1 - keep, 1 - add
+};
+
+template <Gate GATE, class A>
+inline Gates<A> open_gates(A u, A v) {
+    if (GATE == ONE) {
+        Sigmoid<A> z = vsigmoid_both(u);
+        return {z.rest, z.value, A(0), A(0)};
+    }
+    if (GATE == FREE) {
+        Sigmoid<A> f = vsigmoid_both(u), i = vsigmoid_both(v);
+        return {f.value, i.value, f.rest, i.rest};
+    }
+    // f / (f + i) and i / (f + i) with f = 1 / (1 + exp(-u)), i = 1 / (1 + exp(-v)): both
+    // denominators divided by the larger of their powers, so nothing overflows or becomes 0 / 0
+    A eu = vexp(-magnitude(u)), ev = vexp(-magnitude(v));
+    A m = (u < A(0) ? -u : A(0)) - (v < A(0) ? -v : A(0)), e = vexp(-magnitude(m));
+    A from_v = (A(1) + ev) * (m > A(0) ? e : A(1)), from_u = (A(1) + eu) * (m > A(0) ? A(1) : e);
+    A share = A(1) / (from_u + from_v);
+    return {from_v * share, from_u * share, (u < A(0) ? A(1) : eu) / (A(1) + eu),
+            (v < A(0) ? A(1) : ev) / (A(1) + ev)};
+}
+
+template <class A>
+struct Value {
+    A value, slope;
+};
+// g(a) = a + 1/2 for a >= 0, sigmoid(a) below
+template <bool POSITIVE, class A>
+inline Value<A> value_of(A a) {
+    if (!POSITIVE) return {a, A(1)};
+    A e = vexp(-magnitude(a)), large = A(1) / (A(1) + e), small = e * large;
+    return {a >= A(0) ? a + A(0.5) : small, a >= A(0) ? A(1) : small * large};
+}
+
+template <Gate GATE, bool POSITIVE, class A>
+inline void advance(A* __restrict h, const A* __restrict a, const A* __restrict u,
+                    const A* __restrict v, i64 n) {
+    for (i64 i = 0; i < n; ++i) {
+        Gates<A> gates = open_gates<GATE>(u[i], GATE == ONE ? A(0) : v[i]);
+        h[i] = gates.keep * h[i] + gates.add * value_of<POSITIVE>(a[i]).value;
+    }
+}
+
+template <class A>
+struct Rows {  // of one step: pre-activations, gradients
+    A *a, *u, *v;
+};
+
+template <Gate GATE, bool POSITIVE, class A>
+inline void retreat(A* __restrict carry, Rows<const A> x, const A* __restrict before,
+                    const A* __restrict grad_h, A* __restrict grad_a, A* __restrict grad_u,
+                    A* __restrict grad_v, i64 n) {
+    const A *__restrict a = x.a, *__restrict u = x.u, *__restrict v = x.v;
+    for (i64 i = 0; i < n; ++i) {
+        Gates<A> gates = open_gates<GATE>(u[i], GATE == ONE ? A(0) : v[i]);
+        Value<A> value = value_of<POSITIVE>(a[i]);
+        A delta = grad_h[i] + carry[i];
+        carry[i] = gates.keep * delta;
+        grad_a[i] = delta * gates.add * value.slope;
+        if (GATE == FREE) {
+            grad_u[i] = delta * before[i] * (gates.keep * gates.fall);
+            grad_v[i] = delta * value.value * (gates.add * gates.rise);
+            continue;
+        }
+        A balance = delta * (value.value - before[i]) * (gates.keep * gates.add);
+        grad_u[i] = GATE == ONE ? balance : -balance * gates.fall;
+        if (GATE != ONE) grad_v[i] = balance * gates.rise;
+    }
+}
+
+// ------------------------------------------------------------------- one sequence, some channels
+
+constexpr i64 BLOCK = 512;                // channels: rows of a step stay in L1
+constexpr i64 THREAD_ELEMENTS = 8 * 1024;  // pre-activations that occupy a thread for long enough
+
+template <class S, Gate GATE, bool POSITIVE>
+struct GatedScan {
+    using A = typename Accumulator<S>::type;
+    static constexpr i64 PARTS = GATE == ONE ? 2 : 3;
+
+    const GatedArgs& args;
+
+    template <class P = S>
+    static P* at(const Array& array, i64 s, i64 t, i64 c) {
+        return reinterpret_cast<P*>(array.data) + s * array.seq + t * array.step + c;
+    }
+    bool cut(i64 s, i64 t) const {
+        return args.reset.data && *at<const std::uint8_t>(args.reset, s, t, 0);
+    }
+    A* state(i64 pointer, i64 s, i64 c) const {
+        return reinterpret_cast<A*>(pointer) + s * args.channels + c;
+    }
+    void begin(A* h, i64 n) const {
+        for (i64 i = 0; i < n; ++i) h[i] = A(args.start);
+    }
+    void enter(A* h, i64 s, i64 c, i64 n) const {
+        if (args.initial) put(h, state(args.initial, s, c), n);
+        else begin(h, n);
+    }
+    Rows<const A> fetch_x(i64 s, i64 t, i64 c, A (*buffer)[BLOCK], i64 n) const {
+        const S* row = at<const S>(args.x, s, t, c);
+        const A* a = fetch(row, buffer[0], n);
+        const A* u = fetch(row + args.x_part, buffer[1], n);
+        return {a, u, PARTS == 2 ? u : fetch(row + 2 * args.x_part, buffer[2], n)};
+    }
+
+    void forward(i64 s, i64 c, i64 n) const {
+        alignas(64) A h[BLOCK], buffer[PARTS][BLOCK];
+        enter(h, s, c, n);
+        for (i64 t = 0; t < args.time; ++t) {
+            if (cut(s, t)) begin(h, n);
+            Rows<const A> x = fetch_x(s, t, c, buffer, n);
+            advance<GATE, POSITIVE>(h, x.a, x.u, x.v, n);
+            put(at(args.h, s, t, c), h, n);
+        }
+        put(state(args.final, s, c), h, n);
+    }
+
+    void backward(i64 s, i64 c, i64 n) const {
+        alignas(64) A carry[BLOCK], first[BLOCK], fresh[BLOCK], buffer[PARTS][BLOCK];
+        alignas(64) A hbuf[BLOCK], gbuf[BLOCK], grad[PARTS][BLOCK];
+        put(carry, state(args.final, s, c), n);
+        enter(first, s, c, n);
+        begin(fresh, n);
+        const i64 channels = args.channels;
+        S* out = reinterpret_cast<S*>(args.grad_x) + s * args.time * PARTS * channels + c;
+        for (i64 t = args.time - 1; t >= 0; --t) {
+            bool clear = cut(s, t);
+            const A* before = clear ? fresh
+                              : t   ? fetch(at<const S>(args.h, s, t - 1, c), hbuf, n)
+                                    : first;
+            const A* grad_h = fetch(at<const S>(args.grad_h, s, t, c), gbuf, n);
+            retreat<GATE, POSITIVE>(carry, fetch_x(s, t, c, buffer, n), before, grad_h, grad[0],
+                                    grad[1], PARTS == 2 ? nullptr : grad[PARTS - 1], n);
+            for (i64 p = 0; p < PARTS; ++p) put(out + (t * PARTS + p) * channels, grad[p], n);
+            if (clear) std::memset(carry, 0, size_t(n) * sizeof(A));
+        }
+        put(state(args.grad_initial, s, c), carry, n);
+    }
+
+    int dispatch() const {
+        const i64 n = args.channels, size = args.seqs * args.time * n;
+        if (args.backward) advise(args.grad_x, size * PARTS * i64(sizeof(S)));
+        else advise(args.h.data, size * i64(sizeof(S)));
+        i64 worth = size / THREAD_ELEMENTS, threads = worth < args.threads ? worth : args.threads;
+        if (threads < 1) threads = 1;
+        // share a row between threads, in whole cache lines and no fewer than two of them
+        i64 line = 64 / i64(sizeof(S)), parts = (threads + args.seqs - 1) / args.seqs;
+        i64 block = (n / parts + line - 1) / line * line;
+        if (block < 2 * line) block = 2 * line;
+        if (block > BLOCK) block = BLOCK;
+        const i64 blocks = (n + block - 1) / block;
+#pragma omp parallel for num_threads(int(threads)) schedule(dynamic) if (threads > 1)
+        for (i64 j = 0; j < args.seqs * blocks; ++j) {
+            i64 s = j / blocks, c = (j % blocks) * block, width = n - c < block ? n - c : block;
+            if (args.backward) backward(s, c, width);
+            else forward(s, c, width);
+        }
+        return 0;
+    }
+};
+
+template <class S, Gate GATE>
+int run_value(const GatedArgs& args) {
+    return args.positive ? GatedScan<S, GATE, true>{args}.dispatch()
+                         : GatedScan<S, GATE, false>{args}.dispatch();
+}
+
+template <class S>
+int run_gate(const GatedArgs& args) {
+    switch (args.gate) {
+        case ONE: return run_value<S, ONE>(args);
+        case NORMALISED: return run_value<S, NORMALISED>(args);
+        default: return run_value<S, FREE>(args);
+    }
+}
+
+}  // namespace
+
+int gated_scan(const void* record) {
+    const GatedArgs& args = *static_cast<const GatedArgs*>(record);
+    if (args.size != i64(sizeof(GatedArgs))) return 3;
+    switch (args.dtype) {
+        case F32: return run_gate<float>(args);
+        case F64: return run_gate<double>(args);
+        case BF16: return run_gate<bf16>(args);
+        case F16: return run_gate<f16>(args);
+    }
+    return 2;
+}
+
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
