@@ -13,6 +13,7 @@ from linrnn.ops.gated_scan import gated_scan as gated_scan
 from linrnn.ops.log_scan import log_linear_scan as log_linear_scan
 from linrnn.ops.scan import explain as explain
 from linrnn.ops.scan import linear_scan as linear_scan
+from linrnn.ops.selective_scan import selective_scan as selective_scan
 
 __all__ = [
     "accumulator_dtype",
@@ -23,5 +24,6 @@ __all__ = [
     "gated_scan",
     "linear_scan",
     "log_linear_scan",
+    "selective_scan",
     "use_backend",
 ]

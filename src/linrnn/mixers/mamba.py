@@ -1,0 +1,183 @@
+"""Mamba: a selective state-space model behind a short convolution."""
+
+from math import ceil, log
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.nn import CausalConv
+from linrnn.ops import selective_scan
+from linrnn.typing import ResetMask, Sequence, State, Token
+
+
+class Mamba(Mixer):
+    r"""Mamba (S6): a state-space model a channel, whose step and weights the input chooses.
+
+    Equation:
+        [u; z] = W_in x                               each in R^{d_inner}, d_inner = expand d_model
+        s      = SiLU(conv(u) + b_conv)               depthwise, causal, d_conv taps
+        [r; B; C] = W_x s                             R^{dt_rank}, R^{d_state}, R^{d_state}
+        dt     = softplus(W_dt r + b_dt)              in R^{d_inner}, step sizes
+        h_t[c, n] = exp(dt[c] A[c, n]) h_{t-1}[c, n] + w[c, n] B[n] s[c],    A = -exp(A_log)
+        y      = W_out ((sum_n C[n] h_t[:, n] + D s) * SiLU(z))
+        w = dt ("euler"), or (exp(dt A) - 1) / A ("zoh").
+        Every decay is in (0, 1), so the state cannot diverge; float32 rounds it to 1 below
+        dt |A| = 3e-8 and to 0 above dt |A| = 88.
+        Initially A[c, n] = -(n + 1), D = 1, and dt at s = 0 is log-uniform on [dt_min, dt_max].
+
+    Shapes:
+        x      (batch, time, d_model)   real
+        y      (batch, time, d_model)   real, dtype of x
+        state  {"h": (batch, d_inner, d_state), "conv": (batch, d_conv - 1, d_inner)}, at least
+               float32; "conv" holds u of the last steps, oldest first.
+               d_inner * (d_state + d_conv - 1) floats in all.
+
+    Args:
+        d_model: channels in and out.
+        d_state: modes of each inner channel.
+        d_conv: taps of the convolution; 1 sees only the current step.
+        expand: inner channels for each outer one.
+        dt_rank: width of the bottleneck the step sizes pass. Default: d_model / 16, rounded up.
+        dt_min, dt_max: range of the initial step sizes, in input steps, 0 < dt_min <= dt_max.
+        dt_floor: least initial step size.
+        b_disc: how the input is discretised: "euler", or exactly ("zoh", zero-order hold).
+        conv_bias: add b_conv.
+        bias: add a bias to the projections W_in and W_out.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size or a range outside those above.
+        UnknownNameError: an unknown b_disc.
+        ShapeError: the last axis of x is not d_model, or state does not fit.
+
+    Departures from the paper:
+        The paper prints the zero-order hold for both A and B; its code, every published
+        checkpoint and our default use dt B instead. The code also divides the initial W_out by
+        the square root of the depth, which a layer does not know.
+
+    Example:
+        >>> y, state = Mamba(d_model=4)(torch.randn(2, 100, 4))
+        >>> y.shape, state["h"].shape, state["conv"].shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 8, 16]), torch.Size([2, 3, 8]))
+
+    Reference:
+        Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 2023,
+        arXiv:2312.00752. Key: gu2023mamba.
+    """
+
+    family: ClassVar[str] = "ssm"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_proj.bias")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int = 16,
+        d_conv: int = 4,
+        expand: int = 2,
+        dt_rank: int | None = None,
+        dt_min: float = 1e-3,
+        dt_max: float = 0.1,
+        dt_floor: float = 1e-4,
+        b_disc: Literal["euler", "zoh"] = "euler",
+        conv_bias: bool = True,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive_int("Mamba", d_model=d_model, d_state=d_state, d_conv=d_conv, expand=expand)
+        self.d_model, self.d_state, self.d_conv, self.expand = d_model, d_state, d_conv, expand
+        self.d_inner = expand * d_model
+        self.dt_rank = ceil(d_model / 16) if dt_rank is None else dt_rank
+        self.dt_min, self.dt_max, self.dt_floor = dt_min, dt_max, dt_floor
+        self.b_disc, self.conv_bias, self.bias = b_disc, conv_bias, bias
+        check_positive_int("Mamba", dt_rank=self.dt_rank)
+        check_in("Mamba", "b_disc", b_disc, ("euler", "zoh"))
+        if not 0 < dt_min <= dt_max < float("inf"):
+            raise ArgumentError(
+                f"Mamba: dt_min and dt_max must satisfy 0 < dt_min <= dt_max, "
+                f"got dt_min={dt_min}, dt_max={dt_max}."
+            )
+        if not 0 < dt_floor < float("inf"):
+            raise ArgumentError(f"Mamba: dt_floor must be positive, got {dt_floor}.")
+
+        to: Any = {"device": device, "dtype": dtype}
+        inner = self.d_inner
+        self.in_proj = nn.Linear(d_model, 2 * inner, bias=bias, **to)
+        self.conv1d = CausalConv(inner, d_conv, bias=conv_bias, **to)
+        self.x_proj = nn.Linear(inner, self.dt_rank + 2 * d_state, bias=False, **to)
+        self.dt_proj = nn.Linear(self.dt_rank, inner, **to)
+        self.A_log = nn.Parameter(torch.empty(inner, d_state, **to))
+        self.D = nn.Parameter(torch.empty(inner, **to))
+        self.out_proj = nn.Linear(inner, d_model, bias=bias, **to)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for part in (self.in_proj, self.conv1d, self.x_proj, self.out_proj):
+            part.reset_parameters()
+        bound = self.dt_rank**-0.5
+        nn.init.uniform_(self.dt_proj.weight, -bound, bound)
+        low, high = log(self.dt_min), log(self.dt_max)
+        dt = torch.empty(self.d_inner, dtype=torch.float64).uniform_(low, high).exp()
+        dt = dt.clamp(min=self.dt_floor)
+        self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # inverse of softplus
+        self.A_log.copy_(torch.arange(1.0, self.d_state + 1, dtype=torch.float64).log())
+        nn.init.ones_(self.D)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return f"d_model={self.d_model}, d_state={self.d_state}, b_disc={self.b_disc!r}"
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> dict[str, Tensor]:
+        """Zeros."""
+        h = self._zeros(batch_size, self.d_inner, self.d_state, device=device, dtype=dtype)
+        return {"h": h, "conv": self.conv1d.init_state(batch_size, device=device, dtype=dtype)}
+
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence: see `Mixer.forward`."""
+        self._check_input(x, time=True)
+        return self._read(x, self._start(state, x), reset)
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`."""
+        self._check_input(x_t, time=False)
+        y, state = self._read(x_t[:, None], self._start(state, x_t), None)
+        return y[:, 0], state
+
+    def _read(
+        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        u, z = self.in_proj(x).chunk(2, -1)  # (B, T, d_inner)
+        s, past = self.conv1d(u, state["conv"], reset)
+        s = F.silu(s)
+        r, B, C = self.x_proj(s).split([self.dt_rank, self.d_state, self.d_state], -1)
+        y, h = selective_scan(
+            s,
+            F.linear(r, self.dt_proj.weight),
+            -torch.exp(self.A_log.to(state["h"].dtype)),
+            B,
+            C,
+            self.D,
+            state["h"],
+            z=z,
+            dt_bias=self.dt_proj.bias,
+            dt_softplus=True,
+            b_disc=self.b_disc,
+            reset=reset,
+        )
+        return self.out_proj(y.to(x.dtype)), {"h": h, "conv": past}

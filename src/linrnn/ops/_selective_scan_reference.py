@@ -1,0 +1,102 @@
+"""`selective_scan` from its definition: PyTorch operations on a few steps at a time.
+
+Runs on any device and is differentiable to any order. A chunk's (B, steps, d, N) tensors are
+dropped when it is done and computed again by the backward pass.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from linrnn.ops.scan import linear_scan
+
+#: Steps whose expanded states exist at once.
+CHUNK = 64
+
+
+class Problem(NamedTuple):
+    """Checked arguments of a selective scan; see `linrnn.ops.selective_scan` for shapes."""
+
+    x: Tensor
+    dt: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor | None
+    initial_state: Tensor | None
+    z: Tensor | None
+    dt_bias: Tensor | None
+    reset: Tensor | None
+    dt_softplus: bool
+    zoh: bool
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """Those through which gradients flow."""
+        required = (self.x, self.dt, self.A, self.B, self.C)
+        return (*required, self.D, self.initial_state, self.z, self.dt_bias)
+
+
+def selective_scan(p: Problem, backend: str | None) -> tuple[Tensor, Tensor]:
+    """``(y, final_state)``; the states of each chunk are found by `linear_scan` on ``backend``."""
+    batch, time, channels = p.x.shape
+    state = p.initial_state
+    if state is None:
+        state = p.x.new_zeros(batch, channels, p.A.shape[1], dtype=p.A.dtype)
+    ys = []
+    for start in range(0, time, CHUNK):
+        part = _steps(p, slice(start, start + CHUNK))
+        if torch.is_grad_enabled() and time > CHUNK and not torch.compiler.is_compiling():
+            y, state = checkpoint(
+                _chunk, part, state, backend, use_reentrant=False, preserve_rng_state=False
+            )
+        else:
+            y, state = _chunk(part, state, backend)
+        ys.append(y)
+    return torch.cat(ys, 1) if ys else p.x.clone(), state.clone() if not ys else state
+
+
+def discretise(dt: Tensor, A: Tensor, zoh: bool) -> tuple[Tensor, Tensor]:
+    """Decay ``exp(dt A)`` and the weight of ``B x``, (..., d, N), from ``dt`` (..., d).
+
+    The weight is ``dt`` (Euler), or exactly ``(exp(dt A) - 1) / A`` (zero-order hold), whose limit
+    where ``A`` vanishes is ``dt`` again.
+    """
+    dt = dt[..., None]
+    if not zoh:
+        return torch.exp(dt * A), dt
+    at_zero = A == 0
+    weight = torch.where(at_zero, dt, torch.expm1(dt * A) / torch.where(at_zero, 1, A))
+    return torch.exp(dt * A), weight
+
+
+def _steps(p: Problem, window: slice) -> Problem:
+    """The same problem on a few steps."""
+    return p._replace(
+        x=p.x[:, window],
+        dt=p.dt[:, window],
+        B=p.B[:, window],
+        C=p.C[:, window],
+        z=None if p.z is None else p.z[:, window],
+        reset=None if p.reset is None else p.reset[:, window],
+    )
+
+
+def _chunk(p: Problem, state: Tensor, backend: str | None) -> tuple[Tensor, Tensor]:
+    x, dt, B, C = (part.to(p.A.dtype) for part in (p.x, p.dt, p.B, p.C))
+    if p.dt_bias is not None:
+        dt = dt + p.dt_bias
+    if p.dt_softplus:
+        dt = F.softplus(dt)
+    a, weight = discretise(dt, p.A, p.zoh)  # (B, T, d, N)
+    b = weight * x[..., None] * B[:, :, None]
+    h, state = linear_scan(a, b, state, reset=p.reset, backend=backend)
+    y = torch.einsum("btdn,btn->btd", h, C)
+    if p.D is not None:
+        y = y + p.D * x
+    if p.z is not None:
+        y = y * F.silu(p.z.to(y.dtype))
+    return y.to(p.x.dtype), state

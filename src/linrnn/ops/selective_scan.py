@@ -1,0 +1,131 @@
+"""`selective_scan`: the recurrence of Mamba, which never stores its expanded states."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import DeviceError, DTypeError, check_in, check_shape
+from linrnn.ops import _selective_scan_op
+from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._selective_scan_reference import Problem
+from linrnn.typing import Float, ResetMask
+
+_WHERE = "selective_scan"
+
+
+def selective_scan(
+    x: Float[Tensor, "batch time channels"],
+    dt: Float[Tensor, "batch time channels"],
+    A: Float[Tensor, "channels d_state"],
+    B: Float[Tensor, "batch time d_state"],
+    C: Float[Tensor, "batch time d_state"],
+    D: Float[Tensor, " channels"] | None = None,
+    initial_state: Float[Tensor, "batch channels d_state"] | None = None,
+    *,
+    z: Float[Tensor, "batch time channels"] | None = None,
+    dt_bias: Float[Tensor, " channels"] | None = None,
+    dt_softplus: bool = False,
+    b_disc: Literal["euler", "zoh"] = "euler",
+    reset: ResetMask | None = None,
+    backend: str | None = None,
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels d_state"]]:
+    r"""Run one small state-space model a channel, with step, input and output chosen by the input.
+
+    Equation::
+
+        h_t[c, n] = exp(dt_t[c] A[c, n]) h_{t-1}[c, n] + w_t[c, n] B_t[n] x_t[c]
+        y_t[c]    = sum_n C_t[n] h_t[c, n] + D[c] x_t[c]
+
+    with ``w = dt`` ("euler") or ``w = (exp(dt A) - 1) / A`` ("zoh"). The kernels keep the states
+    (batch, time, channels, d_state) in cache: memory is that of ``x``, forward and backward.
+
+    Args:
+        x: input, one scalar a channel and step.
+        dt: step size, in input steps; positive, unless ``dt_softplus`` makes it so.
+        A: continuous-time decay, one for every channel and mode; negative.
+        B, C: how an input enters the state and how the state is read, shared by all channels.
+        D: weight of the input in the output, or None.
+        initial_state: state before the first step, or None for zeros.
+        z: where given, the output is ``y * silu(z)``.
+        dt_bias: added to ``dt`` first.
+        dt_softplus: use ``softplus(dt + dt_bias)``.
+        b_disc: how ``B`` is discretised.
+        reset: boolean (batch, time); True clears the state before that step.
+        backend: ``cpu`` or ``triton`` for the kernels; ``tree`` or ``reference`` for the
+            definition, chunk by chunk through `linear_scan` on that backend; None takes what
+            `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that can.
+
+    Returns:
+        ``(y, final_state)``. float16 and bfloat16 are storage: the recurrence, and the final
+        state, are float32. Gradients of any order flow to every tensor from both results; those
+        beyond the first are computed through the definition.
+
+    Raises:
+        ShapeError, DTypeError, DeviceError: tensors that do not fit together.
+        UnknownNameError: an unknown ``b_disc`` or backend.
+        BackendError: the backend asked for cannot compute this call.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.ops import selective_scan
+        >>> one = torch.ones(1, 3, 1)
+        >>> y, final = selective_scan(one, one, torch.tensor([[-0.6931472]]), one, one)
+        >>> y.flatten(), final.flatten()
+        (tensor([1.0000, 1.5000, 1.7500]), tensor([1.7500]))
+
+    Reference:
+        A. Gu and T. Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
+        2023, arXiv:2312.00752.
+    """
+    check_in(_WHERE, "b_disc", b_disc, ("euler", "zoh"))
+    named = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D}
+    named |= {"initial_state": initial_state, "z": z, "dt_bias": dt_bias}
+    given = {name: t for name, t in named.items() if t is not None}
+    _check(given, reset)
+    store, wide = _dtypes(given)
+    cast = {n: t.to(store if n in ("x", "dt", "B", "C", "z") else wide) for n, t in given.items()}
+    required = (cast["x"], cast["dt"], cast["A"], cast["B"], cast["C"])
+    D, initial_state, z, dt_bias = (cast.get(n) for n in ("D", "initial_state", "z", "dt_bias"))
+    zoh = b_disc == "zoh"
+    problem = Problem(*required, D, initial_state, z, dt_bias, reset, dt_softplus, zoh)
+    return _selective_scan_op.apply(problem, backend)
+
+
+def _check(given: dict[str, Tensor], reset: Tensor | None) -> None:
+    for name, t in given.items():
+        if not t.is_floating_point():
+            raise DTypeError(
+                f"{_WHERE}: {name} must be floating point, got {t.dtype}. "
+                f"Convert it with {name}.float()."
+            )
+    x, A = given["x"], given["A"]
+    check_shape(_WHERE, "x", x.shape, {"batch": None, "time": None, "channels": None})
+    batch, time, channels = x.shape
+    check_shape(_WHERE, "A", A.shape, {"channels": channels, "d_state": None})
+    sizes = {"batch": batch, "time": time, "channels": channels, "d_state": A.shape[1]}
+    axes = {"initial_state": ("batch", "channels", "d_state"), "A": ("channels", "d_state")}
+    axes |= dict.fromkeys(("D", "dt_bias"), ("channels",))
+    axes |= dict.fromkeys(("B", "C"), ("batch", "time", "d_state"))
+    for name, t in given.items():
+        wanted = axes.get(name, ("batch", "time", "channels"))
+        check_shape(_WHERE, name, t.shape, {axis: sizes[axis] for axis in wanted})
+        if t.device != x.device:
+            raise DeviceError(f"{_WHERE}: {name} must be on {x.device} like x, got {t.device}.")
+    if reset is not None:
+        if reset.dtype != torch.bool:
+            raise DTypeError(
+                f"{_WHERE}: reset must be boolean, got {reset.dtype}. Use mask.bool()."
+            )
+        check_shape(_WHERE, "reset", reset.shape, {"batch": batch, "time": time})
+
+
+def _dtypes(given: dict[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
+    """What sequences are stored as, and what the recurrence runs in."""
+    store = given["x"].dtype
+    for name in ("dt", "B", "C", "z"):
+        if name in given:
+            store = torch.promote_types(store, given[name].dtype)
+    if any(given[n].dtype == torch.float64 for n in ("A", "D", "dt_bias") if n in given):
+        store = torch.float64
+    return store, accumulator_dtype(store)
