@@ -1,60 +1,185 @@
-"""The one backbone: the residual stack of the LRU paper's Figure 1 around any mixer."""
+"""The one backbone: a residual stack around any mixer, by default the LRU paper's Figure 1."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import mixers
 from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer
-from linrnn.nn import GLU, Pool, make_norm
+from linrnn.mixers._bidirectional import Bidirectional, check_lengths
+from linrnn.mixers._state import check_state
+from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, Pool, make_norm
 from linrnn.typing import Float, Inexact, Integer, ResetMask, Sequence, State, Token
+
+BLOCKS = ("glu", "mlp", "channel_mix", "bare")
 
 
 class Block(nn.Module):
-    """Residual block: norm, mixer, GELU, dropout, GLU, dropout, skip.
+    """Residual block around a mixer, of one of four kinds.
 
-    Equation::
+    Each is a chain of residual parts ``x + drop(part(norm(x)))``, or ``norm(x + drop(part(x)))``
+    with post-norm, every part with a norm of its own:
 
-        pre-norm:   y = x + drop(GLU(drop(GELU(mixer(norm(x))))))
-        post-norm:  y = norm(x + drop(GLU(drop(GELU(mixer(x))))))
+    =============== ==============================================================
+    kind            parts
+    =============== ==============================================================
+    ``glu``         ``z -> GLU(drop(GELU(mixer(z))))``, as in the LRU paper
+    ``mlp``         the mixer; `linrnn.nn.MLP` of four times the width
+    ``channel_mix`` the mixer; `linrnn.nn.ChannelMix`, as in RWKV
+    ``bare``        the mixer, for one that has gates of its own
+    =============== ==============================================================
+
+    With ``conv_width`` a `linrnn.nn.CausalConv` is the first part of any kind. The state is that of
+    the mixer where no other part has one, else a dict: ``mixer``, and ``conv`` or
+    ``channel_mix`` or both.
+
+    Args:
+        mixer: what mixes along time.
+        kind: ``glu``, ``mlp``, ``channel_mix`` or ``bare``.
+        norm: ``batch``, ``layer``, ``rms`` or ``none``.
+        prenorm: normalise before each part (True) or after its skip (False).
+        dropout: probability, on the output of each part, and before the GLU.
+        conv_width: taps of the convolution; 0 leaves it out.
+        layer, n_layers: place in the stack, counted from 0, for the initial channel mixing.
+        device, dtype: of the parameters, as in torch.nn.
     """
 
     def __init__(
         self,
         mixer: Mixer,
         *,
+        kind: Literal["glu", "mlp", "channel_mix", "bare"] = "glu",
         norm: str = "batch",
         prenorm: bool = True,
         dropout: float = 0.0,
+        conv_width: int = 0,
+        layer: int = 0,
+        n_layers: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_in("Block", "kind", kind, BLOCKS)
+        if isinstance(conv_width, bool) or not isinstance(conv_width, int) or conv_width < 0:
+            raise ArgumentError(
+                f"Block: conv_width must be an integer of at least 0, got {conv_width!r}."
+            )
+        width = mixer.d_model
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.kind, self.prenorm = kind, prenorm
         self.mixer = mixer
-        self.norm = make_norm(norm, mixer.d_model, device=device, dtype=dtype)
-        self.glu = GLU(mixer.d_model, device=device, dtype=dtype)
+        self.norm = make_norm(norm, width, **factory)
+        self.glu = GLU(width, **factory) if kind == "glu" else None
         self.dropout = nn.Dropout(dropout)
-        self.prenorm = prenorm
+        self._parts = ["mixer"]  # in the order of computation
+        self._stateful = ["mixer"]
+        if conv_width:
+            self._add("conv", CausalConv(width, conv_width, **factory), norm, factory, first=True)
+        if kind == "mlp":
+            self._add("mlp", MLP(width, **factory), norm, factory)
+        if kind == "channel_mix":
+            part = ChannelMix(width, layer=layer, n_layers=n_layers, **factory)
+            self._add("channel_mix", part, norm, factory)
+
+    def _add(
+        self, name: str, part: nn.Module, norm: str, factory: dict[str, Any], first: bool = False
+    ) -> None:
+        self.add_module(name, part)
+        self.add_module(f"{name}_norm", make_norm(norm, self.mixer.d_model, **factory))
+        self._parts.insert(0 if first else len(self._parts), name)
+        if not isinstance(part, MLP):
+            self._stateful.append(name)
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> State:
+        """The state before the first step."""
+        states = {
+            name: cast(Mixer, getattr(self, name)).init_state(
+                batch_size, device=device, dtype=dtype
+            )
+            for name in self._stateful
+        }
+        return states["mixer"] if len(states) == 1 else states
 
     def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        lengths: Integer[Tensor, " batch"] | None = None,
     ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        z, state = self.mixer(self.norm(x) if self.prenorm else x, state, reset=reset)
-        return self._after(x, z), state
+        """Read a whole sequence: see `Mixer.forward`; ``lengths`` is for a mixer that takes it."""
+
+        def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
+            part = cast(nn.Module, self._modules[name])
+            if name != "mixer":
+                return cast(tuple[Tensor, State], part(z, before, reset))
+            extra = {} if lengths is None else {"lengths": lengths}
+            return cast(tuple[Tensor, State], part(z, before, reset=reset, **extra))
+
+        return self._chain(x, state, read)
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step."""
-        z_t, state = self.mixer.step(self.norm(x_t) if self.prenorm else x_t, state)
-        return self._after(x_t, z_t), state
+        return self._chain(
+            x_t, state, lambda name, z, before: cast(Any, self._modules[name]).step(z, before)
+        )
 
-    def _after(self, x: Tensor, z: Tensor) -> Tensor:
-        z = self.dropout(nn.functional.gelu(z))
-        x = x + self.dropout(self.glu(z))
-        return x if self.prenorm else cast(Tensor, self.norm(x))
+    def _chain(
+        self,
+        x: Tensor,
+        state: State | None,
+        read: Callable[[str, Tensor, State | None], tuple[Tensor, State]],
+    ) -> tuple[Tensor, State]:
+        """Every part with its skip; ``read(part, z, state)`` is a whole sequence or one step."""
+        before, after = self._split(state, x), {}
+        for name in self._parts:
+            norm = cast(nn.Module, self._modules["norm" if name == "mixer" else f"{name}_norm"])
+            z = norm(x) if self.prenorm else x
+            if name == "mlp":
+                z = cast(MLP, self.mlp)(z)
+            else:
+                z, after[name] = read(name, z, before[name])
+            if name == "mixer" and self.glu is not None:
+                z = self.glu(self._drop(F.gelu(z)))
+            x = x + self._drop(z)
+            x = x if self.prenorm else norm(x)
+        return x, (after["mixer"] if len(self._stateful) == 1 else cast(State, after))
+
+    def _drop(self, z: Tensor) -> Tensor:
+        dropped: Tensor = self.dropout(z) if self.dropout.training else z
+        return dropped
+
+    def _split(self, state: State | None, x: Tensor) -> dict[str, State | None]:
+        """The state of each part, those that do not check their own checked here."""
+        if len(self._stateful) == 1:
+            return {"mixer": state}
+        if state is None:
+            state = self.init_state(len(x), device=x.device)
+        if not isinstance(state, dict) or state.keys() != set(self._stateful):
+            got = (
+                f"a dict with {sorted(state)}" if isinstance(state, dict) else type(state).__name__
+            )
+            raise DTypeError(
+                f"Block: state must be a dict with {sorted(self._stateful)}, got {got}. "
+                "Pass what this block returned for the same batch, or None."
+            )
+        for name in self._stateful:
+            if name != "mixer":
+                like = cast(CausalConv, getattr(self, name)).init_state(len(x), device=x.device)
+                state = {**state, name: check_state("Block", state[name], like, f"state[{name!r}]")}
+        return cast(dict[str, State | None], state)
 
 
 class SequenceModel(nn.Module):
@@ -68,12 +193,18 @@ class SequenceModel(nn.Module):
         d_input: channels of a real input, or the vocabulary size when ``encoder="tokens"``.
         d_output: outputs of the head: classes, regression targets, or vocabulary.
         mixer: a name from `linrnn.mixers.names`.
-        mixer_options: keyword arguments of that mixer besides ``d_model``.
+        mixer_options: keyword arguments of that mixer besides ``d_model``. A mixer that depends
+            on its place in the stack, with options ``layer`` and ``n_layers``, is told it.
         d_model: width of the residual stream.
         n_layers: number of blocks.
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
         prenorm: normalise before the mixer (True) or after the skip (False).
-        dropout: probability, after GELU and after the GLU.
+        dropout: probability, on what each part of a block adds, and before the GLU.
+        block: ``glu``, ``mlp``, ``channel_mix`` or ``bare``: see `Block`.
+        conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
+            blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
+        bidirectional: read in both directions and add the two; see `linrnn.mixers.Bidirectional`.
+            Such a model needs whole sequences: it has no `step`.
         pool: ``mean`` or ``last`` over time for one output a sequence, ``none`` for one a step.
         encoder: ``linear`` for real inputs (batch, time, d_input), ``tokens`` for integer ones
             (batch, time).
@@ -106,6 +237,9 @@ class SequenceModel(nn.Module):
         norm: Literal["batch", "layer", "rms", "none"] = "batch",
         prenorm: bool = True,
         dropout: float = 0.0,
+        block: Literal["glu", "mlp", "channel_mix", "bare"] = "glu",
+        conv_width: int = 0,
+        bidirectional: bool = False,
         pool: Literal["mean", "last", "none"] = "mean",
         encoder: Literal["linear", "tokens"] = "linear",
         device: torch.device | str | None = None,
@@ -126,16 +260,26 @@ class SequenceModel(nn.Module):
             self.encoder = nn.Embedding(d_input, d_model, **factory)
         else:
             self.encoder = nn.Linear(d_input, d_model, **factory)
-        self.blocks = nn.ModuleList(
-            Block(
-                mixers.build(mixer, d_model, mixer_options, **factory),
-                norm=norm,
-                prenorm=prenorm,
-                dropout=dropout,
-                **factory,
+        self.bidirectional = bidirectional
+        build = Bidirectional.build if bidirectional else mixers.build
+        options = dict(mixer_options or {})
+        placed = "n_layers" in inspect.signature(mixers.load(mixer)).parameters
+        self.blocks = nn.ModuleList()
+        for layer in range(n_layers):
+            place: dict[str, Any] = {"layer": layer, "n_layers": n_layers}
+            own = options | place if placed else options
+            self.blocks.append(
+                Block(
+                    build(mixer, d_model, own, **factory),
+                    kind=block,
+                    norm=norm,
+                    prenorm=prenorm,
+                    dropout=dropout,
+                    conv_width=conv_width,
+                    **place,
+                    **factory,
+                )
             )
-            for _ in range(n_layers)
-        )
         self.pool = Pool(pool)
         self.head = nn.Linear(d_model, d_output, **factory)
 
@@ -155,7 +299,10 @@ class SequenceModel(nn.Module):
         weight = self.head.weight
         device, real = device or weight.device, dtype or weight.dtype
         return {
-            "layers": [m.init_state(batch_size, device=device, dtype=dtype) for m in self.mixers],
+            "layers": [
+                cast(Block, b).init_state(batch_size, device=device, dtype=dtype)
+                for b in self.blocks
+            ],
             "pool": cast(
                 State, self.pool.init_state(batch_size, self.d_model, device=device, dtype=real)
             ),
@@ -175,18 +322,22 @@ class SequenceModel(nn.Module):
             x: (batch, time, d_input) real, or (batch, time) token ids.
             state: what an earlier call returned; None starts anew.
             reset: boolean (batch, time); True starts a new sequence at that step.
-            lengths: valid steps of each row when rows are padded at their end; the pooling
-                ignores the rest. The returned state has read the padding too.
+            lengths: valid steps of each row when rows are padded at their end; the pooling, and
+                mixers that read backward, ignore the rest. The returned state has read the
+                padding too.
 
         Returns:
             ``(y, state)``: y is (batch, d_output), or (batch, time, d_output) for pool "none".
         """
         self._check(x, time=True)
+        if lengths is not None:
+            check_lengths("SequenceModel", lengths, x)
         state = self.init_state(len(x), device=x.device) if state is None else state
         layers, pool = _split(state, len(self.blocks))
         z, new = self.encoder(x), []
+        ends = lengths if self.bidirectional else None
         for block, before in zip(self.blocks, layers, strict=True):
-            z, after = block(z, before, reset=reset)
+            z, after = block(z, before, reset=reset, lengths=ends)
             new.append(after)
         z, pool = self.pool(z, pool, reset=reset, lengths=lengths)
         return self.head(z), {"layers": new, "pool": cast(State, pool)}
@@ -201,8 +352,7 @@ class SequenceModel(nn.Module):
         for block, before in zip(self.blocks, layers, strict=True):
             z, after = cast(Block, block).step(z, before)
             new.append(after)
-        pooled, pool = self.pool(z[:, None], pool)
-        z = pooled[:, 0] if self.pool.kind == "none" else pooled
+        z, pool = self.pool.step(z, pool)
         return self.head(z), {"layers": new, "pool": cast(State, pool)}
 
     def _check(self, x: Tensor, *, time: bool) -> None:

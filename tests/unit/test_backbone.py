@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from linrnn import SequenceModel, mixers
-from linrnn.backbone import Block
+from linrnn.backbone import BLOCKS, Block
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameError
 from linrnn.state import leaves
+
+POOLS = ("mean", "last", "none")
 
 
 def model(**options):
@@ -15,11 +18,27 @@ def model(**options):
     return SequenceModel(3, 4, **{**defaults, **options}).eval()
 
 
-@pytest.mark.parametrize("mixer", mixers.names())
-@pytest.mark.parametrize("pool", ["mean", "last", "none"])
-@pytest.mark.parametrize("prenorm", [True, False])
-def test_steps_and_pieces_equal_one_pass(mixer, pool, prenorm):
-    net = model(mixer=mixer, pool=pool, prenorm=prenorm)
+def awake(net):
+    """No parameter is zero, as some start in order to make a block the identity."""
+    with torch.no_grad():
+        for parameter in net.parameters():
+            if not parameter.any():
+                parameter.normal_(std=0.3)
+    return net
+
+
+STACKS = [
+    *({"mixer": mixer} for mixer in mixers.names()),
+    *({"pool": pool, "prenorm": before} for pool in POOLS for before in (True, False)),
+    *({"block": kind, "pool": "none", "conv_width": 4} for kind in BLOCKS),
+    *({"block": kind, "pool": "last", "prenorm": False, "norm": "rms"} for kind in BLOCKS),
+    {"block": "channel_mix", "mixer": "rwkv4", "norm": "layer"},
+]
+
+
+@pytest.mark.parametrize("options", STACKS, ids=str)
+def test_steps_and_pieces_equal_one_pass(options):
+    net, pool = awake(model(**options)), options.get("pool", "mean")
     x = torch.randn(2, 11, 3, dtype=torch.float64)
     y, state = net(x)
     assert y.shape == ((2, 11, 4) if pool == "none" else (2, 4))
@@ -38,23 +57,37 @@ def test_steps_and_pieces_equal_one_pass(mixer, pool, prenorm):
             torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("pool", ["mean", "last"])
-def test_padding_is_ignored_by_the_pooling(pool):
-    net = model(pool=pool)
+def test_padding_is_ignored(pool, bidirectional):
+    net = model(pool=pool, bidirectional=bidirectional, mixer_options={"d_state": 5})
     x = torch.randn(2, 9, 3, dtype=torch.float64)
+    x[1, 4:] = float("nan")
     y, _ = net(x, lengths=torch.tensor([9, 4]))
     torch.testing.assert_close(y[0], net(x[:1])[0][0])
     torch.testing.assert_close(y[1], net(x[1:, :4])[0][0])
 
 
-@pytest.mark.parametrize("pool", ["mean", "last"])
-def test_reset_starts_a_new_sequence_in_every_layer_and_the_pooling(pool):
-    net = model(pool=pool)
+RESETS = [
+    *({"block": kind, "conv_width": width} for kind in BLOCKS for width in (0, 4)),
+    {"pool": "last"},
+    {"bidirectional": True},
+    {"bidirectional": True, "block": "mlp", "conv_width": 4},
+]
+
+
+@pytest.mark.parametrize("options", RESETS, ids=str)
+def test_reset_starts_a_new_sequence_in_every_layer_and_the_pooling(options):
+    net = awake(model(**options))
     x = torch.randn(1, 9, 3, dtype=torch.float64)
+    x[:, 2] = float("nan")
     reset = torch.zeros(1, 9, dtype=torch.bool)
     reset[:, [2, 5]] = True
-    y, _ = net(x, reset=reset)
-    torch.testing.assert_close(y, net(x[:, 5:])[0])
+    y, state = net(x, reset=reset)
+    expected, alone = net(x[:, 5:])
+    torch.testing.assert_close(y, expected)
+    for got, want in zip(leaves(state), leaves(alone), strict=True):
+        torch.testing.assert_close(got, want)
 
 
 def test_tokens_are_embedded():
@@ -74,6 +107,73 @@ def test_block_is_the_papers_figure():
     z = torch.nn.functional.gelu(block.mixer(torch.nn.functional.layer_norm(x, (6,)))[0])
     value, gate = (z @ block.glu.linear.weight.mT + block.glu.linear.bias).chunk(2, -1)
     torch.testing.assert_close(block(x)[0], x + value * torch.sigmoid(gate))
+
+
+@pytest.mark.parametrize("prenorm", [True, False])
+def test_chain_of_parts_is_what_the_docstring_says(prenorm):
+    torch.manual_seed(0)
+    options = {"kind": "mlp", "conv_width": 3, "norm": "layer", "prenorm": prenorm}
+    block = Block(mixers.build("lru", 6), **options)
+    x = z = torch.randn(2, 5, 6)
+
+    def add(z, part, norm):
+        return z + part(norm(z)) if prenorm else norm(z + part(z))
+
+    z = add(z, lambda u: block.conv(u, torch.zeros(2, 2, 6))[0], block.conv_norm)
+    z = add(z, lambda u: block.mixer(u)[0], block.norm)
+    z = add(z, lambda u: block.mlp.down(F.gelu(block.mlp.up(u))), block.mlp_norm)
+    y, state = block(x)
+    torch.testing.assert_close(y, z)
+    assert set(state) == {"conv", "mixer"}
+    bare = Block(mixers.build("lru", 6), kind="bare", norm="none", prenorm=prenorm)
+    y, state = bare(x)
+    torch.testing.assert_close(y, x + bare.mixer(x)[0])
+    assert isinstance(state, torch.Tensor)
+
+
+def test_the_default_block_keeps_its_names():
+    names = {n for n, _ in model(n_layers=1).blocks[0].named_parameters()}
+    lru = {f"mixer.{n}" for n, _ in mixers.build("lru", 4).named_parameters()}
+    assert names == lru | {"norm.weight", "norm.bias", "glu.linear.weight", "glu.linear.bias"}
+
+
+def test_parts_that_depend_on_their_place_are_told_it():
+    net = model(mixer="rwkv4", block="channel_mix", n_layers=3)
+    assert [m.layer for m in net.mixers] == [b.channel_mix.layer for b in net.blocks] == [0, 1, 2]
+    assert {m.n_layers for m in net.mixers} == {3}
+
+
+def test_dropout_is_on_every_part():
+    for kind in BLOCKS:
+        net = model(block=kind, conv_width=2, dropout=0.999, pool="none")
+        x = torch.randn(1, 6, 3, dtype=torch.float64)
+        torch.testing.assert_close(net.eval()(x)[0], net(x)[0])
+        kept = net.train().blocks[0].norm  # statistics apart, nearly all that is added is dropped
+        kept.eval()
+        z = torch.randn(1, 6, 8, dtype=torch.float64)
+        torch.manual_seed(0)
+        unchanged = (net.blocks[0](z)[0] == z).double().mean()
+        assert unchanged > 0.9, kind
+
+
+def test_a_model_in_both_directions():
+    net = model(bidirectional=True, pool="none")
+    assert all(isinstance(m, mixers.Bidirectional) for m in net.mixers)
+    x = torch.randn(1, 6, 3, dtype=torch.float64)
+    changed = x.clone()
+    changed[:, -1] += 1
+    assert (net(x)[0][:, 0] != net(changed)[0][:, 0]).any()
+    with pytest.raises(ArgumentError, match="the input must be a whole sequence, got one step"):
+        net.step(x[:, 0], net.init_state(1))
+
+
+@pytest.mark.unchecked
+def test_it_compiles():
+    net = model(block="mlp", conv_width=4, dtype=torch.float32)
+    x = torch.randn(2, 7, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x)[0], net(x)[0])
 
 
 def test_batch_norm_takes_statistics_over_batch_and_time():
@@ -107,6 +207,8 @@ ERRORS = [
     ({"norm": "btach"}, UnknownNameError, "Did you mean 'batch'?"),
     ({"pool": "max"}, UnknownNameError, "no Pool kind named 'max'"),
     ({"encoder": "conv"}, UnknownNameError, "encoder named 'conv'"),
+    ({"block": "mpl"}, UnknownNameError, "no Block kind named 'mpl'. Did you mean 'mlp'?"),
+    ({"conv_width": -1}, ArgumentError, "conv_width must be an integer of at least 0, got -1"),
     ({"n_layers": 0}, ArgumentError, "n_layers must be an integer of at least 1, got 0"),
     ({"dropout": 1.0}, ArgumentError, r"dropout must be in \[0, 1\), got 1.0"),
 ]
@@ -133,9 +235,25 @@ def test_inputs_and_states_are_checked():
         net(x, torch.zeros(2))
     with pytest.raises(ArgumentError, match="state must hold 2 layers like the model, got 3"):
         net(x, model(n_layers=3).init_state(2))
-    with pytest.raises(
-        ShapeError, match=r"state must have shape \(batch=2, d_state=8\), got \(1, 8\)"
-    ):
+    with pytest.raises(ShapeError, match=r"state must have shape \(2, 8\), got \(1, 8\)"):
         net(x, net.init_state(1))
     with pytest.raises(DTypeError, match="x must be integer token ids"):
         SequenceModel(5, 5, encoder="tokens")(torch.zeros(1, 3))
+    for wrong in (-1, 6):
+        with pytest.raises(ArgumentError, match=rf"lengths must be in 0..5, .* got {wrong}"):
+            net(x, lengths=torch.tensor([3, wrong]))
+
+
+@pytest.mark.unchecked
+def test_states_of_parts_are_checked():
+    net = model(block="mlp", conv_width=4)
+    x, state = torch.randn(2, 5, 3, dtype=torch.float64), model().init_state(2)
+    with pytest.raises(DTypeError, match=r"a dict with \['conv', 'mixer'\], got Tensor"):
+        net(x, state)
+    right = net.init_state(2)
+    right["layers"][1] = {"conv": right["layers"][1]["conv"][:1], "mixer": state["layers"][1]}
+    with pytest.raises(ShapeError, match=r"state\['conv'\] must have shape \(2, 3, 8\)"):
+        net(x, right)
+    right["layers"][1] = {"mixer": state["layers"][1]}
+    with pytest.raises(DTypeError, match=r"got a dict with \['mixer'\]"):
+        net.step(x[:, 0], right)

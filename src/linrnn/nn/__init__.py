@@ -5,7 +5,8 @@ from linrnn.nn.conv import CausalConv as CausalConv
 from linrnn.nn.conv import last_inputs as last_inputs
 from linrnn.nn.conv import recall as recall
 from linrnn.nn.glu import GLU as GLU
+from linrnn.nn.mlp import MLP as MLP
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pool import Pool as Pool
 
-__all__ = ["GLU", "CausalConv", "ChannelMix", "Pool", "last_inputs", "make_norm", "recall"]
+__all__ = ["GLU", "MLP", "CausalConv", "ChannelMix", "Pool", "last_inputs", "make_norm", "recall"]

@@ -77,11 +77,20 @@ class Pool(nn.Module):
             after = active.flip(1).cumsum(1).flip(1) - active.long()  # resets still to come
             valid = valid & (after == 0)
             fresh = active.any(1)
-        keep = (~fresh)[:, None].to(x.dtype)
-        weight = valid[..., None].to(x.dtype)
-        total = state["sum"] * keep + (x * weight).sum(1)
-        count = state["count"] * keep + weight.sum(1)
+        # choices and not products, for what does not count may be NaN
+        before = {name: torch.where(fresh[:, None], 0, h) for name, h in state.items()}
+        total = before["sum"] + torch.where(valid[..., None], x, 0).sum(1)
+        count = before["count"] + valid.sum(1, keepdim=True)
         return total / count.clamp_min(1), {"sum": total, "count": count}
+
+    def step(self, x_t: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Pool one more step (B, D): what `forward` gives for a sequence of one."""
+        if self.kind == "none":
+            return x_t, {}
+        if self.kind == "last":
+            return x_t, {"last": x_t}
+        total, count = state["sum"] + x_t, state["count"] + 1
+        return total / count, {"sum": total, "count": count}
 
     def _last(
         self, x: Tensor, state: dict[str, Tensor], valid: Tensor

@@ -36,3 +36,19 @@ def test_last_skips_padding_and_keeps_the_old_value_of_an_empty_row():
 def test_mean_of_nothing_is_zero():
     y, _ = Pool("mean")(torch.zeros(2, 0, 3))
     assert y.tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("kind", ["mean", "last", "none"])
+def test_a_step_is_a_sequence_of_one(kind):
+    pool, x = Pool(kind), torch.randn(3, 4, dtype=torch.float64)
+    _, state = pool(torch.randn(3, 5, 4, dtype=torch.float64))
+    (y, after), (expected, after_one) = pool.step(x, state), pool(x[:, None], state)
+    torch.testing.assert_close(y, expected[:, 0] if kind == "none" else expected)
+    torch.testing.assert_close(after, after_one)
+
+
+def test_what_a_reset_or_padding_hides_may_be_nan():
+    x = torch.tensor([[[float("nan")], [2.0], [4.0], [float("nan")]]])
+    reset, lengths = torch.tensor([[False, True, False, False]]), torch.tensor([3])
+    y, _ = Pool("mean")(x, {"sum": x[:, 0], "count": x[:, 0]}, reset=reset, lengths=lengths)
+    assert y.item() == 3.0
