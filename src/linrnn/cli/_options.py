@@ -13,7 +13,8 @@ from linrnn.train import Config
 UNTUNED = "none"
 """Named in the place of a recipe: defaults that fit any task and were tuned for none."""
 
-_NOT_OPTIONS = ("self", "d_model", "device", "dtype")
+# what the backbone says itself: width, and place in the stack
+_NOT_OPTIONS = ("self", "d_model", "layer", "n_layers", "device", "dtype")
 
 
 def peek(argv: Sequence[str], flag: str) -> str | None:

@@ -21,8 +21,15 @@ class ModelConfig:
     """Normalisation of each block."""
     prenorm: bool = True
     """Normalise before the mixer; False normalises after the skip connection."""
+    block: Literal["glu", "mlp", "channel_mix", "bare"] = "glu"
+    """What follows the mixer in a block: GELU and GLU, an MLP of four times the width, RWKV's
+    channel mixing, or nothing."""
+    conv_width: int = 0
+    """Taps of a causal convolution before each mixer; 0 leaves it out."""
+    bidirectional: bool = False
+    """Read in both directions and add the two; such a model cannot be streamed."""
     dropout: float = 0.1
-    """Probability of dropping a channel, after the GELU and after the GLU."""
+    """Probability of dropping a channel, on what each part of a block adds, and before the GLU."""
     pool: Literal["mean", "last", "none"] = "mean"
     """How the outputs over time become one: their mean, the last one, or one output a step."""
 
@@ -185,6 +192,8 @@ def _check_model(model: ModelConfig) -> None:
         "Config", **{"model.d_model": model.d_model, "model.n_layers": model.n_layers}
     )
     check_in("Config", "model.norm", model.norm, get_args(get_type_hints(ModelConfig)["norm"]))
+    check_in("Config", "model.block", model.block, get_args(get_type_hints(ModelConfig)["block"]))
+    _check_range("model.conv_width", model.conv_width, model.conv_width >= 0, "at least 0")
     check_in("Config", "model.pool", model.pool, get_args(get_type_hints(ModelConfig)["pool"]))
     _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")
 

@@ -54,6 +54,18 @@ def test_train_recipe_none_takes_untuned_defaults(folder, capsys):
     assert "Defaults are untuned: they suit any task." in capsys.readouterr().out
 
 
+def test_train_takes_the_options_of_the_block(folder, capsys):
+    block = ["--model.block", "mlp", "--model.conv-width", "4", "--model.bidirectional"]
+    args = ["--train.epochs", "1", "--out", "here", *block]
+    assert main(["train", "digits", *TINY, *args]) == 0
+    model, _, config = load_model(folder / "here")
+    assert (config.model.block, config.model.conv_width) == ("mlp", 4)
+    assert config.model.bidirectional
+    assert model.bidirectional
+    assert model.blocks[0].conv.width == 4
+    assert model.blocks[0].mlp.up.out_features == 24
+
+
 def test_train_resume_of_a_finished_run(folder, capsys):
     assert main(["train", "digits", *TINY, "--train.epochs", "1", "--out", "here"]) == 0
     first = capsys.readouterr().out

@@ -13,6 +13,8 @@ BAD = [
     (lambda: Config(task="digits", seed=-1), "seed must be an integer of at least 0, got -1"),
     (lambda: Config(task="digits", model=ModelConfig(d_model=0)), "model.d_model must be .* got 0"),
     (lambda: Config(task="digits", model=ModelConfig(norm="btch")), "Did you mean 'batch'"),
+    (lambda: Config(task="digits", model=ModelConfig(block="mpl")), "Did you mean 'mlp'"),
+    (lambda: Config(task="digits", model=ModelConfig(conv_width=-1)), "at least 0, got -1"),
     (lambda: Config(task="digits", model=ModelConfig(dropout=1.0)), r"in \[0, 1\), got 1.0"),
     (lambda: Config(task="digits", model=ModelConfig(pool="none")), "mean, last for the task"),
     (lambda: Config(task="digits", optim=OptimConfig(lr=0.0)), "optim.lr must be above 0, got 0.0"),
