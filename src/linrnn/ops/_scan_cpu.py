@@ -69,6 +69,7 @@ def _run(
     states: tuple[int, int, int, int, int],
     *,
     backward: bool = False,
+    kernel: str = "scan",
 ) -> None:
     _, time, channels = h.shape
     constant = a.ndim == 1
@@ -93,7 +94,7 @@ def _run(
         *((0, 0) if reset is None else reset.stride()),
         *states,
     )
-    _native.run("scan", record)
+    _native.run(kernel, record)
 
 
 def _prepare(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import DTypeError
+from linrnn.ops import _log_scan_cpu
 from linrnn.ops._layout import (
     at_steps,
     clear_first,
@@ -96,6 +97,8 @@ def _log_scan(
     cu_seqlens: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
+    if _log_scan_cpu.available(log_b):
+        return _log_scan_cpu.log_scan(log_a, log_b, initial_state, reset, cu_seqlens, reverse)
     log_h, final = _shapes(log_a, log_b, initial_state, reset, cu_seqlens, reverse)
     final = final.fill_(_ZERO) if initial_state is None else final.copy_(initial_state)
     if log_b.numel() == 0:

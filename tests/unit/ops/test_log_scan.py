@@ -1,13 +1,14 @@
 """`log_linear_scan` against a loop of logaddexp, and against `linear_scan` of the exponentials."""
 
 import itertools
+import math
 
 import pytest
 import torch
 from scipy.special import logsumexp
 
 from linrnn.errors import DTypeError, ShapeError
-from linrnn.ops import linear_scan, log_linear_scan
+from linrnn.ops import _native, linear_scan, log_linear_scan, use_backend
 from linrnn.testing import check_close
 from linrnn.testing._op_laws import layouts, make_case
 
@@ -45,8 +46,17 @@ def results(function, case, dtype):
     return [h, final, *torch.autograd.grad(loss, sources)]
 
 
+@pytest.fixture(params=["tree", "cpu"])
+def backend(request):
+    """Each way to compute the op; the choice is that of `linear_scan`."""
+    if request.param == "cpu" and _native.load()[0] is None:
+        pytest.skip("the native kernels are not in this installation")
+    with use_backend(request.param):
+        yield request.param
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_outputs_and_gradients_are_those_of_the_loop_in_every_layout(dtype):
+def test_outputs_and_gradients_are_those_of_the_loop_in_every_layout(dtype, backend):
     for case in layouts(is_complex=False, times=(1, 2, 7, 33)):
         truth = results(log_loop, case, torch.float64)
         got = results(log_linear_scan, case, dtype)
@@ -63,13 +73,13 @@ def test_exponentials_are_those_of_linear_scan():
     torch.testing.assert_close(final.exp(), last)
 
 
-def test_scipy_logsumexp_agrees_without_decay():
+def test_scipy_logsumexp_agrees_without_decay(backend):
     x = torch.randn(50, dtype=torch.float64) * 30
     _, final = log_linear_scan(torch.zeros(1, dtype=torch.float64), x[None, :, None])
     assert final.item() == pytest.approx(logsumexp(x.numpy()), rel=1e-14)
 
 
-def test_quantities_far_outside_the_range_of_floats():
+def test_quantities_far_outside_the_range_of_floats(backend):
     """exp(2000) is no float; the recurrence does not mind."""
     log_b = torch.tensor([2000.0, -3000.0, 1999.0])[None, :, None].requires_grad_()
     log_h, _ = log_linear_scan(torch.tensor([-0.5]), log_b)
@@ -94,7 +104,7 @@ def test_first_and_second_derivatives():
         assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
 
 
-def test_zeros_stay_zeros_and_have_finite_gradients():
+def test_zeros_stay_zeros_and_have_finite_gradients(backend):
     log_a = torch.tensor([-torch.inf, -1.0]).requires_grad_()
     log_b = torch.full((1, 5, 2), -torch.inf)
     log_b[0, 3] = 1.0
@@ -106,7 +116,7 @@ def test_zeros_stay_zeros_and_have_finite_gradients():
     assert all(g.isfinite().all() for g in grads)
 
 
-def test_split_anywhere_carries_the_state():
+def test_split_anywhere_carries_the_state(backend):
     case = make_case(time=33)
     log_a, log_b = case.a.log(), case.b
     whole, last = log_linear_scan(log_a, log_b, case.initial_state)
@@ -117,7 +127,7 @@ def test_split_anywhere_carries_the_state():
         check_close("state", state, last, roundings=64)
 
 
-def test_no_steps_pass_the_state_and_its_gradient_on():
+def test_no_steps_pass_the_state_and_its_gradient_on(backend):
     log_a, start = torch.zeros(2, requires_grad=True), torch.ones(3, 2, requires_grad=True)
     log_b = torch.zeros(3, 0, 2, requires_grad=True)
     log_h, final = log_linear_scan(log_a, log_b, start)
@@ -127,12 +137,40 @@ def test_no_steps_pass_the_state_and_its_gradient_on():
     assert (grads[2] == 2).all()
 
 
-def test_half_precision_keeps_a_float32_state():
+def test_half_precision_keeps_a_float32_state(backend):
     x = torch.zeros(1, 300, 2, dtype=torch.bfloat16)
     log_h, final = log_linear_scan(x[0, 0], x)
     assert log_h.dtype == torch.bfloat16
     assert final.dtype == torch.float32
     assert final[0, 0].item() == pytest.approx(torch.tensor(300.0).log().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_special_values_are_those_of_logaddexp(dtype, backend):
+    special = [-torch.inf, -1e30, -3.0, 0.0, 1e4, torch.inf, torch.nan]
+    start, log_b = torch.tensor(special, dtype=dtype)[:, None], torch.tensor(special, dtype=dtype)
+    log_h, _ = log_linear_scan(start.new_zeros(7), log_b.expand(7, 1, 7), start.expand(7, 7))
+    torch.testing.assert_close(log_h[:, 0], torch.logaddexp(start, log_b), equal_nan=True)
+
+
+def test_nothing_passes_a_reset(backend):
+    log_b = torch.full((1, 6, 3), torch.nan)
+    log_b[:, 4:] = 1.0
+    reset = torch.tensor([[False, False, False, False, True, False]])
+    log_h, final = log_linear_scan(torch.zeros(3), log_b, reset=reset)
+    assert log_h[0, 4].eq(1).all()
+    torch.testing.assert_close(final, torch.full((1, 3), 1 + math.log(2)))
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 700), (3, 3000, 5), (70, 6, 40)])
+def test_threads_share_rows_and_channels(shape, backend):
+    """More channels than a block holds, few of them, and many short rows."""
+    torch.manual_seed(0)
+    log_a, log_b = -torch.rand(shape, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)
+    log_h, final = log_linear_scan(log_a, log_b)
+    h, last = linear_scan(log_a.exp(), log_b.exp())
+    check_close("h", log_h, h.log(), roundings=64)
+    check_close("final", final, last.log(), roundings=64)
 
 
 @pytest.mark.unchecked
