@@ -61,7 +61,6 @@ def load(name: str) -> Kernels:
     return cast(Kernels, importlib.import_module(f"linrnn.ops._selective_scan_{name}"))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def choose(explicit: str | None, device: str, dtype: torch.dtype) -> str:
     """The backend that computes a call.
 
@@ -86,6 +85,11 @@ def choose(explicit: str | None, device: str, dtype: torch.dtype) -> str:
                 return candidate
             _announce_slow(f"{candidate} cannot ({problem})")
     return "tree"
+
+
+# the compiler keeps the result instead of tracing in: all that torch.compiler.assume_constant_result
+# does, which would first import the compiler, for seconds
+choose._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def apply(p: Problem, backend: str | None) -> tuple[Tensor, Tensor]:
