@@ -20,22 +20,23 @@ RESET_BLOCK = 16  # with resets the inside of a block is a loop of that many shi
 
 
 class System(NamedTuple):
-    """``h_t = a h_{t-1} + b u_t``, ``y_t = Re sum_m c_m h_{t,m}``, for every channel.
+    """``h_t = a h_{t-1} + b u_t``, ``y_t = Re sum_m c_m h_{t,m} + d u_t``, for every channel.
 
-    All three are (channels, modes) and float64 or complex128: a rounding of ``a`` to float32
-    would be an error of the phase that grows with the distance in time.
+    The first three are (channels, modes) and float64 or complex128: a rounding of ``a`` to
+    float32 would be an error of the phase that grows with the distance in time.
     """
 
     a: Tensor
     b: Tensor
     c: Tensor
+    d: Tensor  # (channels,)
 
 
 def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """One step: ``u`` (B, H), ``h`` (B, H, M); ``(y, h)``."""
-    a, b, c = (p.to(h.dtype) for p in system)
+    a, b, c = (p.to(h.dtype) for p in system[:3])
     h = a * h + b * u[..., None]
-    return (_columns(c) * _rows(h)).sum(-1), h
+    return (_columns(c) * _rows(h)).sum(-1) + system.d * u, h
 
 
 def scan(
@@ -72,7 +73,7 @@ class _Blocks(NamedTuple):
         into = _rows(b[:, None] * powers[:, :-1].flip(1))
         out = _columns(c[:, None] * powers).transpose(1, 2)
         kernel = (_rows(b)[:, None] @ out[..., :-1])[:, 0]
-        return cls(kernel, into, out[..., 1:], decay)
+        return cls(_add_now(kernel, system.d), into, out[..., 1:], decay)
 
     def scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """A whole number of blocks."""
@@ -90,10 +91,10 @@ class _Blocks(NamedTuple):
             left = torch.where(later.reshape(-1, size), 0, x) @ self.into
             y = self._inside(u, cut).permute(2, 0, 1)
         before, h = self._carry(left, h, shape, None if cut is None else cut.any(-1))
-        add = before @ self.out
-        if cut is not None:
-            add = torch.where((cut.cumsum(-1) > 0).reshape(-1, size), 0, add)
-        y = y + add
+        if cut is None:
+            y = torch.baddbmm(y, before, self.out)
+        else:
+            y = y + torch.where((cut.cumsum(-1) > 0).reshape(-1, size), 0, before @ self.out)
         return y.view(channels, *shape).permute(1, 2, 3, 0).reshape(u.shape), h
 
     def _carry(
@@ -132,14 +133,15 @@ def convolve(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     count = -(-time // size)
     fine = _powers(system.a, size + 1)  # (H, M, Q + 1)
     coarse = _powers(fine[..., -1], count + 1).to(h.dtype)
-    a, b, c = (p.to(h.dtype) for p in system)
+    a, b, c = (p.to(h.dtype) for p in system[:3])
     across = (coarse[..., time // size] * fine[..., time % size].to(h.dtype)) * h
     fine = fine[..., :-1].to(h.dtype).transpose(1, 2)  # (H, Q, M)
 
     weights = torch.cat([(c * b)[None], c * a * h])  # of the kernel, and of what the state adds
     left = _columns(weights[:, :, None] * coarse[..., :count].transpose(1, 2))
     response = (left @ _rows(fine).transpose(1, 2)).flatten(2)[..., :time]  # (1 + B, H, T)
-    spectrum = torch.fft.rfft(u.transpose(1, 2), 2 * time) * torch.fft.rfft(response[0], 2 * time)
+    kernel = _add_now(response[0], system.d)
+    spectrum = torch.fft.rfft(u.transpose(1, 2), 2 * time) * torch.fft.rfft(kernel, 2 * time)
     y = torch.fft.irfft(spectrum, 2 * time)[..., :time] + response[1:]
 
     padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
@@ -155,6 +157,11 @@ def _powers(a: Tensor, count: int) -> Tensor:
     while powers.shape[-1] < count:
         powers, square = torch.cat([powers, powers * square], -1), square * square
     return powers[..., :count]
+
+
+def _add_now(kernel: Tensor, d: Tensor) -> Tensor:
+    """The skip as part of the response (H, T) to an impulse: no pass of its own over the input."""
+    return torch.cat([kernel[:, :1] + d.to(kernel.dtype)[:, None], kernel[:, 1:]], 1)
 
 
 def _toeplitz(kernel: Tensor) -> Tensor:

@@ -189,7 +189,7 @@ class S4D(Mixer):
             c = 2 * c  # a mode and its conjugate
             if self.bandlimit is not None:
                 c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
-        return _siso.System(a, b, c)
+        return _siso.System(a, b, c, self.D)
 
     def forward(
         self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
@@ -208,19 +208,18 @@ class S4D(Mixer):
                     "S4D.forward: reset must be None for form='conv', got a mask. "
                     "Use form='scan', or split the batch at the resets."
                 )
-        return self._finish(y, u, x), last
+        return self._finish(y, x), last
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
         self._check_input(x_t, time=False)
         h = self._start(state, x_t)
-        u = x_t.to(h.real.dtype)
-        y, h = _siso.step(self.system(), u, h)
-        return self._finish(y, u, x_t), h
+        y, h = _siso.step(self.system(), x_t.to(h.real.dtype), h)
+        return self._finish(y, x_t), h
 
-    def _finish(self, y: Tensor, u: Tensor, x: Tensor) -> Tensor:
-        """The skip and the projection, in the dtype of ``x``."""
-        y = (y + self.D * u).to(x.dtype)
+    def _finish(self, y: Tensor, x: Tensor) -> Tensor:
+        """The projection, and the dtype of ``x``."""
+        y = y.to(x.dtype if self.out is None else self.out.weight.dtype)
         return y if self.out is None else self.out(y).to(x.dtype)
 
 

@@ -75,7 +75,7 @@ class S5(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
-    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt", "B_re", "B_im")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt", "B")
 
     def __init__(
         self,
@@ -108,8 +108,9 @@ class S5(Mixer):
 
         P, D = self.modes, d_model
         self.A_re, self.A_im, self.log_dt = empty(P), empty(P), empty(P)
-        self.B_re, self.B_im = empty(P, D), empty(P, D)
-        self.C_re, self.C_im = empty(D, P), empty(D, P)
+        # as the real matrices that interleaved real and imaginary parts are multiplied with
+        self.B = empty(P, 2, D)  # Re B, Im B
+        self.C = empty(D, P, 2)  # Re C, -Im C
         self.D = empty(D)
         self.reset_parameters()
 
@@ -144,9 +145,10 @@ class S5(Mixer):
             shape = (self.d_model, self.d_state)
             re, im = (_truncated_normal(*shape, fan=self.d_state) for _ in range(2))
             C = torch.complex(re, im) @ V
-        for name, z in (("A", lam), ("B", B), ("C", C)):
-            self.get_parameter(f"{name}_re").copy_(z.real)
-            self.get_parameter(f"{name}_im").copy_(z.imag)
+        self.A_re.copy_(lam.real)
+        self.A_im.copy_(lam.imag)
+        self.B.copy_(torch.stack([B.real, B.imag], 1))
+        self.C.copy_(torch.stack([C.real, -C.imag], -1))
         self.log_dt.copy_(draw_log_dt(self.modes, self.dt_min, self.dt_max))
         nn.init.normal_(self.D)
 
@@ -208,19 +210,19 @@ class S5(Mixer):
         return a.to(wide), gain.to(wide)
 
     def _project_in(self, x: Tensor, gain: Tensor) -> Tensor:
-        """``gain * (B x)``; real and imaginary rows interleaved, so one real product does it."""
-        B = torch.view_as_real(gain[:, None] * torch.complex(_wide(self.B_re), _wide(self.B_im)))
-        B = B.transpose(1, 2).flatten(0, 1).to(self.B_re.dtype)  # (2 P, D)
-        b = F.linear(x.to(B.dtype), B).unflatten(-1, (self.modes, 2))
-        return torch.view_as_complex(_wide(b))
+        """``gain * (B x)``, as one real product with interleaved real and imaginary rows."""
+        B: Tensor = self.B
+        if x.ndim == 3:  # scale the matrix, which is smaller than a sequence and not than a step
+            turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
+            B = (turn @ B.to(turn.dtype)).to(B.dtype)
+        b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))
+        b = torch.view_as_complex(_wide(b))
+        return b if x.ndim == 3 else gain * b
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""
-        C = torch.stack([self.C_re, -self.C_im], -1).flatten(1)  # (D, 2 P)
-        if self.conj_sym:
-            C = 2 * C
-        y = F.linear(torch.view_as_real(h).flatten(-2).to(C.dtype), C)
-        return (y + self.D * x).to(x.dtype)
+        y = F.linear(torch.view_as_real(h).flatten(-2).to(self.C.dtype), self.C.flatten(1))
+        return torch.add(self.D * x, y, alpha=2 if self.conj_sym else 1).to(x.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:

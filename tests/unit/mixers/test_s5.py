@@ -26,7 +26,8 @@ def make(d_model=3, d_state=6, *, seed=0, **options):
 def matrices(layer):
     """``A, B, C`` of all modes in complex128, conjugates included, so that y = C h is real."""
     p = {n: v.detach().double().numpy() for n, v in layer.named_parameters()}
-    A, B, C = (p[f"{n}_re"] + 1j * p[f"{n}_im"] for n in "ABC")
+    A = p["A_re"] + 1j * p["A_im"]
+    B, C = p["B"][:, 0] + 1j * p["B"][:, 1], p["C"][..., 0] - 1j * p["C"][..., 1]
     dt = layer.step_rescale * np.exp(p["log_dt"])
     if layer.conj_sym:
         A, B, C = np.r_[A, A.conj()], np.r_[B, B.conj()], np.c_[C, C.conj()]
@@ -101,7 +102,7 @@ def test_forward_equals_scipy_dlsim_of_the_real_system(discretisation):
     A = np.block(
         [[np.diag(p["A_re"]), -np.diag(p["A_im"])], [np.diag(p["A_im"]), np.diag(p["A_re"])]]
     )
-    B, C = np.vstack([p["B_re"], p["B_im"]]), 2 * np.hstack([p["C_re"], -p["C_im"]])
+    B, C = np.vstack(p["B"].swapaxes(0, 1)), 2 * np.hstack([p["C"][..., 0], p["C"][..., 1]])
     step, into, *_ = cont2discrete((A, B, C, np.zeros((2, 2))), 0.05, discretisation)
     x = torch.randn(1, 60, 2, dtype=torch.float64)
     D = C @ into + np.diag(p["D"])
@@ -115,16 +116,16 @@ def test_block_selecting_matrices_make_it_a_row_of_S4D_layers():
     single = S4D(channels, d_state=2 * modes, init="inv", dtype=torch.float64)
     layer = make(channels, 2 * modes * channels)
     with torch.no_grad():
-        for z in (layer.B_re, layer.B_im, layer.C_re, layer.C_im):
-            z.zero_()
+        layer.B.zero_()
+        layer.C.zero_()
         layer.A_re.copy_(-single.A_log.exp().flatten())
         layer.A_im.copy_(single.A_im.flatten())
         layer.log_dt.copy_(single.log_dt.repeat_interleave(modes))
         layer.D.copy_(single.D)
         for c in range(channels):
             own = slice(c * modes, (c + 1) * modes)
-            layer.B_re[own, c] = 1
-            layer.C_re[c, own], layer.C_im[c, own] = single.C_re[c], single.C_im[c]
+            layer.B[own, 0, c] = 1
+            layer.C[c, own] = torch.stack([single.C_re[c], -single.C_im[c]], -1)
     x = torch.randn(2, 70, channels, dtype=torch.float64)
     y, last = layer(x)
     expected, expected_last = single(x)
@@ -161,8 +162,8 @@ def test_initial_statistics():
         torch.testing.assert_close(layer.A_re[own].detach(), lam.real[:40])
     assert (layer.A_im < 0).all()
     # V^* mixes real draws of variance 1/200 unitarily, V complex ones of twice 1/160
-    for re, im, variance in ((layer.B_re, layer.B_im, 1 / 200), (layer.C_re, layer.C_im, 1 / 80)):
-        assert (re**2 + im**2).mean().item() == pytest.approx(variance, rel=0.05)
+    for square, variance in ((layer.B.square().sum(1), 1 / 200), (layer.C.square().sum(2), 1 / 80)):
+        assert square.mean().item() == pytest.approx(variance, rel=0.05)
     u = (layer.log_dt.detach().numpy() - np.log(1e-3)) / np.log(100)
     assert kstest(u, "uniform").pvalue > 1e-3
     assert layer.D.var().item() == pytest.approx(1, rel=0.3)
@@ -172,7 +173,7 @@ def test_B_is_real_in_the_coordinates_of_hippo():
     """``B = V^* B'`` with B' real and cut at two standard deviations, so B' = 2 Re(V B)."""
     layer = make(50, 40, blocks=2)
     V = hippo_normal(20)[1][:, :10]
-    B = torch.complex(layer.B_re, layer.B_im).detach()
+    B = torch.complex(*layer.B.detach().unbind(1))
     real = 2 * (torch.block_diag(V, V) @ B).real
     full = torch.cat([B, B.conj()])
     assert full.abs().square().sum().item() == pytest.approx(real.square().sum().item())
@@ -182,7 +183,7 @@ def test_B_is_real_in_the_coordinates_of_hippo():
 
 def test_normal_C_has_parts_of_variance_one_half():
     layer = make(400, 20, C_init="normal")
-    for part in (layer.C_re, layer.C_im):
+    for part in layer.C.unbind(-1):
         assert part.var().item() == pytest.approx(0.5, rel=0.05)
 
 
