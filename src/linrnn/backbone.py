@@ -76,7 +76,7 @@ class Block(nn.Module):
         self.norm = make_norm(norm, width, **factory)
         self.glu = GLU(width, **factory) if kind == "glu" else None
         self.dropout = nn.Dropout(dropout)
-        self._parts = ["mixer"]  # in the order of computation
+        self._parts = [("mixer", "norm")]  # each with its norm, in the order of computation
         self._stateful = ["mixer"]
         if conv_width:
             self._add("conv", CausalConv(width, conv_width, **factory), norm, factory, first=True)
@@ -91,7 +91,7 @@ class Block(nn.Module):
     ) -> None:
         self.add_module(name, part)
         self.add_module(f"{name}_norm", make_norm(norm, self.mixer.d_model, **factory))
-        self._parts.insert(0 if first else len(self._parts), name)
+        self._parts.insert(0 if first else len(self._parts), (name, f"{name}_norm"))
         if not isinstance(part, MLP):
             self._stateful.append(name)
 
@@ -122,19 +122,22 @@ class Block(nn.Module):
         """Read a whole sequence: see `Mixer.forward`; ``lengths`` is for a mixer that takes it."""
 
         def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
-            part = cast(nn.Module, self._modules[name])
+            part = cast(Callable[..., tuple[Tensor, State]], self._modules[name])
             if name != "mixer":
-                return cast(tuple[Tensor, State], part(z, before, reset))
-            extra = {} if lengths is None else {"lengths": lengths}
-            return cast(tuple[Tensor, State], part(z, before, reset=reset, **extra))
+                return part(z, before, reset)
+            if lengths is None:
+                return part(z, before, reset=reset)
+            return part(z, before, reset=reset, lengths=lengths)
 
         return self._chain(x, state, read)
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step."""
-        return self._chain(
-            x_t, state, lambda name, z, before: cast(Any, self._modules[name]).step(z, before)
-        )
+
+        def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
+            return cast(Any, self._modules[name]).step(z, before)  # type: ignore[no-any-return]
+
+        return self._chain(x_t, state, read)
 
     def _chain(
         self,
@@ -143,23 +146,23 @@ class Block(nn.Module):
         read: Callable[[str, Tensor, State | None], tuple[Tensor, State]],
     ) -> tuple[Tensor, State]:
         """Every part with its skip; ``read(part, z, state)`` is a whole sequence or one step."""
+        # each look-up of a module and each call of one that does nothing is felt by a single step
+        modules = cast(dict[str, Callable[[Tensor], Tensor]], self._modules)
+        glu, drop = modules.get("glu"), modules["dropout"] if self.dropout.training else None
         before, after = self._split(state, x), {}
-        for name in self._parts:
-            norm = cast(nn.Module, self._modules["norm" if name == "mixer" else f"{name}_norm"])
-            z = norm(x) if self.prenorm else x
+        for name, norm in self._parts:
+            z = modules[norm](x) if self.prenorm else x
             if name == "mlp":
-                z = cast(MLP, self.mlp)(z)
+                z = modules[name](z)
             else:
                 z, after[name] = read(name, z, before[name])
-            if name == "mixer" and self.glu is not None:
-                z = self.glu(self._drop(F.gelu(z)))
-            x = x + self._drop(z)
-            x = x if self.prenorm else norm(x)
+            if name == "mixer" and glu is not None:
+                z = F.gelu(z)
+                z = glu(z if drop is None else drop(z))
+            x = x + (z if drop is None else drop(z))
+            if not self.prenorm:
+                x = modules[norm](x)
         return x, (after["mixer"] if len(self._stateful) == 1 else cast(State, after))
-
-    def _drop(self, z: Tensor) -> Tensor:
-        dropped: Tensor = self.dropout(z) if self.dropout.training else z
-        return dropped
 
     def _split(self, state: State | None, x: Tensor) -> dict[str, State | None]:
         """The state of each part, those that do not check their own checked here."""
@@ -254,6 +257,7 @@ class SequenceModel(nn.Module):
         if not 0 <= dropout < 1:
             raise ArgumentError(f"{where}: dropout must be in [0, 1), got {dropout}.")
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
+        self._reads_tokens = encoder == "tokens"
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.encoder: nn.Module
         if encoder == "tokens":
@@ -359,7 +363,7 @@ class SequenceModel(nn.Module):
         axes: dict[str, int | None] = {"batch": None, "time": None, "d_input": self.d_input}
         if not time:
             del axes["time"]
-        if isinstance(self.encoder, nn.Embedding):
+        if self._reads_tokens:
             del axes["d_input"]
             if x.is_floating_point() or x.is_complex():
                 raise DTypeError(f"SequenceModel: x must be integer token ids, got {x.dtype}.")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in
@@ -20,12 +19,14 @@ class _BatchNorm(nn.BatchNorm1d):
             return x
         flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
         if self.training:
-            return super().forward(flat).view(x.shape)
-        # what nn.BatchNorm1d comes to, without the Python around it, which a single step feels
-        y = F.batch_norm(
-            flat, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
-        )
-        return y.view(x.shape)
+            y = super().forward(flat)
+        else:
+            # what nn.BatchNorm1d comes to, without the Python around it, which one step feels
+            y = torch.batch_norm(
+                flat, self.weight, self.bias, self.running_mean, self.running_var,
+                False, 0.0, self.eps, torch.backends.cudnn.enabled,
+            )  # fmt: skip
+        return y if x.ndim == 2 else y.view(x.shape)
 
 
 def make_norm(
