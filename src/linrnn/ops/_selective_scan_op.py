@@ -87,8 +87,8 @@ def choose(explicit: str | None, device: str, dtype: torch.dtype) -> str:
     return "tree"
 
 
-# the compiler keeps the result instead of tracing in: all that torch.compiler.assume_constant_result
-# does, which would first import the compiler, for seconds
+# The compiler keeps the result instead of tracing in. torch.compiler.assume_constant_result does
+# just this, but first imports the compiler, for seconds.
 choose._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

@@ -203,16 +203,17 @@ struct SelectiveScan {
         unpack(at(x, s, t), to, args.modes);
     }
 
-    // Asks for a block's part of a row some steps ahead: neighbouring steps lie a row apart, where
-    // no hardware looks for them.
-    void prefetch(const Array& x, i64 s, i64 t, i64 c) const {
+    // Asks for a block's part of a row before it is needed: neighbouring steps lie a row apart, where
+    // no hardware looks for them. Stores wait for their row like loads do.
+    static void prefetch(const S* row) {
 #ifdef __GNUC__
-        if (!x.data || t + AHEAD >= args.time) return;
-        auto row = reinterpret_cast<const char*>(at(x, s, t + AHEAD) + c);
-        for (i64 i = 0; i < i64(L * sizeof(S)); i += 64) __builtin_prefetch(row + i);
+        for (int i = 0; i < L; i += 64 / int(sizeof(S))) __builtin_prefetch(row + i, 1);
 #else
-        (void)x, (void)s, (void)t, (void)c;
+        (void)row;
 #endif
+    }
+    void prefetch(const Array& x, i64 s, i64 t, i64 c) const {
+        if (x.data && t + AHEAD < args.time) prefetch(at(x, s, t + AHEAD) + c);
     }
     static constexpr i64 AHEAD = 6;
 
@@ -381,6 +382,9 @@ struct SelectiveScan {
         for (i64 t = k * args.chunk, j = 0; t < args.time && j < args.chunk; ++t, ++j) {
             Row& r = tape.rows[j];
             A* __restrict g = tape.grad + j * L;
+            prefetch(dense(args.grad_x, s, t) + c);
+            prefetch(dense(args.grad_dt, s, t) + c);
+            if (args.z.data && t + AHEAD < args.time) prefetch(dense(args.grad_z, s, t + AHEAD) + c);
             load_row(s, t, c, n, bias, r);
             load(at(args.y, s, t) + c, n, out);
             if (args.z.data)
@@ -483,9 +487,12 @@ struct SelectiveScan {
     }
 
     i64 row_room() const { return i64(sizeof(Row) / sizeof(A)) * args.chunk; }
+    // Distances that are multiples of 4 KiB would make loads wait for unrelated stores.
+    static constexpr i64 APART = 1088 / sizeof(A);
+    i64 expanded() const { return args.chunk * tile() + APART; }
     i64 tape_room() const {
-        return (4 + args.zoh) * args.chunk * tile() + 2 * args.chunk * padded() +
-               args.chunk * L + row_room() + tile();
+        return (4 + args.zoh) * expanded() + 2 * args.chunk * padded() + args.chunk * L +
+               row_room() + tile() + 2 * APART;
     }
     A* lay_out(A* p, Tape& tape) const {
         auto take = [&p](i64 n) {
@@ -493,18 +500,17 @@ struct SelectiveScan {
             p += n;
             return here;
         };
-        i64 expanded = args.chunk * tile();
-        tape.before = take(expanded);
-        tape.decay = take(expanded);
-        tape.weights = take(args.zoh * expanded);
-        tape.for_B = take(expanded);
-        tape.for_C = take(expanded);
+        tape.before = take(expanded());
+        tape.decay = take(expanded());
+        tape.weights = take(args.zoh * expanded());
+        tape.for_B = take(expanded());
+        tape.for_C = take(expanded());
         tape.B = take(args.chunk * padded());
         tape.C = take(args.chunk * padded());
         tape.grad = take(args.chunk * L);
         tape.rows = reinterpret_cast<Row*>(take(row_room()));
-        tape.sum_A = take(tile());
-        return p;
+        tape.sum_A = take(tile() + APART);
+        return p + APART;
     }
 
     // ------------------------------------------------------------------------------ the division
