@@ -80,9 +80,11 @@ def _example(task: Any) -> dict[str, str]:
 
 def _recipe(recipe: Any) -> _Page:
     seeds = ", ".join(map(str, recipe.seeds))
+    origin = f"over the seeds {seeds}" if seeds else "as published; not run here"
+    about = "" if seeds else "about "
     facts = {
-        "Expected": f"{recipe.expected:g} ± {recipe.spread:g} over the seeds {seeds}",
-        "Time": f"{recipe.seconds:g} s a run on {recipe.hardware}",
+        "Expected": f"{recipe.expected:g} ± {recipe.spread:g} {origin}",
+        "Time": f"{about}{recipe.seconds:g} s a run on {recipe.hardware}",
         "Source": recipe.source,
     }
     return _Page("recipe()", recipe.summary, facts, list(_leaves(recipe.config, "")))

@@ -14,13 +14,14 @@ class Recipe:
     summary: str
     """One line for a list of recipes."""
     expected: float
-    """Mean test metric over ``seeds``, in the unit of the task's metric."""
+    """Mean test metric over ``seeds``, in the unit of the task's metric; without seeds, the
+    published one."""
     spread: float
-    """Largest distance of a seed's test metric from ``expected``."""
+    """Largest distance of a seed's test metric from ``expected``; without seeds, as published."""
     seeds: tuple[int, ...]
-    """Seeds that were run."""
+    """Seeds that were run; none where nobody has run the recipe to its end yet."""
     seconds: float
-    """Wall time of training one of them."""
+    """Time of training one of them; without seeds, what the first steps let expect."""
     hardware: str
     """On what that time was measured."""
     source: str
