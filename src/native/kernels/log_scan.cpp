@@ -16,17 +16,30 @@ namespace {
 constexpr i64 BLOCK = 512;                // channels: rows of a step stay in L1
 constexpr i64 THREAD_ELEMENTS = 8 * 1024;  // that occupy a thread for long enough
 
-// The larger plus log(1 + exp(-distance)). Equal arguments have no distance even when infinite; a
-// NaN in either makes the distance NaN.
+// What rounding took from u + v.
 template <class A>
-inline A log_add(A u, A v) {
-    A larger = u > v ? u : v, distance = u == v ? A(0) : magnitude(u - v);
-    return larger + log1p_finite(vexp(-distance));
+inline A lost(A u, A v, A sum) {
+    A from_v = sum - u;
+    return (u - (sum - from_v)) + (v - from_v);
 }
 
+// One step. The sum of two exponentials is the larger plus log(1 + exp(-distance)): equal arguments
+// have no distance even when infinite, and a NaN in either makes it NaN. A logarithm of size L is
+// rounded by eps L at every step, and as a relative error of what it stands for that adds up; so the
+// state keeps in `rest` what its last digit lost.
 template <class A>
-inline void advance(A* __restrict h, const A* __restrict a, const A* __restrict b, i64 n) {
-    for (i64 i = 0; i < n; ++i) h[i] = log_add(a[i] + h[i], b[i]);
+inline void advance(A* __restrict h, A* __restrict rest, const A* __restrict a,
+                    const A* __restrict b, i64 n) {
+    const A infinity = A(1) / A(0);
+    for (i64 i = 0; i < n; ++i) {
+        A kept = a[i] + h[i], more = lost(a[i], h[i], kept) + rest[i];
+        more = magnitude(kept) < infinity ? more : A(0);  // infinities lose NaN
+        A distance = kept == b[i] ? more : (kept - b[i]) + more;
+        A larger = distance > A(0) ? kept : b[i];
+        A added = log1p_finite(vexp(-magnitude(distance))) + (distance > A(0) ? more : A(0));
+        h[i] = larger + added;
+        rest[i] = lost(larger, added, h[i]);
+    }
 }
 
 template <class S>
@@ -35,8 +48,8 @@ struct LogScan {
 
     const ScanArgs& args;
 
-    static void clear(A* h, i64 n) {
-        for (i64 i = 0; i < n; ++i) h[i] = -A(1) / A(0);
+    static void clear(A* h, A* rest, i64 n) {
+        for (i64 i = 0; i < n; ++i) h[i] = -A(1) / A(0), rest[i] = A(0);
     }
     template <class P = S>
     static P* at(const Array& array, i64 s, i64 t, i64 c) {
@@ -47,20 +60,20 @@ struct LogScan {
     }
 
     void run(i64 s, i64 c, i64 n) const {
-        alignas(64) A h[BLOCK], abuf[BLOCK], bbuf[BLOCK];
+        alignas(64) A h[BLOCK], rest[BLOCK], abuf[BLOCK], bbuf[BLOCK];
         auto cu = reinterpret_cast<const i64*>(args.offsets);
         const i64 row = cu ? 0 : s, start = cu ? cu[s] : 0;
         const i64 length = cu ? cu[s + 1] - start : args.time;
         const i64 first = args.reverse ? start + length - 1 : start, by = args.reverse ? -1 : 1;
         const A* a = nullptr;
         if (args.constant) a = fetch(reinterpret_cast<const S*>(args.a.data) + c, abuf, n);
+        clear(h, rest, n);
         if (args.initial) put(h, state(args.initial, s, c), n);
-        else clear(h, n);
         for (i64 j = 0; j < length; ++j) {
             const i64 t = first + j * by;
-            if (args.reset.data && *at<const std::uint8_t>(args.reset, row, t, 0)) clear(h, n);
+            if (args.reset.data && *at<const std::uint8_t>(args.reset, row, t, 0)) clear(h, rest, n);
             if (!args.constant) a = fetch(at<const S>(args.a, row, t, c), abuf, n);
-            advance(h, a, fetch(at<const S>(args.b, row, t, c), bbuf, n), n);
+            advance(h, rest, a, fetch(at<const S>(args.b, row, t, c), bbuf, n), n);
             put(at(args.h, row, t, c), h, n);
         }
         put(state(args.final, s, c), h, n);

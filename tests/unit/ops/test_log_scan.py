@@ -153,6 +153,15 @@ def test_special_values_are_those_of_logaddexp(dtype, backend):
     torch.testing.assert_close(log_h[:, 0], torch.logaddexp(start, log_b), equal_nan=True)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_rounding_does_not_add_up(size, backend):
+    """Each step rounds by a unit in the last place of the logarithm; a loop adds these up."""
+    torch.manual_seed(0)
+    log_a, log_b = -0.01 * torch.rand(1, 4000, 4), torch.randn(1, 4000, 4) + size
+    truth, _ = log_linear_scan(log_a.double(), log_b.double())
+    check_close("h", log_linear_scan(log_a, log_b)[0], truth, roundings=4)
+
+
 def test_nothing_passes_a_reset(backend):
     log_b = torch.full((1, 6, 3), torch.nan)
     log_b[:, 4:] = 1.0
