@@ -1,0 +1,151 @@
+"""What the recurrent layers with a full transition matrix share."""
+
+from abc import abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._reset import check_reset, stretches
+from linrnn.ops import accumulator_dtype
+from linrnn.typing import Float, ResetMask, Sequence, State, Token
+
+
+class DenseRNN(Mixer):
+    """``h_t = phi(A h_{t-1} + B x_t + b)``, ``y_t = C h_t + D * x_t``, all real.
+
+    A subclass says how a sequence of inputs ``B x`` and one step become states.
+    """
+
+    family: ClassVar[str] = "dense"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A", "B", "b")
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int | None,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.d_state = d_model if d_state is None else d_state
+        check_positive_int(type(self).__name__, d_model=d_model, d_state=self.d_state)
+
+        def empty(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        N, D = self.d_state, d_model
+        self.A, self.B, self.C, self.D = empty(N, N), empty(N, D), empty(D, N), empty(D)
+        self.b = empty(N) if bias else None
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for weight in (self.A, self.B, self.C):
+            nn.init.xavier_normal_(weight)
+        nn.init.normal_(self.D)
+        if self.b is not None:
+            nn.init.zeros_(self.b)
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Float[Tensor, "batch d_state"]:
+        """Zeros."""
+        return self._zeros(batch_size, self.d_state, device=device, dtype=dtype)
+
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence: see `Mixer.forward`."""
+        self._check_input(x, time=True)
+        check_reset(f"{type(self).__name__}.forward", reset, x)
+        h = self._start(state, x)
+        if x.shape[1] == 0:  # PyTorch's kernels refuse it
+            return x, h
+        with torch.autocast(x.device.type, enabled=False):
+            h, last = self._states(x.to(self.B.dtype), h, reset)
+        return self._project_out(h, x), last
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`."""
+        self._check_input(x_t, time=False)
+        h = self._start(state, x_t)
+        with torch.autocast(x_t.device.type, enabled=False):
+            h = self._next_state(x_t.to(self.B.dtype), h)
+        return self._project_out(h, x_t), h
+
+    @abstractmethod
+    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All states (batch, time, d_state), and the last."""
+
+    @abstractmethod
+    def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
+        """The state after one step."""
+
+    def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
+        y = F.linear(h.to(self.C.dtype), self.C)
+        return torch.addcmul(y, self.D, x).to(x.dtype)
+
+
+class ElmanRNN(DenseRNN):
+    """A dense recurrence with a nonlinearity: one step after another, by PyTorch's kernels."""
+
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    nonlinearity: ClassVar[Literal["tanh", "relu"]]
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int | None,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(d_model, d_state, bias, device, dtype)
+        self.bias = bias
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return f"d_model={self.d_model}, d_state={self.d_state}, bias={self.bias}"
+
+    def _weights(self) -> list[Tensor]:
+        """In the order of PyTorch's kernels, which add a second bias; at least float32."""
+        weights = [wide(self.B), wide(self.A)]
+        if self.b is not None:
+            b = wide(self.b)
+            weights += [b, torch.zeros_like(b)]
+        return weights
+
+    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        weights, x = self._weights(), wide(x)
+        kernel = torch.rnn_tanh if self.nonlinearity == "tanh" else torch.rnn_relu
+        train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
+        ys = []
+        for begin, end in stretches(reset, x.shape[1]):
+            if reset is not None:
+                # a choice and not a product, for what is forgotten may be NaN
+                h = torch.where(reset[:, begin, None], 0.0, h)
+            y, last = kernel(
+                x[:, begin:end], h[None], weights, self.bias, 1, 0.0, train, False, True
+            )
+            h = last[0]
+            ys.append(y)
+        return torch.cat(ys, 1) if len(ys) > 1 else ys[0], h
+
+    def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
+        cell = torch.rnn_tanh_cell if self.nonlinearity == "tanh" else torch.rnn_relu_cell
+        return cell(wide(x_t), h, *self._weights())
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least float32, in which a recurrence accumulates."""
+    return x.to(accumulator_dtype(x.dtype))

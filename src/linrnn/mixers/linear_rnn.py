@@ -1,0 +1,96 @@
+"""Linear recurrence with a full transition matrix."""
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.errors import check_in
+from linrnn.mixers._dense import DenseRNN, wide
+from linrnn.mixers._matrix_scan import dense_scan
+from linrnn.typing import Complex
+
+
+class LinearRNN(DenseRNN):
+    r"""Linear recurrence with a full real matrix: the first rung of the ladder to the LRU.
+
+    Equation:
+        h_t = A h_{t-1} + B x_t                      h in R^{d_state}
+        y_t = C h_t + D * x_t                        y in R^{d_model}
+        A is unconstrained. Initially its entries are N(0, 1 / d_state), so its eigenvalues fill
+        the unit disk (circular law) and the largest lies near 1, on either side: over long
+        sequences the state may grow as |lam|^t, and it overflows where that does. Nothing is
+        clipped.
+
+    Shapes:
+        x      (batch, time, d_model)   real
+        y      (batch, time, d_model)   real, dtype of x
+        state  (batch, d_state)         float32, float64 for float64
+
+    Args:
+        d_model: channels in and out.
+        d_state: channels of h. Default: d_model.
+        form: how a sequence is computed, with the same numbers: "chunked", products with powers
+            of A up to the 128th, many steps at a time; or "loop", one step after another. The
+            first needs |lam| < 2, below which A^128 is finite in float32.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1.
+        UnknownNameError: an unknown form.
+        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
+
+    Departures from the paper:
+        D is diagonal, as it is in the paper's LRU.
+
+    Example:
+        >>> y, state = LinearRNN(d_model=4, d_state=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 8]))
+
+    Reference:
+        Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences",
+        ICML 2023, arXiv:2303.06349. Key: orvieto2023resurrecting.
+    """
+
+    forms: ClassVar[tuple[str, ...]] = ("chunked", "loop")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A", "B")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        form: Literal["chunked", "loop"] = "chunked",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, False, device, dtype)
+        self.form = form
+        check_in("LinearRNN", "form", form, self.forms)
+        self.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return f"d_model={self.d_model}, d_state={self.d_state}, form={self.form!r}"
+
+    def eigenvalues(self) -> Complex[Tensor, " d_state"]:
+        """Those of ``A``, in no particular order."""
+        lam: Tensor = torch.linalg.eigvals(wide(self.A))
+        return lam
+
+    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        b = wide(F.linear(x, self.B))  # (B, T, N)
+        if self.form == "chunked":
+            return dense_scan(wide(self.A), b, h, reset)
+        At, states = wide(self.A).t(), []
+        for t in range(b.shape[1]):
+            if reset is not None:
+                h = torch.where(reset[:, t, None], 0.0, h)
+            h = torch.addmm(b[:, t], h, At)
+            states.append(h)
+        return torch.stack(states, 1), h
+
+    def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
+        return torch.addmm(wide(F.linear(x_t, self.B)), h, wide(self.A).t())
