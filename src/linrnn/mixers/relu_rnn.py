@@ -1,0 +1,81 @@
+"""Recurrent network with ReLU."""
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import nn
+
+from linrnn.errors import check_in
+from linrnn.mixers._dense import ElmanRNN
+
+
+class ReLURNN(ElmanRNN):
+    r"""Recurrent network with ReLU and a full real matrix, by PyTorch's own kernels.
+
+    Equation:
+        h_t = max(0, A h_{t-1} + B x_t + b)          h in R^{d_state}
+        y_t = C h_t + D * x_t                        y in R^{d_model}
+        Nothing bounds h: where A amplifies some positive vector the state grows exponentially
+        and overflows. Nothing is clipped. Each step needs the last one's result, so time cannot
+        be parallelised. Initially B and C are Glorot-normal and b is zero.
+
+    Shapes:
+        x      (batch, time, d_model)   real
+        y      (batch, time, d_model)   real, dtype of x
+        state  (batch, d_state)         float32, float64 for float64
+
+    Args:
+        d_model: channels in and out.
+        d_state: channels of h. Default: d_model.
+        bias: the vector b.
+        init: of A: "glorot", entries N(0, 1 / d_state) as in the LRU study; or "identity", which
+            keeps what it has read (the IRNN of the paper).
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1.
+        UnknownNameError: an unknown init.
+        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
+
+    Departures from the paper:
+        The output layer C h + D * x and the default initialisation are those of the LRU study
+        (arXiv:2303.06349), in which this layer is a baseline; without b it is that layer. Under
+        init="identity" only A and b start as in the IRNN, whose B is N(0, 1e-6).
+
+    Example:
+        >>> y, state = ReLURNN(d_model=4, d_state=8, init="identity")(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 8]))
+
+    Reference:
+        Le, Jaitly and Hinton, "A Simple Way to Initialize Recurrent Networks of Rectified Linear
+        Units", 2015, arXiv:1504.00941. Key: le2015simple.
+    """
+
+    nonlinearity: ClassVar[Literal["tanh", "relu"]] = "relu"
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        bias: bool = True,
+        init: Literal["glorot", "identity"] = "glorot",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, d_state, bias, device, dtype)
+        self.init = init
+        check_in("ReLURNN", "init", init, ("glorot", "identity"))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        if self.init == "identity":
+            nn.init.eye_(self.A)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return f"{super().extra_repr()}, init={self.init!r}"
