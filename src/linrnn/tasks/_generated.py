@@ -76,12 +76,13 @@ def uniforms(key: int, indices: np.ndarray, call: int, n: int) -> np.ndarray:
     Each is a hash of (key, index, call, column): two rounds of the finaliser of SplitMix64
     (Steele, Lea and Flood 2014) over a counter.
     """
-    row = _mix(_mix(np.array([key], np.uint64)) + indices.astype(np.uint64)) + np.uint64(call)
-    bits = _mix(_mix(row)[:, None] + np.arange(n, dtype=np.uint64))
+    row = mix(mix(np.array([key], np.uint64)) + indices.astype(np.uint64)) + np.uint64(call)
+    bits = mix(mix(row)[:, None] + np.arange(n, dtype=np.uint64))
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def mix(x: np.ndarray) -> np.ndarray:
+    """A hash of each 64-bit number, one to one."""
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
         z = x * np.uint64(0x9E3779B97F4A7C15)
         z = z + np.uint64(0x9E3779B97F4A7C15)

@@ -1,0 +1,18 @@
+"""Where the tests find real data, and tiny files in its place."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data(pytestconfig):
+    """The folder of real sample data; a test that needs it is skipped where there is none.
+
+    It is LINRNN_SHARED_DATA, or ../shared/data beside the repository.
+    """
+    place = os.environ.get("LINRNN_SHARED_DATA", pytestconfig.rootpath.parent / "shared" / "data")
+    if not Path(place).is_dir():
+        pytest.skip(f"no sample data: {place} is no folder; set LINRNN_SHARED_DATA")
+    return Path(place)
