@@ -7,6 +7,15 @@
 
 #include "storage.h"
 
+// A single call that is not inlined keeps a whole loop from becoming vector code.
+#if defined(__GNUC__)
+#define LINRNN_INLINE inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define LINRNN_INLINE __forceinline
+#else
+#define LINRNN_INLINE inline
+#endif
+
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
@@ -22,13 +31,24 @@ inline std::uint64_t to_bits(double d) {
     return u;
 }
 
-inline float magnitude(float x) { return from_bits(to_bits(x) & 0x7fffffffu); }
-inline double magnitude(double x) { return from_bits64(to_bits(x) & 0x7fffffffffffffffull); }
+LINRNN_INLINE float magnitude(float x) { return from_bits(to_bits(x) & 0x7fffffffu); }
+LINRNN_INLINE double magnitude(double x) { return from_bits64(to_bits(x) & 0x7fffffffffffffffull); }
+
+// `a` where x is negative, -0 included, else `b`: a mask and not a comparison, since several of
+// the same comparison in a loop are made a branch, which keeps the loop from becoming vector code.
+LINRNN_INLINE float if_negative(float x, float a, float b) {
+    std::uint32_t mask = 0u - (to_bits(x) >> 31);
+    return from_bits((to_bits(a) & mask) | (to_bits(b) & ~mask));
+}
+LINRNN_INLINE double if_negative(double x, double a, double b) {
+    std::uint64_t mask = std::uint64_t(0) - (to_bits(x) >> 63);
+    return from_bits64((to_bits(a) & mask) | (to_bits(b) & ~mask));
+}
 
 // exp(x) = 2^n exp(r) with |r| <= ln(2) / 2. Adding MAGIC rounds to an integer and leaves it in the
 // low bits; ln(2) in two parts keeps r exact; 2^n in two factors reaches the subnormals. The
 // polynomials are Chebyshev interpolants of (exp(r) - 1 - r) / r^2.
-inline float vexp(float x) {
+LINRNN_INLINE float vexp(float x) {
     const float MAGIC = 12582912.0f;  // 1.5 * 2^23
     x = x > 89.0f ? 89.0f : x;        // a NaN passes both
     x = x < -104.0f ? -104.0f : x;
@@ -45,7 +65,7 @@ inline float vexp(float x) {
     std::uint32_t u = to_bits(t) - to_bits(MAGIC) + 1024u, half = u >> 1;
     return p * from_bits((half - 512u + 127u) << 23) * from_bits((u - half - 512u + 127u) << 23);
 }
-inline double vexp(double x) {
+LINRNN_INLINE double vexp(double x) {
     const double MAGIC = 6755399441055744.0;  // 1.5 * 2^52
     x = x > 710.0 ? 710.0 : x;
     x = x < -746.0 ? -746.0 : x;
@@ -72,7 +92,7 @@ inline double vexp(double x) {
 
 // log(1 + x) = k ln(2) + log(1 + f) with 1 + f in [0.75, 1.5), for finite x > -1. k is read off
 // the rounded 1 + x, but f = 2^-k x + (2^-k - 1) comes from x itself, so nothing is lost near 0.
-inline float log1p_finite(float x) {
+LINRNN_INLINE float log1p_finite(float x) {
     std::uint32_t k = (to_bits(1.0f + x) - 0x3f400000u + (32u << 23)) >> 23;  // plus 32
     float scale = 0.25f * from_bits((161u - k) << 23);                        // 2^-k
     float n = from_bits(0x4b000000u | k) - 8388640.0f;                        // 2^23 + 32
@@ -89,7 +109,7 @@ inline float log1p_finite(float x) {
     p = p * f + -4.99999996e-1f;
     return n * 0.693359375f + (f + (f * f * p + n * -2.12194440e-4f));
 }
-inline double log1p_finite(double x) {
+LINRNN_INLINE double log1p_finite(double x) {
     std::uint64_t k = (to_bits(1.0 + x) - 0x3fe8000000000000ull + (64ull << 52)) >> 52;  // plus 64
     double scale = 0.25 * from_bits64((1089u - k) << 52);
     double n = from_bits64(0x4330000000000000ull | k) - 4503599627370560.0;  // 2^52 + 64
@@ -109,16 +129,16 @@ inline double log1p_finite(double x) {
 }
 
 template <class A>
-inline A vlog1p_any(A x, A largest, A infinity, A nan) {
+LINRNN_INLINE A vlog1p_any(A x, A largest, A infinity, A nan) {
     A y = log1p_finite(x);
     y = x > A(-1) ? y : nan;
     y = x == A(-1) ? -infinity : y;
     return x > largest ? infinity : y;
 }
-inline float vlog1p(float x) {
+LINRNN_INLINE float vlog1p(float x) {
     return vlog1p_any(x, 3.40282347e38f, from_bits(0x7f800000u), from_bits(0x7fc00000u));
 }
-inline double vlog1p(double x) {
+LINRNN_INLINE double vlog1p(double x) {
     return vlog1p_any(x, 1.7976931348623157e308, from_bits64(0x7ff0000000000000ull),
                       from_bits64(0x7ff8000000000000ull));
 }
@@ -129,20 +149,20 @@ struct Sigmoid {
     A value, rest;
 };
 template <class A>
-inline Sigmoid<A> vsigmoid_both(A x) {
+LINRNN_INLINE Sigmoid<A> vsigmoid_both(A x) {
     A e = vexp(-magnitude(x)), large = A(1) / (A(1) + e), small = e * large;
-    return {x >= A(0) ? large : small, x >= A(0) ? small : large};
+    return {if_negative(x, small, large), if_negative(x, large, small)};
 }
 template <class A>
-inline A vsigmoid(A x) {
+LINRNN_INLINE A vsigmoid(A x) {
     A e = vexp(-magnitude(x));
-    return (x >= A(0) ? A(1) : e) / (A(1) + e);
+    return if_negative(x, e, A(1)) / (A(1) + e);
 }
 
 // log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))
 template <class A>
-inline A vsoftplus(A x) {
-    return (x > A(0) ? x : A(0)) + log1p_finite(vexp(-magnitude(x)));
+LINRNN_INLINE A vsoftplus(A x) {
+    return if_negative(x, A(0), x) + log1p_finite(vexp(-magnitude(x)));
 }
 
 }  // namespace

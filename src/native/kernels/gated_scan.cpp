@@ -49,7 +49,7 @@ struct Gates {
 };
 
 template <Gate GATE, class A>
-inline Gates<A> open_gates(A u, A v) {
+LINRNN_INLINE Gates<A> open_gates(A u, A v) {
     if (GATE == ONE) {
         Sigmoid<A> z = vsigmoid_both(u);
         return {z.rest, z.value, A(0), A(0)};
@@ -61,11 +61,11 @@ inline Gates<A> open_gates(A u, A v) {
     // f / (f + i) and i / (f + i) with f = 1 / (1 + exp(-u)), i = 1 / (1 + exp(-v)): both
     // denominators divided by the larger of their powers, so nothing overflows or becomes 0 / 0
     A eu = vexp(-magnitude(u)), ev = vexp(-magnitude(v));
-    A m = (u < A(0) ? -u : A(0)) - (v < A(0) ? -v : A(0)), e = vexp(-magnitude(m));
-    A from_v = (A(1) + ev) * (m > A(0) ? e : A(1)), from_u = (A(1) + eu) * (m > A(0) ? A(1) : e);
+    A m = if_negative(v, v, A(0)) - if_negative(u, u, A(0)), e = vexp(-magnitude(m));
+    A from_v = (A(1) + ev) * if_negative(m, A(1), e), from_u = (A(1) + eu) * if_negative(m, e, A(1));
     A share = A(1) / (from_u + from_v);
-    return {from_v * share, from_u * share, (u < A(0) ? A(1) : eu) / (A(1) + eu),
-            (v < A(0) ? A(1) : ev) / (A(1) + ev)};
+    return {from_v * share, from_u * share, if_negative(u, A(1), eu) / (A(1) + eu),
+            if_negative(v, A(1), ev) / (A(1) + ev)};
 }
 
 template <class A>
@@ -74,14 +74,14 @@ struct Value {
 };
 // g(a) = a + 1/2 for a >= 0, sigmoid(a) below
 template <bool POSITIVE, class A>
-inline Value<A> value_of(A a) {
+LINRNN_INLINE Value<A> value_of(A a) {
     if (!POSITIVE) return {a, A(1)};
     A e = vexp(-magnitude(a)), large = A(1) / (A(1) + e), small = e * large;
-    return {a >= A(0) ? a + A(0.5) : small, a >= A(0) ? A(1) : small * large};
+    return {if_negative(a, small, a + A(0.5)), if_negative(a, small * large, A(1))};
 }
 
 template <Gate GATE, bool POSITIVE, class A>
-inline void advance(A* __restrict h, const A* __restrict a, const A* __restrict u,
+LINRNN_INLINE void advance(A* __restrict h, const A* __restrict a, const A* __restrict u,
                     const A* __restrict v, i64 n) {
     for (i64 i = 0; i < n; ++i) {
         Gates<A> gates = open_gates<GATE>(u[i], GATE == ONE ? A(0) : v[i]);
@@ -95,7 +95,7 @@ struct Rows {  // of one step: pre-activations, gradients
 };
 
 template <Gate GATE, bool POSITIVE, class A>
-inline void retreat(A* __restrict carry, Rows<const A> x, const A* __restrict before,
+LINRNN_INLINE void retreat(A* __restrict carry, Rows<const A> x, const A* __restrict before,
                     const A* __restrict grad_h, A* __restrict grad_a, A* __restrict grad_u,
                     A* __restrict grad_v, i64 n) {
     const A *__restrict a = x.a, *__restrict u = x.u, *__restrict v = x.v;
@@ -108,11 +108,11 @@ inline void retreat(A* __restrict carry, Rows<const A> x, const A* __restrict be
         if (GATE == FREE) {
             grad_u[i] = delta * before[i] * (gates.keep * gates.fall);
             grad_v[i] = delta * value.value * (gates.add * gates.rise);
-            continue;
+        } else {
+            A balance = delta * (value.value - before[i]) * (gates.keep * gates.add);
+            grad_u[i] = GATE == ONE ? balance : -balance * gates.fall;
+            if (GATE != ONE) grad_v[i] = balance * gates.rise;
         }
-        A balance = delta * (value.value - before[i]) * (gates.keep * gates.add);
-        grad_u[i] = GATE == ONE ? balance : -balance * gates.fall;
-        if (GATE != ONE) grad_v[i] = balance * gates.rise;
     }
 }
 
