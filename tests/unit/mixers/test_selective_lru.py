@@ -136,10 +136,9 @@ def test_without_selection_it_is_an_lru(gate):
         lru.theta_log.copy_((2 * pi - layer.theta).log())  # its phase turns the other way
         gamma = torch.sqrt(1 - torch.exp(-2 * nu)) if gate == "stable" else torch.ones_like(nu)
         lru.gamma_log.copy_(gamma.log())
-        lru.B_re.copy_(layer.W)
-        lru.B_im.zero_()
-        for name in ("C_re", "C_im", "D"):
-            getattr(lru, name).copy_(getattr(layer, name))
+        lru.B.copy_(torch.stack([layer.W, torch.zeros_like(layer.W)], 1))
+        lru.C.copy_(torch.stack([layer.C_re, -layer.C_im], -1))
+        lru.D.copy_(layer.D)
     x, h0 = torch.randn(2, 30, 3).double(), torch.randn(2, 5, dtype=torch.complex128)
     torch.testing.assert_close(layer(x, h0)[0], lru(x, h0)[0])
 

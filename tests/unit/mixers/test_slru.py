@@ -47,8 +47,8 @@ def test_equals_the_lru_without_phase_or_imaginary_parts():
         lru.theta_log.fill_(-torch.inf)
         lru.nu_log.copy_(layer.nu_log)
         lru.gamma_log.copy_(layer.gamma_log)
-        lru.B_re.copy_(layer.in_proj.weight)
-        lru.C_re.copy_(layer.out_proj.weight)
+        lru.B[:, 0] = layer.in_proj.weight
+        lru.C[..., 0] = layer.out_proj.weight
     x = torch.randn(2, 30, 3, dtype=torch.float64)
     torch.testing.assert_close(layer(x)[0], lru(x)[0])
     torch.testing.assert_close(layer.eigenvalues(), lru.eigenvalues())
