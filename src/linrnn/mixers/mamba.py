@@ -109,7 +109,7 @@ class Mamba(Mixer):
         to: Any = {"device": device, "dtype": dtype}
         inner = self.d_inner
         self.in_proj = nn.Linear(d_model, 2 * inner, bias=bias, **to)
-        self.conv1d = CausalConv(inner, d_conv, bias=conv_bias, **to)
+        self.conv1d = CausalConv(inner, d_conv, bias=conv_bias, silu=True, **to)
         self.x_proj = nn.Linear(inner, self.dt_rank + 2 * d_state, bias=False, **to)
         self.dt_proj = nn.Linear(self.dt_rank, inner, **to)
         self.A_log = nn.Parameter(torch.empty(inner, d_state, **to))
@@ -163,8 +163,7 @@ class Mamba(Mixer):
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         u, z = self.in_proj(x).chunk(2, -1)  # (B, T, d_inner)
-        s, past = self.conv1d(u, state["conv"], reset)
-        s = F.silu(s)
+        s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         r, B, C = self.x_proj(s).split([self.dt_rank, self.d_state, self.d_state], -1)
         y, h = selective_scan(
             s,

@@ -1,0 +1,172 @@
+// The short depthwise convolution along time and its adjoint on a CPU:
+//   v_t = bias + sum_{j < width} w_{width-1-j} x_{t-j},   y = v or silu(v)
+// where no term reaches over a reset. Every output depends on a few rows only, so chunks of steps
+// are independent: the adjoint computes the gradient of v for a chunk and the few steps after it.
+//
+// Compiled once for every instruction set: see scan.cpp.
+#include <cstdlib>
+#include <cstring>
+
+#include "../causal_conv_args.h"
+#include "../large_pages.h"
+#include "../storage.h"
+#include "../vecmath.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+inline float widen(float x) { return x; }
+inline double widen(double x) { return x; }
+
+template <class S>
+struct CausalConv {
+    using A = typename Accumulator<S>::type;
+    static constexpr int L = 256 / sizeof(A);  // channels of a block
+    static constexpr i64 CHUNK = 32;           // steps of a unit of work
+    const CausalConvArgs& args;
+
+    static const S* at(const Array& x, i64 s, i64 t) {
+        return reinterpret_cast<const S*>(x.data) + s * x.seq + t * x.step;
+    }
+    i64 chunks() const { return (args.time + CHUNK - 1) / CHUNK; }
+    const A* tap(i64 j, i64 c) const {  // the weight of the input j steps ago
+        return reinterpret_cast<const A*>(args.weight) + (args.width - 1 - j) * args.channels + c;
+    }
+    // Steps back from t that belong to the same sequence, as far as the taps go.
+    i64 reach(i64 s, i64 t) const {
+        if (!args.reset.data) return args.width - 1;
+        auto mask = reinterpret_cast<const unsigned char*>(args.reset.data) + s * args.reset.seq;
+        for (i64 j = 0; j < args.width - 1 && j <= t; ++j)
+            if (mask[(t - j) * args.reset.step]) return j;
+        return args.width - 1;
+    }
+    i64 past_row(i64 s, i64 t) const {
+        return (s * (args.width - 1) + args.width - 1 + t) * args.channels;
+    }
+
+    template <class T>
+    static void accumulate(A* __restrict to, const A* __restrict w, const T* __restrict x, i64 n) {
+        if (n == L)
+            for (int l = 0; l < L; ++l) to[l] += w[l] * widen(x[l]);
+        else
+            for (i64 l = 0; l < n; ++l) to[l] += w[l] * widen(x[l]);
+    }
+    // The convolution at step t, channels [c, c + n).
+    void convolve(i64 s, i64 t, i64 c, i64 n, A* __restrict v) const {
+        std::memset(v, 0, L * sizeof(A));
+        if (args.bias) put(v, reinterpret_cast<const A*>(args.bias) + c, n);
+        for (i64 j = 0, last = reach(s, t); j <= last; ++j) {
+            if (j <= t) accumulate(v, tap(j, c), at(args.x, s, t - j) + c, n);
+            else accumulate(v, tap(j, c), reinterpret_cast<const A*>(args.past) + past_row(s, t - j) + c, n);
+        }
+    }
+
+    void forward(i64 s, i64 t0, i64 t1) const {
+        alignas(64) A v[L];
+        for (i64 t = t0; t < t1; ++t)
+            for (i64 c = 0; c < args.channels; c += L) {
+                i64 n = width(c);
+                convolve(s, t, c, n, v);
+                if (args.silu)
+                    for (int l = 0; l < L; ++l) v[l] *= vsigmoid(v[l]);
+                put(const_cast<S*>(at(args.y, s, t)) + c, v, n);
+            }
+    }
+
+    // Gradients of x (and past) for steps [t0, t1); of weight and bias from outputs [t0, t1).
+    void backward(i64 s, i64 t0, i64 t1, double* sums, A* work) const {
+        i64 end = t1 + args.width - 1 < args.time ? t1 + args.width - 1 : args.time;
+        A* parts = work + (CHUNK + args.width) * stride();
+        std::memset(parts, 0, size_t((args.width + 1) * stride()) * sizeof(A));
+        for (i64 t = t0; t < end; ++t) {
+            A* g = work + (t - t0) * stride();
+            for (i64 c = 0; c < args.channels; c += L) grad_before_silu(s, t, c, width(c), g + c);
+            if (t < t1) add_parts(s, t, g, parts);
+        }
+        for (i64 t = t0 == 0 ? 1 - args.width : t0; t < t1; ++t)
+            for (i64 c = 0; c < args.channels; c += L) grad_input(s, t, t0, end, c, width(c), work);
+        for (i64 j = 0; j <= args.width; ++j)
+            for (i64 c = 0; c < args.channels; ++c)
+                sums[j * args.channels + c] += double(parts[j * stride() + c]);
+    }
+    void grad_input(i64 s, i64 t, i64 t0, i64 end, i64 c, i64 n, const A* work) const {
+        alignas(64) A g[L] = {};
+        for (i64 j = t < 0 ? -t : 0; j < args.width && t + j < end; ++j)
+            if (reach(s, t + j) >= j) accumulate(g, tap(j, c), work + (t + j - t0) * stride() + c, n);
+        if (t < 0) put(reinterpret_cast<A*>(args.grad_past) + past_row(s, t) + c, g, n);
+        else put(reinterpret_cast<S*>(args.grad_x) + (s * args.time + t) * args.channels + c, g, n);
+    }
+    void grad_before_silu(i64 s, i64 t, i64 c, i64 n, A* __restrict to) const {
+        const S* g = at(args.y, s, t) + c;
+        std::memset(to, 0, L * sizeof(A));
+        for (i64 l = 0; l < n; ++l) to[l] = widen(g[l]);
+        if (!args.silu) return;
+        alignas(64) A v[L];
+        convolve(s, t, c, n, v);
+        for (int l = 0; l < L; ++l) {
+            A gate = vsigmoid(v[l]);
+            to[l] *= gate * (A(1) + v[l] * (A(1) - gate));
+        }
+    }
+    // What step t adds to the gradients of the taps, oldest first, and of the bias.
+    void add_parts(i64 s, i64 t, const A* __restrict g, A* parts) const {
+        for (i64 j = 0, last = reach(s, t); j <= last; ++j) {
+            A* to = parts + (args.width - 1 - j) * stride();
+            if (j <= t) accumulate(to, g, at(args.x, s, t - j), args.channels);
+            else accumulate(to, g, reinterpret_cast<const A*>(args.past) + past_row(s, t - j), args.channels);
+        }
+        A* __restrict to = parts + args.width * stride();
+        for (i64 c = 0; c < args.channels; ++c) to[c] += g[c];
+    }
+    i64 stride() const { return (args.channels + L - 1) / L * L; }
+    i64 width(i64 c) const { return args.channels - c < L ? args.channels - c : L; }
+
+    int dispatch() const {
+        i64 bytes = args.seqs * args.time * args.channels * i64(sizeof(S));
+        advise(args.backward ? args.grad_x : args.y.data, bytes);
+        i64 units = args.seqs * chunks(), room = (CHUNK + 2 * args.width + 1) * stride();
+        i64 worth = args.seqs * args.time * args.channels / 16384 + 1;
+        i64 threads = worth < args.threads ? worth : args.threads;
+        i64 per_row = args.backward ? (units + args.rows - 1) / args.rows : 1;
+        A* work = args.backward ? static_cast<A*>(std::malloc(size_t(threads * room) * sizeof(A))) : nullptr;
+        if (args.backward && !work) return 1;
+#pragma omp parallel for num_threads(int(threads)) schedule(static) if (threads > 1)
+        for (i64 group = 0; group < (units + per_row - 1) / per_row; ++group) {
+#ifdef _OPENMP
+            A* mine = work + omp_get_thread_num() * room;
+#else
+            A* mine = work;
+#endif
+            auto sums = reinterpret_cast<double*>(args.sums) + group * (args.width + 1) * args.channels;
+            for (i64 u = group * per_row; u < units && u < (group + 1) * per_row; ++u) {
+                i64 s = u / chunks(), t0 = u % chunks() * CHUNK;
+                i64 t1 = t0 + CHUNK < args.time ? t0 + CHUNK : args.time;
+                if (args.backward) backward(s, t0, t1, sums, mine);
+                else forward(s, t0, t1);
+            }
+        }
+        std::free(work);
+        return 0;
+    }
+};
+
+}  // namespace
+
+int causal_conv(const void* record) {
+    const auto& args = *static_cast<const CausalConvArgs*>(record);
+    if (args.size != i64(sizeof(CausalConvArgs))) return 3;
+    switch (args.dtype) {
+        case F32: return CausalConv<float>{args}.dispatch();
+        case F64: return CausalConv<double>{args}.dispatch();
+        case BF16: return CausalConv<bf16>{args}.dispatch();
+        case F16: return CausalConv<f16>{args}.dispatch();
+    }
+    return 2;
+}
+
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
