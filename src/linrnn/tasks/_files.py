@@ -1,0 +1,231 @@
+"""Where a task's data lies, and how it gets there: downloads that resume and are checked."""
+
+import gzip
+import hashlib
+import http.client
+import logging
+import lzma
+import os
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from linrnn.errors import DataError
+
+_CHUNK = 1 << 20
+_TIMEOUT = 30.0  # seconds without a byte
+_ATTEMPTS = 5
+
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a damaged compressed file raises."""
+
+
+class Source(NamedTuple):
+    """A file of a data set, and where it is published."""
+
+    name: str
+    url: str
+    checksum: str
+    """``sha256:...``, or ``md5:...`` where nothing better was published."""
+
+
+def folder_of(data_set: str, data: str = "") -> Path:
+    """The folder (or file) of a data set.
+
+    Args:
+        data_set: name of its folder below ``LINRNN_DATA``, or else ``~/.cache/linrnn``.
+        data: the user's own place, if one was given.
+    """
+    if data:
+        return Path(data).expanduser()
+    root = os.environ.get("LINRNN_DATA") or Path.home() / ".cache" / "linrnn"
+    return Path(root).expanduser() / data_set
+
+
+def obtain(task: str, source: Source, data_set: str, data: str = "") -> Path:
+    """The path of a file that is there, or else was downloaded.
+
+    Nothing is downloaded into a place the user gave.
+
+    Raises:
+        DataError: it is not there and cannot be had; the text says which file to put where.
+    """
+    place = folder_of(data_set, data)
+    path = place if place.is_file() and place.name == source.name else place / source.name
+    if path.is_file():
+        return path
+    if data:
+        raise missing(task, path, "no such file", [source])
+    try:
+        fetch(source.url, source.checksum, path)
+    except DataError as error:
+        raise missing(task, path, f"none, and no download: {error}", [source]) from error
+    return path
+
+
+def missing(task: str, path: Path, got: str, sources: Sequence[Source]) -> DataError:
+    """The one message about a file that is not there."""
+    fix = " ".join(f"Get {s.name} from {s.url} and put it there" for s in sources)
+    return DataError(
+        f"{task}: the data file {path} must exist, got {got.rstrip('.')}. "
+        f"{fix}, or name the folder that has it: --task.data FOLDER."
+    )
+
+
+def fetch(url: str, checksum: str, path: Path) -> None:
+    """Download a file; it appears under its name only when it is whole and its checksum right.
+
+    What has come so far is in ``<path>.part``. Where a download was interrupted, the next call
+    goes on from there.
+
+    Args:
+        url: http or https.
+        checksum: ``sha256:...`` or ``md5:...`` in hexadecimal digits.
+        path: of the file; its folder is made.
+
+    Raises:
+        DataError: no connection, an error of the server, or a file of another content.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _only_here(part):
+            if path.is_file():  # another process was faster
+                return
+            logging.getLogger(__name__).warning("downloading %s to %s", url, path)
+            resumed = part.is_file()
+            _download(url, part)
+            if resumed and not _has(part, checksum):  # its beginning may be of another version
+                part.unlink()
+                _download(url, part)
+            if not _has(part, checksum):
+                size = part.stat().st_size
+                part.unlink()
+                raise DataError(
+                    f"fetch: the file at {url} must have the checksum {checksum}, got {size} "
+                    "bytes of another content. Get the file from another place."
+                )
+            part.replace(path)
+    except OSError as error:
+        raise DataError(f"fetch: {path} must be writable, got {error}.") from error
+
+
+def _download(url: str, part: Path) -> None:
+    """Bring ``part`` to the full size, going on as long as something comes."""
+    stalled = 0
+    while True:
+        before = part.stat().st_size if part.is_file() else 0
+        try:
+            if _transfer(url, part, before):
+                return
+            reason: object = "the connection was closed too early"
+        except urllib.error.HTTPError as error:
+            raise _no_download(url, f"{error.code} {error.reason}") from error
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError) as error:
+            reason = getattr(error, "reason", None) or error
+        except TimeoutError:
+            reason = f"no byte for {_TIMEOUT:g} s"
+        after = part.stat().st_size if part.is_file() else 0
+        stalled = 0 if after > before else stalled + 1
+        if not after or stalled >= _ATTEMPTS:
+            raise _no_download(url, reason)
+
+
+def _no_download(url: str, reason: object) -> DataError:
+    return DataError(f"fetch: {url} must be reachable, got {reason}. Try again later.")
+
+
+def _transfer(url: str, part: Path, have: int) -> bool:
+    """One request; whether the file is complete after it."""
+    if not url.startswith(("https://", "http://")):
+        raise DataError(f"fetch: url must begin with https://, got {url}.")
+    headers = {"User-Agent": "linrnn", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    try:
+        response = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=_TIMEOUT
+        )
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing is left: complete, or of another file
+            error.close()
+            return True
+        raise
+    with response:
+        follows = response.status == 206 and _first_byte(response) == have
+        return _write(response, part, append=follows)
+
+
+def _first_byte(response: Any) -> int | None:
+    """Where a partial answer begins."""
+    words = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")
+    return int(words[0]) if words[0].isdigit() else None
+
+
+def _write(response: Any, part: Path, append: bool) -> bool:
+    """Store what comes; whether it is as much as was announced."""
+    announced = response.headers.get("Content-Length")
+    came = 0
+    with part.open("ab" if append else "wb") as file:
+        try:
+            while chunk := response.read(_CHUNK):
+                file.write(chunk)
+                came += len(chunk)
+        except http.client.IncompleteRead as error:
+            file.write(error.partial)
+            return False
+    return announced is None or came == int(announced)
+
+
+def _has(path: Path, checksum: str) -> bool:
+    kind, _, digest = checksum.partition(":")
+    found = hashlib.new(kind, usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest() == digest.lower()
+
+
+@contextmanager
+def _only_here(part: Path) -> Iterator[None]:
+    """Keep other processes from the same download; they wait."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    path = part.with_name(f"{part.name}.lock")
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def open_packed(path: Path) -> IO[bytes]:
+    """A file for reading, unpacked if its name ends in .gz or .xz."""
+    if path.suffix == ".gz":
+        return gzip.open(path)  # type: ignore[return-value]
+    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
+
+
+def read_packed(path: Path, what: str) -> bytes:
+    """All of a file, unpacked if its name ends in .gz or .xz.
+
+    Args:
+        path: of the file.
+        what: it should hold, for the message.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    try:
+        with open_packed(path) as file:
+            return file.read()
+    except READ_ERRORS as error:
+        raise DataError(f"{path}: the file must hold {what}, got: {error}. Get it anew.") from error
