@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
-from linrnn.ops._gated_scan_composite import keep_and_input, log_odds
+from linrnn.ops._gated_scan_composite import log_odds
 from linrnn.typing import Float, ResetMask, Sequence, State, Token
 
 _NOTHING = 1e-30  # added to a state before its logarithm, whose slope at 0 would be infinite
@@ -84,7 +84,7 @@ class MinGated(Mixer):
     ) -> tuple[Sequence, State]:
         """Read a whole sequence: see `Mixer.forward`."""
         self._check_input(x, time=True)
-        h0 = None if state is None else self._start(state, x)
+        h0 = None if state is None else self._state_of(state, x)
         run = self._by_logarithms if self.form == "log" else self._by_kernel
         h, last = run(self._project_in(x), h0, reset)
         return self._project_out(h, x), last if h0 is None else last.to(h0.dtype)
@@ -92,13 +92,19 @@ class MinGated(Mixer):
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
         self._check_input(x_t, time=False)
-        h = self._state_of(state, x_t)
-        parts = self._project_in(x_t)
-        keep, b = keep_and_input(
-            parts.to(accumulator_dtype(parts.dtype)), self.positive, self.normalise
-        )
-        h = torch.addcmul(b, keep, h)
-        return self._project_out(h.to(parts.dtype), x_t), h
+        h0 = self._state_of(state, x_t)
+        linear = self.in_proj
+        weight = linear.weight
+        parts = F.linear(x_t.to(weight.dtype), weight, linear.bias)
+        value, *gates = parts.to(accumulator_dtype(parts.dtype)).chunk(1 + self.gates, -1)
+        if self.positive:
+            value = torch.maximum(value + 0.5, value.sigmoid())  # g, in fewer operators
+        if len(gates) == 2 and not self.normalise:
+            h = torch.addcmul(gates[1].sigmoid() * value, gates[0].sigmoid(), h0)
+        else:
+            logit = gates[0] if len(gates) == 1 else log_odds(*gates)
+            h = torch.lerp(h0.to(value.dtype), value, logit.sigmoid())
+        return self._project_out(h, x_t), h.to(h0.dtype)
 
     def _state_of(self, state: State, x: Tensor) -> Tensor:
         """The caller's state; what fits at a glance is spared the long check of every step."""
