@@ -65,6 +65,10 @@ class SelectiveLRU(Mixer):
         with gamma following the decay. The post's denominator is that of |exp(g_t)| here, since a
         complex one can vanish. The post keeps Re(h) as its state; all of h is carried here.
 
+        Train the stable gate: naming 6 symbols scattered over 58 steps (two layers of width 48,
+        2,000 steps, one seed) it got 81 % right, normalised 70 %, free as published 30 %, the LRU
+        53 %. With U and W of the others' size, free was not finite at the first step.
+
     Example:
         >>> y, state = SelectiveLRU(d_model=4, d_state=8)(torch.randn(2, 100, 4))
         >>> y.shape, state.shape
