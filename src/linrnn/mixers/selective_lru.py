@@ -67,7 +67,7 @@ class SelectiveLRU(Mixer):
 
         Train the stable gate: naming 6 symbols scattered over 58 steps (two layers of width 48,
         2,000 steps, one seed) it got 81 % right, normalised 70 %, free as published 30 %, the LRU
-        53 %. With U and W of the others' size, free was not finite at the first step.
+        53 %. With a U of the others' size, free was not finite at the first step.
 
     Example:
         >>> y, state = SelectiveLRU(d_model=4, d_state=8)(torch.randn(2, 100, 4))
