@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import http.client
+import io
 import logging
 import lzma
 import os
@@ -12,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from linrnn.errors import DataError
 
@@ -46,10 +47,15 @@ def folder_of(data_set: str, data: str = "") -> Path:
     return Path(root).expanduser() / data_set
 
 
-def obtain(task: str, source: Source, data_set: str, data: str = "") -> Path:
+def obtain(task: str, source: Source, data_set: str, data: str = "", download: bool = True) -> Path:
     """The path of a file that is there, or else was downloaded.
 
-    Nothing is downloaded into a place the user gave.
+    Args:
+        task: its name, for the message.
+        source: the file.
+        data_set: name of its folder.
+        data: the user's own place, if one was given; nothing is downloaded into it.
+        download: whether the file may be.
 
     Raises:
         DataError: it is not there and cannot be had; the text says which file to put where.
@@ -58,7 +64,7 @@ def obtain(task: str, source: Source, data_set: str, data: str = "") -> Path:
     path = place if place.is_file() and place.name == source.name else place / source.name
     if path.is_file():
         return path
-    if data:
+    if data or not download:
         raise missing(task, path, "no such file", [source])
     try:
         fetch(source.url, source.checksum, path)
@@ -207,11 +213,11 @@ def _only_here(part: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def open_packed(path: Path) -> IO[bytes]:
+def open_packed(path: Path) -> io.BufferedIOBase:
     """A file for reading, unpacked if its name ends in .gz or .xz."""
     if path.suffix == ".gz":
-        return gzip.open(path)  # type: ignore[return-value]
-    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
+        return gzip.GzipFile(path)
+    return lzma.LZMAFile(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def read_packed(path: Path, what: str) -> bytes:
