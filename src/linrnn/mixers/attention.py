@@ -1,0 +1,190 @@
+"""Causal softmax attention."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._cache import attend, check_cache, positions, remember
+from linrnn.mixers._reset import check_reset
+from linrnn.nn.rotary import rotate
+from linrnn.ops import accumulator_dtype
+from linrnn.typing import ResetMask, Sequence, State, Token
+
+
+class Attention(Mixer):
+    r"""Causal softmax attention with rotary positions: every step looks at all earlier ones.
+
+    Equation:
+        q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t          in R^{d_head} for each head
+        p_ts = softmax over s <= t of (R^t q_t) . (R^s k_s) / sqrt(d_head)
+        y_t = W_o concat over heads of sum_s p_ts v_s
+        R turns the pair of channels (2i, 2i+1) by base^(-2i/d_head) radians, so scores depend on
+        t - s only. Angles are computed in double precision, positions count from the last reset.
+        With a window s > t - window besides. Initially all weights are Glorot-uniform.
+
+    Shapes:
+        x      (batch, time, d_model)                   real
+        y      (batch, time, d_model)                   real, dtype of x
+        state  {"k": (batch, S, n_heads, d_head), "v": the same, "position": (batch,)}
+               turned keys and values of the S steps read so far, float32, float64 for float64, and
+               the number of steps since the last reset, int64. With a window S = window - 1 always.
+
+    Args:
+        d_model: channels in and out.
+        n_heads: heads. Default: one for each 64 channels, at least one.
+        d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to a
+            multiple of 8, for others PyTorch's kernels are up to 10 times slower.
+        window: steps that can be seen, the current one included. Default: all.
+        bias: biases in the four projections.
+        base: the slowest turn is about 1 / base radians per step.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1, an odd d_head, a base that is not positive and finite.
+        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
+
+    Departures from the paper:
+        Rotary positions (Su et al., 2021, arXiv:2104.09864) instead of added sinusoids; the pairs
+        are neighbouring channels. A reset hides earlier entries and does not shrink the cache;
+        a NaN or infinity in a step makes every later one of its sequence NaN, and no other.
+
+    Example:
+        >>> layer = Attention(d_model=8, n_heads=2)
+        >>> y, state = layer(torch.randn(2, 100, 8))
+        >>> y.shape, state["k"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 100, 2, 8]))
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", NeurIPS 2017, arXiv:1706.03762.
+        Key: vaswani2017attention.
+    """
+
+    family: ClassVar[str] = "attention"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
+    declared: ClassVar[Mapping[str, str]] = {
+        "constant_memory": "without a window every key and value is kept"
+    }
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        window: int | None = None,
+        bias: bool = False,
+        base: float = 10_000.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive_int("Attention", d_model=d_model)
+        self.d_model = d_model
+        self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
+        check_positive_int("Attention", n_heads=self.n_heads)
+        eights = -(-d_model // (8 * self.n_heads))
+        self.d_head = 8 * eights if d_head is None else d_head
+        self.window, self.bias, self.base = window, bias, base
+        check_positive_int("Attention", d_head=self.d_head)
+        if self.d_head % 2:
+            raise ArgumentError(f"Attention: d_head must be even, got {self.d_head}.")
+        if not 0 < base < float("inf"):
+            raise ArgumentError(f"Attention: base must be positive and finite, got {base}.")
+        if window is not None:
+            check_positive_int("Attention", window=window)
+            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
+        inner = self.n_heads * self.d_head
+        self.q_proj, self.k_proj, self.v_proj = (
+            nn.Linear(d_model, inner, bias=bias, device=device, dtype=dtype) for _ in range(3)
+        )
+        self.o_proj = nn.Linear(inner, d_model, bias=bias, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return (
+            f"d_model={self.d_model}, n_heads={self.n_heads}, d_head={self.d_head}, "
+            f"window={self.window}, bias={self.bias}, base={self.base:g}"
+        )
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> dict[str, Tensor]:
+        """No entries, or ``window - 1`` that nothing sees."""
+        entries = 0 if self.window is None else self.window - 1
+        shape = batch_size, entries, self.n_heads, self.d_head
+        k, v = (self._zeros(*shape, device=device, dtype=dtype) for _ in range(2))
+        return {"k": k, "v": v, "position": k.new_zeros(batch_size, dtype=torch.long)}
+
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence: see `Mixer.forward`."""
+        self._check_input(x, time=True)
+        check_reset("Attention.forward", reset, x)
+        start = self._start(state, x)
+        check_cache("Attention.forward", start)
+        return (x, start) if x.shape[1] == 0 else self._read(x, start, reset)
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`. Its time grows with the cache."""
+        self._check_input(x_t, time=False)
+        start = self._start(state, x_t)
+        check_cache("Attention.step", start)
+        y, last = self._read(x_t[:, None], start, None)
+        return y[:, 0], last
+
+    def _read(
+        self, x: Tensor, state: dict[str, Any], reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        time, window = x.shape[1], self.window
+        position = positions(state["position"], time, reset)
+        u = x.to(self.q_proj.weight.dtype)
+        q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = rotate(q, position, self.base), rotate(k, position, self.base)
+        fresh = state["k"].shape[1] == 0 and reset is None
+        y = attend(
+            _softmax_read,
+            q.to(u.dtype),
+            torch.cat([state["k"], k], 1).to(u.dtype),
+            torch.cat([state["v"], v], 1).to(u.dtype),
+            position if window is None else position.clamp(max=window - 1),
+            window=window,
+            whole=fresh and (window is None or window >= time),
+        )
+        last = position[:, -1]
+        return self.o_proj(y.flatten(2).to(u.dtype)).to(x.dtype), {
+            "k": remember(state["k"], k, last, reset, window),
+            "v": remember(state["v"], v, last, reset, window),
+            "position": last + 1,
+        }
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, T, H, K), at least float32."""
+        wide = accumulator_dtype(self.q_proj.weight.dtype)
+        return x.to(wide).view(*x.shape[:2], self.n_heads, self.d_head)
+
+
+def _softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    mask = None if visible is None else visible[:, None]
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=visible is None)
+    return y.transpose(1, 2)

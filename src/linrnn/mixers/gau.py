@@ -1,0 +1,206 @@
+"""Gated attention unit."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.mixers._cache import attend, check_cache, positions, remember
+from linrnn.mixers._reset import check_reset
+from linrnn.nn.rotary import rotate
+from linrnn.ops import accumulator_dtype
+from linrnn.typing import ResetMask, Sequence, State, Token
+
+
+class GAU(Mixer):
+    r"""Gated attention unit: a gated linear unit whose values are mixed by one squared-ReLU head.
+
+    Equation:
+        r_t, v_t, z_t = silu(W_r x_t), silu(W_v x_t), silu(W_z x_t)    in R^e, R^e, R^s
+        q_t = gamma_1 * z_t + beta_1,   k_t = gamma_2 * z_t + beta_2
+        a_ts = relu((R^t q_t) . (R^s k_s) / n + (R^t b_1) . (R^s b_2))^2    s <= t
+        y_t = W_o (r_t * sum_s a_ts v_s)
+        R turns the pair of channels (2i, 2i+1) by base^(-2i/s) radians, so the weights depend on
+        t - s only. They do not sum to one: n, a constant, bounds them over n steps.
+        Initially weights, gamma and b are N(0, 0.02^2) and beta is 0; e = d_inner, s = d_key.
+
+    Shapes:
+        x      (batch, time, d_model)                   real
+        y      (batch, time, d_model)                   real, dtype of x
+        state  {"k": (batch, S, d_key), "v": (batch, S, d_inner), "position": (batch,)}
+               turned keys and values of the S steps read so far, float32, float64 for float64, and
+               the number of steps since the last reset, int64. With a window S = window - 1 always.
+
+    Args:
+        d_model: channels in and out.
+        d_inner: channels of gate and values. Default: 2 d_model.
+        d_key: channels of queries and keys, an even number.
+        n: the length that scores are divided by, in steps: that of the training sequences. It
+            stays the same for shorter and longer ones, or a stream would not give what a whole
+            sequence does.
+        rotary: turn queries and keys; without it R = 1 in the first product.
+        relative_bias: add the second product, a learned function of t - s.
+        window: steps that can be seen, the current one included. Default: all.
+        base: the slowest turn is about 1 / base radians per step.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1, an odd d_key, a base that is not positive and finite.
+        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
+
+    Departures from the paper:
+        The norm before and the residual around the unit belong to the block around a mixer. The
+        paper adds the relative bias only; turning queries and keys as well is usual since. Its
+        other bias, a learned table for lengths up to 512, is left out.
+
+    Example:
+        >>> y, state = GAU(d_model=4, n=100)(torch.randn(2, 100, 4))
+        >>> y.shape, state["k"].shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 100, 128]))
+
+    Reference:
+        Hua et al., "Transformer Quality in Linear Time", ICML 2022, arXiv:2202.10447.
+        Key: hua2022transformer.
+    """
+
+    family: ClassVar[str] = "attention"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
+    declared: ClassVar[Mapping[str, str]] = {
+        "constant_memory": "without a window every key and value is kept"
+    }
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_inner: int | None = None,
+        d_key: int = 128,
+        n: int = 1024,
+        rotary: bool = True,
+        relative_bias: bool = True,
+        window: int | None = None,
+        base: float = 10_000.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive_int("GAU", d_model=d_model, d_key=d_key, n=n)
+        self.d_model = d_model
+        self.d_inner = 2 * d_model if d_inner is None else d_inner
+        self.d_key, self.n, self.window, self.base = d_key, n, window, base
+        self.rotary, self.relative_bias = rotary, relative_bias
+        check_positive_int("GAU", d_inner=self.d_inner)
+        if d_key % 2:
+            raise ArgumentError(f"GAU: d_key must be even, got {d_key}.")
+        if not 0 < base < float("inf"):
+            raise ArgumentError(f"GAU: base must be positive and finite, got {base}.")
+        if window is not None:
+            check_positive_int("GAU", window=window)
+            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
+
+        def empty(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        self.W_in = empty(2 * self.d_inner + d_key, d_model)  # rows of W_r, W_v, W_z
+        self.gamma, self.beta = empty(2, d_key), empty(2, d_key)
+        self.b = empty(2, d_key) if relative_bias else None
+        self.W_out = empty(d_model, self.d_inner)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+        nn.init.zeros_(self.beta)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        return (
+            f"d_model={self.d_model}, d_inner={self.d_inner}, d_key={self.d_key}, n={self.n}, "
+            f"rotary={self.rotary}, relative_bias={self.relative_bias}, window={self.window}, "
+            f"base={self.base:g}"
+        )
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> dict[str, Tensor]:
+        """No entries, or ``window - 1`` that nothing sees."""
+        entries = 0 if self.window is None else self.window - 1
+        k = self._zeros(batch_size, entries, self.d_key, device=device, dtype=dtype)
+        v = self._zeros(batch_size, entries, self.d_inner, device=device, dtype=dtype)
+        return {"k": k, "v": v, "position": k.new_zeros(batch_size, dtype=torch.long)}
+
+    def forward(
+        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+    ) -> tuple[Sequence, State]:
+        """Read a whole sequence: see `Mixer.forward`."""
+        self._check_input(x, time=True)
+        check_reset("GAU.forward", reset, x)
+        start = self._start(state, x)
+        check_cache("GAU.forward", start)
+        return (x, start) if x.shape[1] == 0 else self._read(x, start, reset)
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`. Its time grows with the cache."""
+        self._check_input(x_t, time=False)
+        start = self._start(state, x_t)
+        check_cache("GAU.step", start)
+        y, last = self._read(x_t[:, None], start, None)
+        return y[:, 0], last
+
+    def _read(
+        self, x: Tensor, state: dict[str, Any], reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        position = positions(state["position"], x.shape[1], reset)
+        r, q, k, v = self._project_in(x, position)
+        # squares of small scores leave the range of float16, and the precision of bfloat16
+        with torch.autocast(x.device.type, enabled=False):
+            mixed = attend(
+                _relu_squared_read,
+                self._with_bias(q / self.n, 0, before=state["k"].shape[1]),
+                self._with_bias(torch.cat([state["k"], k], 1), 1),
+                torch.cat([state["v"], v], 1),
+                position if self.window is None else position.clamp(max=self.window - 1),
+                window=self.window,
+                whole=False,
+            )
+        y = F.linear((r * mixed).to(self.W_out.dtype), self.W_out).to(x.dtype)
+        last = position[:, -1]
+        return y, {
+            "k": remember(state["k"], k, last, reset, self.window),
+            "v": remember(state["v"], v, last, reset, self.window),
+            "position": last + 1,
+        }
+
+    def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Gate, queries, keys and values, at least float32."""
+        wide = accumulator_dtype(self.W_in.dtype)
+        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in).to(wide))
+        r, v, z = hidden.split([self.d_inner, self.d_inner, self.d_key], -1)
+        q, k = (self.gamma.to(wide) * z.unsqueeze(-2) + self.beta.to(wide)).unbind(-2)
+        if self.rotary:
+            q, k = rotate(q, position, self.base), rotate(k, position, self.base)
+        return r, q, k, v
+
+    def _with_bias(self, x: Tensor, which: int, *, before: int = 0) -> Tensor:
+        """The vector of the relative bias, turned, as further channels of queries or keys."""
+        if self.b is None:
+            return x
+        place = torch.arange(before, before + x.shape[1], device=x.device)[None]
+        turned = rotate(self.b[which].to(x.dtype).expand(1, x.shape[1], -1), place, self.base)
+        return torch.cat([x, turned.expand(len(x), -1, -1)], -1)
+
+
+def _relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    weight = F.relu(q @ k.mT).square()
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v

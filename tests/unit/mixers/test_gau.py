@@ -1,0 +1,143 @@
+"""The GAU against a transcription of its equation and a public implementation."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers import GAU
+from linrnn.testing import check_law
+
+
+def livelier(layer):
+    """Initially scores are about 1e-9; parameters of order one test more."""
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(std=0.7)
+    return layer
+
+
+def transcription(layer, x):
+    """One query and one key at a time, rotations as complex numbers."""
+    e, s, (B, T, _) = layer.d_inner, layer.d_key, x.shape
+    speed = layer.base ** -(torch.arange(s // 2, dtype=torch.float64) / (s // 2))
+
+    def turned(z, t):
+        return torch.complex(z[0::2], z[1::2]) * torch.exp(1j * t * speed)
+
+    def dot(q, k):
+        return (q * k.conj()).real.sum()
+
+    W_r, W_v, W_z = layer.W_in.split([e, e, s])
+    y = torch.zeros(B, T, layer.d_model, dtype=torch.float64)
+    for i in range(B):
+        r, v, z = (F.silu(x[i] @ W.T) for W in (W_r, W_v, W_z))
+        q, k = (layer.gamma[j] * z + layer.beta[j] for j in (0, 1))
+        for t in range(T):
+            mixed = torch.zeros(e, dtype=torch.float64)
+            for u in range(t + 1):
+                there, here = (u, t) if layer.rotary else (0, 0)
+                score = dot(turned(q[t], here), turned(k[u], there)) / layer.n
+                if layer.relative_bias:
+                    score = score + dot(turned(layer.b[0], t), turned(layer.b[1], u))
+                mixed = mixed + score.clamp(min=0) ** 2 * v[u]
+            y[i, t] = layer.W_out @ (r[t] * mixed)
+    return y
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("relative_bias", [True, False])
+@torch.no_grad()
+def test_forward_equals_a_transcription(rotary, relative_bias):
+    torch.manual_seed(0)
+    options = {"rotary": rotary, "relative_bias": relative_bias, "base": 30.0}
+    layer = livelier(GAU(3, d_inner=4, d_key=6, n=5, **options, dtype=torch.float64))
+    x = torch.randn(2, 9, 3, dtype=torch.float64)
+    y, _ = layer(x)
+    torch.testing.assert_close(y, transcription(layer, x), rtol=1e-11, atol=1e-11)
+    first, state = layer(x[:, :4])
+    torch.testing.assert_close(first, y[:, :4], rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(layer(x[:, 4:], state)[0], y[:, 4:], rtol=1e-11, atol=1e-11)
+
+
+@torch.no_grad()
+def test_equals_flash_pytorch():
+    """Without positions, at its own length, and with its norm, residual and biases removed."""
+    flash = pytest.importorskip("flash_pytorch.flash_pytorch")
+    torch.manual_seed(0)
+    theirs = flash.GAU(dim=5, query_key_dim=8, causal=True, add_residual=False).double()
+    theirs.norm = torch.nn.Identity()
+    theirs.rel_pos_bias = None
+    ours = GAU(5, d_key=8, n=12, rotary=False, relative_bias=False, dtype=torch.float64)
+    livelier(ours)
+    r, v, z = ours.W_in.split([10, 10, 8])
+    theirs.to_hidden[0].weight.copy_(torch.cat([v, r]))
+    theirs.to_qk[0].weight.copy_(z)
+    theirs.to_out[0].weight.copy_(ours.W_out)
+    for linear in (theirs.to_hidden[0], theirs.to_qk[0], theirs.to_out[0]):
+        linear.bias.zero_()
+    theirs.offsetscale.gamma.copy_(ours.gamma)
+    theirs.offsetscale.beta.copy_(ours.beta)
+    x = torch.randn(2, 12, 5, dtype=torch.float64)
+    torch.testing.assert_close(ours(x)[0], theirs(x), rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_of_order_one():
+    """The law starts from the initial parameters, whose scores are tiny."""
+    torch.manual_seed(0)
+    layer = livelier(GAU(3, d_inner=4, d_key=6, n=3, dtype=torch.float64))
+    state = layer(torch.randn(2, 3, 3, dtype=torch.float64))[1]
+    k, v = (state[key].detach().requires_grad_() for key in ("k", "v"))
+    x = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    parameters = dict(layer.named_parameters())
+
+    def run(x, k, v, *values):
+        given = dict(zip(parameters, values, strict=True))
+        start = {"k": k, "v": v, "position": state["position"]}
+        return torch.func.functional_call(layer, given, (x, start))[0]
+
+    torch.autograd.gradcheck(run, (x, k, v, *parameters.values()), fast_mode=True)
+
+
+def test_scores_are_divided_by_a_constant_whatever_the_length():
+    torch.manual_seed(0)
+    short, long = (GAU(4, d_key=6, n=n, relative_bias=False, dtype=torch.float64) for n in (10, 30))
+    long.load_state_dict(livelier(short).state_dict())
+    x = torch.randn(1, 7, 4, dtype=torch.float64)
+    torch.testing.assert_close(short(x)[0], long(x)[0] * 9)
+
+
+def test_initial_parameters_are_normal():
+    torch.manual_seed(0)
+    layer = GAU(64)
+    assert layer.W_in.shape == (2 * 128 + 128, 64)
+    for weight in (layer.W_in, layer.W_out):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.03)
+    for weight in (layer.gamma, layer.b):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.2)
+        assert abs(weight.mean().item()) < 0.006
+    assert not layer.beta.any()
+    assert GAU(4, relative_bias=False).b is None
+
+
+@pytest.mark.parametrize("law", ["constant_memory", "reset_and_packing"])
+def test_windowed_unit_keeps_the_laws(law):
+    check_law(law, partial(GAU, window=4))
+
+
+BAD = [
+    ({"d_inner": 0}, "GAU: d_inner must be an integer of at least 1, got 0"),
+    ({"d_key": 3}, "GAU: d_key must be even, got 3"),
+    ({"n": 0}, "GAU: n must be an integer of at least 1, got 0"),
+    ({"window": 2.5}, "GAU: window must be an integer of at least 1, got 2.5"),
+    ({"base": -1.0}, "GAU: base must be positive and finite, got -1.0"),
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_constructor_words_its_errors(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        GAU(4, **options)
