@@ -205,10 +205,10 @@ def gradients(make: MakeMixer) -> None:
 def finite_when_long(make: MakeMixer, steps: int | None = None) -> None:
     """Forward and backward over 65,536 steps of float32 and of bfloat16 are finite.
 
-    Where that takes minutes, by `Mixer.cost`, 4,096 unless ``steps`` are asked for.
+    Where that takes minutes, by `Mixer.cost`, 2,048 unless ``steps`` are asked for.
     """
     if steps is None:
-        steps = LONG if build(make).cost == "parallel" else LONG // 16
+        steps = LONG if build(make).cost == "parallel" else LONG // 32
     for dtype in (torch.float32, torch.bfloat16):
         mixer = build(make, dtype=dtype)
         for name, long in (
