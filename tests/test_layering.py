@@ -21,6 +21,7 @@ LAYERS = (
     {"train"},
     {"recipes"},
     {"compare"},
+    {"reproductions"},
     {"cli"},
     {"__main__"},
 )

@@ -8,9 +8,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linrnn import compare as compare
     from linrnn import mixers as mixers
     from linrnn import ops as ops
     from linrnn import recipes as recipes
+    from linrnn import reproductions as reproductions
     from linrnn import tasks as tasks
     from linrnn import testing as testing
     from linrnn import train as train
@@ -22,11 +24,13 @@ __version__ = "0.1.0"
 
 _SUBMODULES = (
     "backbone",
+    "compare",
     "errors",
     "mixers",
     "nn",
     "ops",
     "recipes",
+    "reproductions",
     "rnn",
     "state",
     "tasks",

@@ -1,4 +1,4 @@
-"""List the mixers, tasks or recipes there are, with one line about each."""
+"""List the mixers, tasks, recipes or reproductions there are, with one line about each."""
 
 import argparse
 import ast
@@ -13,14 +13,22 @@ from linrnn._catalogue import stems
 from linrnn.errors import check_in
 
 #: Each catalogue and the base class of its entries; an entry without one is a function.
-CATALOGUES = {"mixers": "Mixer", "tasks": "Task", "recipes": None}
+CATALOGUES = {
+    "mixers": "Mixer",
+    "tasks": "Task",
+    "recipes": None,
+    "reproductions": "Reproduction",
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Print a catalogue, or all of them."""
     parser = argparse.ArgumentParser(prog="linrnn list", description=__doc__)
     parser.add_argument(
-        "kind", nargs="?", metavar="KIND", help="mixers, tasks or recipes; all three if left out"
+        "kind",
+        nargs="?",
+        metavar="KIND",
+        help="mixers, tasks, recipes or reproductions; all if left out",
     )
     kind = parser.parse_args(argv).kind
     if kind is not None:

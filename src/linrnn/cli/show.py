@@ -1,4 +1,4 @@
-"""Show a mixer, task or recipe: what it computes, its options and defaults, where it is from."""
+"""Show a mixer, task, recipe or reproduction: what it is, its options, where it is from."""
 
 import argparse
 import dataclasses
@@ -18,18 +18,23 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="linrnn show", description=__doc__)
     parser.add_argument("name", metavar="NAME", help="one of those `linrnn list` prints")
     name = parser.parse_args(argv).name
+    if name not in _known() and name.replace("-", "_") in stems("linrnn.reproductions"):
+        name = name.replace("-", "_")  # as `linrnn reproduce` writes it
     kinds = [kind for kind in CATALOGUES if name in stems(f"linrnn.{kind}")]
     if not kinds:
-        known = [known for kind in CATALOGUES for known in stems(f"linrnn.{kind}")]
-        raise UnknownNameError("mixer, task or recipe", name, known)
+        raise UnknownNameError("mixer, task, recipe or reproduction", name, _known())
     sys.stdout.write("\n".join(describe(kind, name) for kind in kinds))
     return 0
+
+
+def _known() -> list[str]:
+    return [known for kind in CATALOGUES for known in stems(f"linrnn.{kind}")]
 
 
 def describe(kind: str, name: str) -> str:
     """The text `linrnn show` prints about one entry of a catalogue."""
     entry = importlib.import_module(f"linrnn.{kind}").load(name)
-    page = {"mixers": _mixer, "tasks": _task, "recipes": _recipe}[kind](entry)
+    page = _PAGES[kind](entry)
     title = f"{kind.removesuffix('s')} {name}: linrnn.{kind}.{name}.{page.entry}"
     lines = [title, "=" * len(title), "", page.text, ""]
     lines += [f"{fact}: {value}" for fact, value in page.facts.items()]
@@ -90,6 +95,14 @@ def _recipe(recipe: Any) -> _Page:
     return _Page("recipe()", recipe.summary, facts, list(_leaves(recipe.config, "")))
 
 
+def _reproduction(cls: Any) -> _Page:
+    facts = {"Source": cls.source}
+    facts |= {f"Scale {scale}": text for scale, text in cls.scales.items()}
+    tables = "\n\n".join("\n".join(table.markdown()) for table in cls.published)
+    text = f"{inspect.getdoc(cls) or ''}\n\nPublished\n\n{tables}"
+    return _Page(cls.__name__, text, facts, [])
+
+
 def _leaves(config: Any, prefix: str) -> Iterable[Row]:
     """Every field of a tree of dataclasses, under the dotted name `linrnn train` gives it."""
     for field in dataclasses.fields(config):
@@ -114,3 +127,11 @@ def _row(name: str, annotation: Any, default: Any) -> Row:
 def _table(rows: Sequence[Row]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     return [f"{name:<{widths[0]}}  {kind:<{widths[1]}}  {value}" for name, kind, value in rows]
+
+
+_PAGES = {
+    "mixers": _mixer,
+    "tasks": _task,
+    "recipes": _recipe,
+    "reproductions": _reproduction,
+}

@@ -25,7 +25,12 @@ DTYPES = {
     torch.bfloat16: 4,
     torch.float16: 5,
 }
-_FAILURES = {1: "out of memory", 2: "unknown dtype", 3: "the library is of another version"}
+_OTHER_VERSION = 3
+_FAILURES = {
+    1: "out of memory",
+    2: "unknown dtype",
+    _OTHER_VERSION: "the library is of another version; reinstall linrnn",
+}
 
 
 class NativeLibrary(NamedTuple):
@@ -67,7 +72,8 @@ def run(kernel: str, record: bytes) -> None:
     native, problem = load()
     if native is None:
         raise BackendError(f"{kernel}: backend 'cpu' cannot run: {problem}.")
-    code = getattr(native.handle, f"linrnn_{kernel}")(record)
+    function = getattr(native.handle, f"linrnn_{kernel}", None)
+    code = _OTHER_VERSION if function is None else function(record)
     if code:
         raise BackendError(f"{kernel}: the native kernel failed: {_FAILURES.get(code, code)}.")
 

@@ -32,7 +32,7 @@ def test_list_without_a_kind_prints_all(capsys):
     assert verb.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("  ")] == list(CATALOGUES)
-    assert any(line.startswith("  lru  ") for line in lines)
+    assert any(line.split()[:1] == ["lru"] for line in lines)
 
 
 @pytest.mark.unchecked

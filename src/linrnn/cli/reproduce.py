@@ -1,0 +1,71 @@
+"""Reproduce a published result: theirs and ours side by side."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from linrnn import reproductions
+from linrnn.cli.list import summaries
+from linrnn.errors import UnknownNameError, check_in, check_positive_int
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compute, write the report and print it."""
+    parser = argparse.ArgumentParser(
+        prog="linrnn reproduce",
+        description=__doc__,
+        epilog=f"results:\n{_listing()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", metavar="NAME", help="one of those below")
+    parser.add_argument("--scale", default=None, help="`linrnn show NAME` says what each shows")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
+    parser.add_argument("--out", type=Path, default=None, help="folder (runs/reproduce-NAME-SCALE)")
+    options = parser.parse_args(argv)
+    stem = options.name.replace("-", "_")
+    if stem not in reproductions.names():
+        raise UnknownNameError("reproduction", options.name, map(_dashed, reproductions.names()))
+    check_positive_int("reproduce", seeds=options.seeds)
+    what = reproductions.load(stem)
+    scale = options.scale or next(iter(what.scales))
+    check_in("reproduce", "--scale", scale, what.scales)
+    out = options.out or Path("runs", f"reproduce-{_dashed(stem)}-{scale}")
+    _run(_dashed(stem), what, scale, tuple(range(options.seeds)), out)
+    return 0
+
+
+def _run(
+    name: str,
+    what: "type[reproductions.Reproduction]",
+    scale: str,
+    seeds: tuple[int, ...],
+    out: Path,
+) -> None:
+    from linrnn.reproductions._report import write_report
+
+    out.mkdir(parents=True, exist_ok=True)
+    setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say)
+    start = time.monotonic()
+    found = what().run(setting)
+    page = write_report(name, what, setting, found, time.monotonic() - start)
+    sys.stdout.write(f"\n{page.read_text(encoding='utf-8')}\n{out} holds this page.\n")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _listing() -> str:
+    rows = {_dashed(name): text for name, text in summaries("reproductions").items()}
+    width = max(map(len, rows))
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows.items())
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+_SEEDS = "random draws, or runs of each model, with the seeds 0 to N-1 (3)"

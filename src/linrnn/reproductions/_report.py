@@ -1,0 +1,67 @@
+"""The page a reproduction leaves."""
+
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+
+from linrnn import __version__
+from linrnn.reproductions._base import Findings, Reproduction, Setting
+from linrnn.train._checkpoint import write_atomically
+
+
+def write_report(
+    name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
+) -> Path:
+    """Write ``report.md`` and a CSV file for each of our tables; return the page's path."""
+    path = setting.out / "report.md"
+    write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
+    for i, table in enumerate(found.tables, 1):
+        lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
+        write_atomically(setting.out / f"table-{i}.csv", ("\n".join(lines) + "\n").encode())
+    return path
+
+
+def page(
+    name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
+) -> list[str]:
+    """Published and ours, with everything ours depends on."""
+    command = f"linrnn reproduce {name} --scale {setting.scale} --seeds {len(setting.seeds)}"
+    lines = [f"# {name}: {what.summary}", "", f"Source: {what.source}", ""]
+    lines += [f"- command: `{command}`", f"- scale {setting.scale}: {what.scales[setting.scale]}"]
+    lines += [f"- {_when()}; {_device()}; {seconds:.0f} s"]
+    lines += [f"- linrnn {__version__}{_revision()}, torch {torch.__version__}", ""]
+    lines += ["## Published", ""]
+    for table in what.published:
+        lines += [*table.markdown(), ""]
+    lines += ["## Ours", ""]
+    for table in found.tables:
+        lines += [*table.markdown(), ""]
+    lines += [f"**What can be compared:** {found.comparable}", ""]
+    return [*lines, *(f"- {note}" for note in found.notes)]
+
+
+def _cell(text: str) -> str:
+    return f'"{text}"' if "," in text else text
+
+
+def _when() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d")
+
+
+def _device() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def _revision() -> str:
+    """Of a source checkout, if this is one."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f" at {done.stdout.strip()}" if done.returncode == 0 else ""

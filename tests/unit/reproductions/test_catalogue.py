@@ -1,0 +1,66 @@
+"""Every reproduction states its source and scales; the cheap ones are run."""
+
+import pytest
+import torch
+
+from linrnn import reproductions
+from linrnn.reproductions import Setting
+from linrnn.reproductions import lru_proposition_3 as proposition
+
+each = pytest.mark.parametrize("name", reproductions.names())
+
+
+@each
+def test_it_says_what_it_compares(name):
+    what = reproductions.load(name)
+    assert what.summary
+    assert what.source
+    assert all(what.scales.values())
+    for table in what.published:
+        assert all(len(row) == len(table.head) for row in table.rows)
+
+
+def test_measured_gain_is_that_of_the_formula(tmp_path, monkeypatch):
+    monkeypatch.setattr(proposition, "RINGS", ((0.0, 0.9), (0.5, 0.9)))
+    monkeypatch.setattr(proposition, "THIN", (0.1,))
+    setting = Setting(scale="cpu", seeds=(0,), out=tmp_path)
+    found = proposition.LRUProposition3().run(setting)
+    for row in found.tables[0].rows:
+        measured, formula = float(row[1].split()[0]), float(row[3])
+        assert measured == pytest.approx(formula, rel=0.03)
+        assert float(row[2]) == pytest.approx(1, rel=0.03)
+    assert float(found.tables[1].rows[0][1]) == pytest.approx(10, rel=0.05)
+
+
+def test_formula_is_the_mean_over_the_ring():
+    radius_squared = torch.linspace(0.5**2, 0.9**2, 100_001, dtype=torch.float64)
+    mean = (1 / (1 - radius_squared)).mean().item()
+    assert proposition.gain(0.5, 0.9) == pytest.approx(mean, rel=1e-4)
+
+
+def test_command_prints_theirs_and_ours(capsys, tmp_path, monkeypatch):
+    from linrnn.cli import main
+
+    monkeypatch.setattr(proposition, "RINGS", ((0.0, 0.9),))
+    monkeypatch.setattr(proposition, "THIN", ())
+    out = tmp_path / "p3"
+    assert main(["reproduce", "lru-proposition-3", "--seeds", "1", "--out", str(out)]) == 0
+    page = capsys.readouterr().out
+    assert page.index("## Published") < page.index("## Ours")
+    assert (out / "report.md").is_file()
+    assert (out / "table-1.csv").read_text().startswith('"ring [r_min, r_max]"')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lru-proposition-4"], "Did you mean 'lru-proposition-3'"),
+        (["lru-proposition-3", "--scale", "moon"], "no reproduce --scale named 'moon'"),
+        (["lru-proposition-3", "--seeds", "0"], "seeds must be"),
+    ],
+)
+def test_wrong_commands_are_explained(capsys, arguments, words):
+    from linrnn.cli import main
+
+    assert main(["reproduce", *arguments]) == 2
+    assert words in capsys.readouterr().err
