@@ -28,3 +28,18 @@ def write_all(root):
     """Every data set, in folders as below LINRNN_DATA."""
     write_idx(root / "mnist")
     write_idx(root / "fashion_mnist")
+    write_table(root / "table")
+
+
+def write_table(folder):
+    """Sequences of 1 to 4 steps of 2 numbers with a class each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.RandomState(0)
+    rows = [[*rng.randn(2 * (1 + i % 4)).round(3), f"c{i % 2}"] for i in range(20)]
+    text = "\n".join(",".join(map(str, row)) for row in rows)
+    (folder / "x.csv").write_text(text)
+
+
+def options(task, root):
+    """What a task has to be told beside the folder of all data."""
+    return {"data": str(root / "table" / "x.csv"), "channels": 2} if task == "table" else {}

@@ -1,0 +1,198 @@
+"""Sets of labelled sequences from a user's file: .ts of the UEA archive, .npz, .csv."""
+
+import csv
+import zipfile
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from linrnn.errors import DataError
+from linrnn.tasks._files import read_packed
+
+SUFFIXES = (".ts", ".npz", ".csv")
+
+
+class Series(NamedTuple):
+    """Sequences, each (time, channels), and what is asked about each, as it was written."""
+
+    x: list[np.ndarray]
+    y: list[str]
+
+
+class Layout(NamedTuple):
+    """How a .csv file is laid out."""
+
+    channels: int
+    label_first: bool
+
+
+def read_series(path: Path, layout: Layout) -> dict[str, Series]:
+    """The parts of a file: "train" and "test" where it says so, else "train" alone.
+
+    Raises:
+        DataError: the file is missing, damaged, of another kind, empty, or has sequences of
+            different channels, or numbers that are missing or not finite.
+    """
+    kind = Path(path.name.removesuffix(".gz").removesuffix(".xz")).suffix.lower()
+    if kind not in SUFFIXES:
+        raise DataError(
+            f"{path}: the file name must end in one of {', '.join(SUFFIXES)} (.csv and .ts also "
+            f"packed: .gz, .xz), got {path.suffix!r}."
+        )
+    if not path.is_file():
+        raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+    if kind == ".npz":
+        parts = _read_npz(path)
+    else:
+        try:
+            text = read_packed(path, "text").decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
+        lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        series = _parse_ts(path, lines) if kind == ".ts" else _parse_csv(path, lines, layout)
+        parts = {"train": series}
+    for series in parts.values():
+        _check(path, series)
+    return parts
+
+
+def _check(path: Path, series: Series) -> None:
+    if not series.x:
+        raise DataError(f"{path}: the file must hold at least one sequence, got none.")
+    channels = series.x[0].shape[1]
+    for number, x in enumerate(series.x, 1):
+        if not len(x):
+            raise DataError(f"{path}: a sequence must have a step, got none in sequence {number}.")
+        if x.shape[1] != channels:
+            raise DataError(
+                f"{path}: each sequence must have {channels} channels as the first, got "
+                f"{x.shape[1]} in sequence {number}."
+            )
+        bad = np.argwhere(~np.isfinite(x))
+        if len(bad):
+            step, channel = bad[0]
+            raise DataError(
+                f"{path}: values must be finite, got {x[step, channel]} in sequence {number}, "
+                f"step {step + 1}, channel {channel + 1}. Remove or fill such values."
+            )
+
+
+def _parse_ts(path: Path, lines: list[tuple[int, str]]) -> Series:
+    """Dimensions are separated by colons, values by commas; what is asked comes last."""
+    lines = [(n, line) for n, line in lines if not line.startswith("#")]
+    start = next((i for i, (_, v) in enumerate(lines) if v.lower() == "@data"), None)
+    if start is None:
+        raise DataError(f"{path}: the file must have a line '@data', got none. Is it truncated?")
+    words = [line.split() for _, line in lines[:start]]
+    header = {w[0].lower(): w[1:] for w in words}
+    if header.get("@timestamps", ["false"])[0].lower() == "true":
+        raise DataError(f"{path}: a .ts file must be without time stamps, got some. Resample it.")
+    labels = header.get("@classlabel") or header.get("@targetlabel") or ["false"]
+    if labels[0].lower() != "true":
+        raise DataError(f"{path}: the file must have class or target labels, got none.")
+    x, y = [], []
+    for number, line in lines[start + 1 :]:
+        *dimensions, label = line.split(":")
+        columns = [_numbers(path, number, values.split(",")) for values in dimensions]
+        if not columns or len({len(column) for column in columns}) > 1:
+            raise DataError(
+                f"{path}: the dimensions of a sequence must be equally long, got "
+                f"{[len(column) for column in columns]} in line {number}. Is it truncated?"
+            )
+        if labels[1:] and label.strip() not in labels[1:]:
+            raise DataError(
+                f"{path}: a label must be one of {', '.join(labels[1:])}, got "
+                f"{label.strip()[:40]!r} in line {number}. Is it truncated?"
+            )
+        x.append(np.stack(columns, 1))
+        y.append(label.strip())
+    return Series(x, y)
+
+
+def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
+    """A row is a sequence, step after step, and what is asked; trailing empty cells are left out.
+
+    A first row without any number is of names.
+    """
+    rows = list(csv.reader([line for _, line in lines]))
+    if rows and not any(_is_number(cell) for cell in rows[0]):
+        lines, rows = lines[1:], rows[1:]
+    x, y = [], []
+    for (number, _), cells in zip(lines, rows, strict=True):
+        cells = [cell.strip() for cell in cells]
+        label, values = (cells[0], cells[1:]) if layout.label_first else (cells[-1], cells[:-1])
+        while values and not values[-1]:
+            values.pop()
+        if len(values) % layout.channels or not label:
+            raise DataError(
+                f"{path}: a row must hold a label and steps of {layout.channels} numbers, got "
+                f"{len(values)} numbers and the label {label!r} in line {number}."
+            )
+        x.append(_numbers(path, number, values).reshape(-1, layout.channels))
+        y.append(label)
+    return Series(x, y)
+
+
+def _numbers(path: Path, line: int, cells: list[str]) -> np.ndarray:
+    try:
+        return np.array(cells, np.float64).astype(np.float32)
+    except ValueError:
+        bad = next(cell for cell in cells if not _is_number(cell))
+        raise DataError(
+            f"{path}: values must be numbers, got {bad!r} in line {line}. Fill what is missing."
+        ) from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_npz(path: Path) -> dict[str, Series]:
+    """Arrays x, y and, if rows are padded, lengths; or each with _train and _test."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path}: the file must be a complete .npz archive of numbers, got: {error}. "
+            "Save it again with numpy.savez(path, x=..., y=...)."
+        ) from error
+    if {"x_train", "y_train"} <= set(arrays):
+        found = {"train": "_train"} | ({"test": "_test"} if "x_test" in arrays else {})
+    elif {"x", "y"} <= set(arrays):
+        found = {"train": ""}
+    else:
+        raise DataError(
+            f"{path}: the archive must hold x and y, or x_train, y_train, x_test and y_test, got "
+            f"{', '.join(arrays) or 'nothing'}."
+        )
+    return {part: _of_arrays(path, arrays, end) for part, end in found.items()}
+
+
+def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:
+    x, y = arrays[f"x{end}"], arrays.get(f"y{end}", np.zeros(0))
+    lengths = arrays.get(f"lengths{end}")
+    if x.ndim not in (2, 3) or x.dtype.kind not in "biuf":
+        raise DataError(
+            f"{path}: x{end} must be real numbers (sequences, time) or (sequences, time, "
+            f"channels), got {x.dtype} {x.shape}."
+        )
+    if y.shape != x.shape[:1] or y.dtype.kind not in "biufU":
+        raise DataError(f"{path}: y{end} must be numbers or words ({len(x)},), got {y.shape}.")
+    if lengths is None:
+        lengths = np.full(len(x), x.shape[1])
+    fits = lengths.shape == y.shape and lengths.dtype.kind in "iu"
+    if not fits or (len(x) and not (lengths.min() >= 1 and lengths.max() <= x.shape[1])):
+        raise DataError(
+            f"{path}: lengths{end} must be {len(x)} integers of 1 to {x.shape[1]}, got "
+            f"{lengths.dtype} {lengths.shape}."
+        )
+    x = x.astype(np.float32).reshape(*x.shape[:2], -1)
+    rows = [row[:length] for row, length in zip(x, lengths, strict=True)]
+    return Series(rows, [str(value) for value in y.tolist()])

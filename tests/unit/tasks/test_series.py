@@ -1,0 +1,247 @@
+"""A user's own sequences: `linrnn.tasks.table` and the files it reads."""
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+
+from linrnn.errors import ArgumentError, DataError, UnknownNameError
+from linrnn.tasks.table import Table, TableOptions
+
+HEADER = "# about\n@problemName X\n@timeStamps false\n@classLabel true a b\n@data\n"
+CASES = "".join(f"{i},2,3:4,{i},6:{'ab'[i % 2]}\n" for i in range(20))
+CSV = "".join(f"{i},{i + 1},{'xy'[i % 2]}\n" for i in range(20))
+
+
+def make(path, **options):
+    return Table(TableOptions(data=str(path), **options))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def put(name, text):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return put
+
+
+PROBLEMS = {  # cases to train and to test with, channels, longest, classes
+    "BasicMotions": (40, 40, 6, 100, 4),
+    "JapaneseVowels": (270, 370, 12, 29, 9),
+    "GunPoint": (50, 150, 1, 150, 2),
+    "ItalyPowerDemand": (67, 1029, 1, 24, 2),
+    "OSULeaf": (200, 242, 1, 427, 6),
+    "ACSF1": (100, 100, 1, 1460, 10),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_real_archive(shared_data, name):
+    train, test, channels, longest, classes = PROBLEMS[name]
+    task = make(shared_data / "timeseries" / f"{name}_TRAIN.ts.gz")
+    splits = task.datasets()
+    assert len(splits.train) + len(splits.validation) == train
+    assert len(splits.test) == test
+    assert (task.d_input, task.sequence_length) == (channels, longest)
+    assert task.d_output == len(task.class_names) == classes
+    assert all(len(part.tensors[1].unique()) == classes for part in (splits.train, splits.test))
+    x, _, *lengths = splits.train[:]
+    assert x.shape[1:] == (longest, channels)
+    if lengths:
+        assert (lengths[0].min(), lengths[0].max()) == (7, 26)
+        mask = torch.arange(longest) < lengths[0][:, None]
+        assert (x[~mask] == 0).all()
+        x = x[mask]
+    torch.testing.assert_close(x.flatten(0, -2).mean(0), torch.zeros(channels), atol=1e-4, rtol=0)
+    torch.testing.assert_close(x.flatten(0, -2).std(0), torch.ones(channels), atol=1e-3, rtol=0)
+
+
+def test_real_archive_of_one_part_is_split_in_proportion(shared_data):
+    splits = make(shared_data / "timeseries" / "ECG5000_TRAIN.ts.gz").datasets()
+    assert [len(part) for part in splits] == [350, 50, 100]
+    counts = [torch.bincount(part.tensors[1], minlength=5).tolist() for part in splits]
+    assert np.sum(counts, 0).tolist() == [292, 177, 10, 19, 2]
+    assert counts[2][:4] == pytest.approx([58, 35, 2, 4], abs=1)
+
+
+def test_real_values(shared_data):
+    path = shared_data / "timeseries" / "BasicMotions_TRAIN.ts.gz"
+    cases = gzip.decompress(path.read_bytes()).decode().split("@data\n")[1].splitlines()
+    rows = {}
+    for case in cases:
+        *dimensions, label = case.split(":")
+        values = np.array([d.split(",") for d in dimensions], np.float32).T
+        rows[values.tobytes()] = label
+    task = make(path, normalise=False)
+    splits = task.datasets()
+    for part in splits[:2]:
+        for x, target in part:
+            assert rows.pop(x.numpy().tobytes()) == task.class_names[target]
+    assert not rows
+
+
+def test_ts_columns_and_labels(write):
+    task = make(write("x.ts", HEADER + CASES), normalise=False)
+    assert (task.d_input, task.sequence_length, task.class_names) == (2, 3, ("a", "b"))
+    x, target = task.datasets().train[:]
+    assert torch.equal(x[:, 0, 0], x[:, 1, 1])
+    assert torch.equal(x[:, 0, 0].long() % 2, target)
+    assert torch.equal(x[0, :, 1], torch.tensor([4.0, x[0, 0, 0], 6.0]))
+
+
+def test_csv_rows_of_different_lengths(write):
+    text = "one,two,label\n" + "".join(f"{'7,' * (2 + 2 * (i % 3))}{i % 2}\n" for i in range(30))
+    task = make(write("x.csv", text + "1,2,3,4,,,1\n"), channels=2, normalise=False)
+    assert (task.d_input, task.sequence_length) == (2, 3)
+    x, _, lengths = task.datasets().train[:]
+    assert set(lengths.tolist()) == {1, 2, 3}
+    assert torch.equal(x.sum((1, 2)) > 0, torch.ones(len(x), dtype=torch.bool))
+
+
+def test_csv_label_in_front(write):
+    text = "".join(f"c{i % 2},{i % 2},5\n" for i in range(20))
+    x, target = make(write("x.csv", text), label="first", normalise=False).datasets().train[:]
+    assert torch.equal(x[:, 0, 0].long(), target)
+
+
+@pytest.mark.parametrize("end", ["", "_train"])
+def test_npz(tmp_path, end):
+    x = np.random.RandomState(0).randn(30, 5, 2)
+    arrays = {f"x{end}": x, f"y{end}": np.arange(30) % 3, f"lengths{end}": 1 + np.arange(30) % 5}
+    if end:
+        arrays |= {"x_test": x[:6, :4], "y_test": np.arange(6) % 3}
+    np.savez(tmp_path / "x.npz", **arrays)
+    task = make(tmp_path / "x.npz")
+    splits = task.datasets()
+    assert len(splits.test) == 6
+    assert task.class_names == ("0", "1", "2")
+    assert len(splits.train[0]) == 3
+    assert splits.test[0][0].shape == (5, 2)
+
+
+def test_test_file_of_its_own(write):
+    path = write("a.csv", CSV)
+    splits = make(path, test=str(write("b.csv", "1,2,y\n"))).datasets()
+    assert [len(part) for part in splits] == [18, 2, 1]
+    assert splits.test[0][1] == 1
+
+
+def test_splits_are_fixed_and_apart(write):
+    path = write("x.csv", CSV)
+    first, again = make(path).datasets(), make(path).datasets()
+    assert [len(part) for part in first] == [14, 2, 4]
+    for a, b in zip(first, again, strict=True):
+        assert torch.equal(a[:][0], b[:][0])
+    assert len({x[0].item() for part in first for x, _ in part}) == 20
+
+
+def test_regression(write):
+    text = "".join(f"{i},{i + 1},{10 * i + 3}\n" for i in range(20))
+    task = make(write("x.csv", text), kind="regression", channels=2)
+    assert (task.metric, task.higher_is_better, task.d_output) == ("mse", False, 1)
+    splits = task.datasets()
+    x, target = splits.train[:]
+    assert target.shape == (14, 1)
+    torch.testing.assert_close(x[:, 0, :1], target)
+    assert task.chance == pytest.approx(splits.test[:][1].square().mean().item())
+    assert task.scores(target, target).tolist() == [0.0] * 14
+    assert task.loss(target + 1, target).item() == pytest.approx(1)
+
+
+def test_classes_that_are_numbers_are_ordered_by_size(write):
+    text = "".join(f"1,2,{i % 12}\n" for i in range(120))
+    assert make(write("x.csv", text)).class_names == tuple(map(str, range(12)))
+
+
+def test_read_normalises_as_in_training(write):
+    path = write("x.csv", CSV)
+    task = make(path)
+    rows = write("new.csv", "".join(line.rpartition(",")[0] + "\n" for line in CSV.splitlines()))
+    x = task.read(rows)
+    assert x.shape == (20, 2, 1)
+    seen = {row.numpy().tobytes() for row in x}
+    assert all(row.numpy().tobytes() in seen for part in task.datasets() for row, _ in part)
+
+
+def test_constant_channel_is_left_alone(write):
+    text = "".join(f"7,{i},{i % 2}\n" for i in range(20))
+    x, _ = make(write("x.csv", text), channels=2).datasets().train[:]
+    assert torch.equal(x[..., 0], torch.zeros(14, 1))
+
+
+BAD = {
+    "truncated header": ("x.ts", "@problemName X\n", "a line '@data', got none. Is it truncated"),
+    "no case": ("x.ts", HEADER, "at least one sequence, got none"),
+    "time stamps": ("x.ts", HEADER.replace("false", "true"), "without time stamps"),
+    "no label": ("x.ts", HEADER.replace("true a b", "false"), "class or target labels, got none"),
+    "unknown class": ("x.ts", HEADER + "1,2:c\n", "one of a, b, got 'c' in line 6"),
+    "truncated case": ("x.ts", HEADER + "1,2:3,4:a\n1,2:3", "one of a, b, got '3' in line 7"),
+    "ragged": ("x.ts", HEADER + "1,2:3:a\n", r"equally long, got \[2, 1\] in line 6"),
+    "channels": ("x.ts", HEADER + "1,2:3,4:a\n1,2:a\n", "2 channels as the first, got 1 in sequ"),
+    "missing": ("x.ts", HEADER + "1,?:a\n", r"must be numbers, got '\?' in line 6"),
+    "nan": ("x.ts", HEADER + "1,NaN:a\n", "finite, got nan in sequence 1, step 2, channel 1"),
+    "inf": ("x.csv", CSV + "1,inf,x\n", "finite, got inf in sequence 21, step 1, channel 2"),
+    "width": (
+        "x.csv",
+        "1,2,3,x\n",
+        "2 numbers, got 3 numbers and the label 'x' in line 1",
+    ),
+    "word": ("x.csv", CSV + "1,two,x\n", "must be numbers, got 'two' in line 21"),
+    "no steps": ("x.csv", "1,2,x\n,,x\n", "must have a step, got none in sequence 2"),
+    "empty": ("x.csv", "", "at least one sequence, got none"),
+    "suffix": ("x.pkl", "", "must end in one of .ts, .npz, .csv"),
+    "few": ("x.csv", "1,2,a\n" * 9, "must be 10 sequences to split, got 9"),
+}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("name", "text", "message"), BAD.values(), ids=BAD)
+def test_damaged_text(write, name, text, message):
+    with pytest.raises(DataError, match=message):
+        make(write(name, text), channels=2 if name == "x.csv" else 1)
+
+
+@pytest.mark.unchecked
+def test_damaged_archives(tmp_path, write):
+    with pytest.raises(DataError, match=r"none\.csv: the data file must exist"):
+        make(tmp_path / "none.csv")
+    with pytest.raises(DataError, match=r"must be a complete .npz archive of numbers"):
+        make(write("x.npz", "no archive"))
+    (tmp_path / "x.ts.gz").write_bytes(gzip.compress((HEADER + CASES).encode())[:-20])
+    with pytest.raises(DataError, match=r"x\.ts\.gz: the file must hold text, got: .*Get it anew"):
+        make(tmp_path / "x.ts.gz")
+    x, y = np.zeros((20, 3)), np.zeros(20)
+    for arrays, message in (
+        ({"a": x}, "must hold x and y, or x_train, .*got a"),
+        ({"x": y, "y": y}, r"x must be real numbers .*got float64 \(20,\)"),
+        ({"x": x, "y": y[1:]}, r"y must be numbers or words \(20,\), got \(19,\)"),
+        ({"x": x, "y": y, "lengths": y}, "lengths must be 20 integers of 1 to 3, got float64"),
+        ({"x": x, "y": y, "lengths": y.astype(int)}, "lengths must be 20 integers of 1 to 3"),
+        ({"x": x, "y": np.array([None] * 20)}, "must be a complete .npz archive"),
+    ):
+        np.savez(tmp_path / "y.npz", **arrays)
+        with pytest.raises(DataError, match=message):
+            make(tmp_path / "y.npz")
+
+
+@pytest.mark.unchecked
+def test_parts_that_do_not_fit(write):
+    path = write("x.csv", CSV)
+    with pytest.raises(DataError, match=r"b\.csv: classes must be among those.*got 'z'"):
+        make(path, test=str(write("b.csv", "1,2,z\n")))
+    with pytest.raises(DataError, match=r"c\.ts: sequences must have 1 channels as in .*got 2"):
+        make(path, test=str(write("c.ts", HEADER + CASES)))
+    with pytest.raises(DataError, match=r"must be finite numbers, got 'x'. Is it .*classification"):
+        make(path, kind="regression")
+
+
+@pytest.mark.unchecked
+def test_bad_options():
+    with pytest.raises(DataError, match=r"table: the data must be a file, got none\. Say --task"):
+        Table().datasets()
+    with pytest.raises(UnknownNameError, match="no Table kind named 'classify'"):
+        make("x.csv", kind="classify")
+    with pytest.raises(ArgumentError, match="Table: channels must be an integer of at least 1"):
+        make("x.csv", channels=0)
