@@ -18,7 +18,7 @@ from linrnn.ops._scan_op import _eager, _transformed
 from linrnn.ops._selective_scan_reference import Problem
 
 #: Kernels, fastest first, and the kind of device each was written for.
-KERNELS = {"cpu": "cpu"}
+KERNELS = {"triton": "cuda", "cpu": "cpu"}
 
 _INPUTS = (
     "Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? initial_state, "

@@ -1,0 +1,115 @@
+"""`selective_scan` by the Triton kernels in ``_selective_scan_triton_kernels.py``."""
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.ops import _scan_triton
+from linrnn.ops._layout import dense, unit_channels
+from linrnn.ops._selective_scan_reference import Problem
+
+#: Steps between the states kept for the backward pass, which expands one chunk at a time.
+CHUNK = 64
+#: States of a program, which is one warp: eight in each thread's registers.
+_TILE = 256
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    if dtype.is_complex:
+        return f"it has no kernel for {dtype}"
+    return _scan_triton.unavailable(device, dtype)
+
+
+def forward(p: Problem, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """``(y, final_state)``; the state before each chunk goes to ``kept`` where it has room."""
+    y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
+    final = p.A.new_empty(len(p.x), *p.A.shape)
+    grid, options = _launch(p)
+    with torch.cuda.device_of(p.x):
+        _kernels().run_forward[grid](
+            *_inputs(p),
+            None if p.initial_state is None else dense(p.initial_state),
+            *_steps(y),
+            final,
+            kept if kept.shape[1] else None,
+            *_sizes(p),
+            **options,
+        )
+    return y, final
+
+
+def backward(
+    p: Problem, kept: Tensor, grad_y: Tensor, grad_final: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the nine tensors at the head of ``p``; None for those that are."""
+    batch, time, channels = p.x.shape
+    modes = p.A.shape[1]
+    grid, options = _launch(p)
+    parts = (grid[0] // batch, batch, time, modes)
+    x, dt = (torch.empty(p.x.shape, dtype=p.x.dtype, device=p.x.device) for _ in "xd")
+    z = None if p.z is None else torch.empty_like(x)
+    B, C = (p.A.new_empty(parts) for _ in "BC")
+    A, initial = (p.A.new_empty(batch, channels, modes) for _ in "Ah")
+    D, bias = (p.A.new_empty(batch, channels) for _ in "Db")
+    scratch = p.A.new_empty(batch, min(CHUNK, time), channels, modes)
+    with torch.cuda.device_of(p.x):
+        _kernels().run_backward[grid](
+            *_inputs(p),
+            *_steps(unit_channels(grad_y)),
+            dense(grad_final),
+            kept,
+            scratch,
+            *(x, dt, z, B, C, A, D, bias, initial),
+            batch,
+            *_sizes(p),
+            **options,
+        )
+    # in a fixed order: the same bits in every run
+    A, D, bias = (t.sum(0) for t in (A, D, bias))
+    B, C = (t.sum(0).to(p.B.dtype) for t in (B, C))
+    grads = (x, dt, A, B, C, D, initial, z, bias)
+    return tuple(None if t is None else g for g, t in zip(grads, p.tensors, strict=True))
+
+
+@functools.cache
+def _kernels() -> ModuleType:
+    """Triton is imported by the first call that runs on it."""
+    return importlib.import_module("linrnn.ops._selective_scan_triton_kernels")
+
+
+def _launch(p: Problem) -> tuple[tuple[int], dict[str, Any]]:
+    """Programs, and what they are compiled for."""
+    kernels = _kernels()
+    modes = max(1, 1 << (p.A.shape[1] - 1).bit_length())
+    block = max(1, _TILE // modes)
+    double = p.A.dtype == torch.float64
+    return (len(p.x) * -(-p.x.shape[2] // block),), {
+        "SOFTPLUS": p.dt_softplus,
+        "ZOH": p.zoh,
+        "DTYPE": kernels.tl.float64 if double else kernels.tl.float32,
+        "BLOCK": block,
+        "MODES": modes,
+        "num_warps": 1,
+    }
+
+
+def _inputs(p: Problem) -> tuple[Any, ...]:
+    """Sequences with their strides, then the parameters."""
+    rows = (None if t is None else unit_channels(t) for t in (p.x, p.dt, p.B, p.C, p.z))
+    parameters = (None if t is None else dense(t) for t in (p.A, p.D, p.dt_bias))
+    sequences = (field for t in (*rows, p.reset) for field in _steps(t))
+    return (*sequences, *parameters)
+
+
+def _steps(t: Tensor | None) -> tuple[Tensor | None, int, int]:
+    return (None, 0, 0) if t is None else (t, t.stride(0), t.stride(1))
+
+
+def _sizes(p: Problem) -> tuple[int, int, int, int]:
+    _, time, channels = p.x.shape
+    return time, channels, p.A.shape[1], min(CHUNK, time)
