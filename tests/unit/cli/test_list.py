@@ -2,11 +2,16 @@
 
 import pytest
 
-from linrnn import mixers, recipes, tasks
+from linrnn import mixers, recipes, reproductions, tasks
 from linrnn.cli import list as verb
 from linrnn.errors import UnknownNameError
 
-CATALOGUES = {"mixers": mixers, "tasks": tasks, "recipes": recipes}
+CATALOGUES = {
+    "mixers": mixers,
+    "tasks": tasks,
+    "recipes": recipes,
+    "reproductions": reproductions,
+}
 
 
 @pytest.mark.parametrize("kind", CATALOGUES)
