@@ -7,10 +7,11 @@ import io
 import logging
 import lzma
 import os
+import tarfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +22,8 @@ _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without a byte
 _ATTEMPTS = 5
 
-READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading a damaged compressed file raises."""
+# what reading a damaged file raises
+_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
 class Source(NamedTuple):
@@ -215,7 +216,7 @@ def _only_here(part: Path) -> Iterator[None]:
 
 def open_packed(path: Path) -> io.BufferedIOBase:
     """A file for reading, unpacked if its name ends in .gz or .xz."""
-    if path.suffix == ".gz":
+    if path.suffix in (".gz", ".tgz"):
         return gzip.GzipFile(path)
     return lzma.LZMAFile(path) if path.suffix == ".xz" else path.open("rb")
 
@@ -233,5 +234,31 @@ def read_packed(path: Path, what: str) -> bytes:
     try:
         with open_packed(path) as file:
             return file.read()
-    except READ_ERRORS as error:
+    except _READ_ERRORS as error:
         raise DataError(f"{path}: the file must hold {what}, got: {error}. Get it anew.") from error
+
+
+def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of some files of an archive, in its order; nothing is written to disk.
+
+    The archive is read to its end, so one that was cut anywhere is refused.
+
+    Args:
+        path: a .tar, or one packed as .gz or .xz.
+        wanted: whether a name is.
+        what: the archive should be, for the message.
+
+    Raises:
+        DataError: it is missing, damaged, or no archive.
+    """
+    try:
+        with open_packed(path) as file:
+            with tarfile.open(fileobj=file, mode="r|") as archive:  # a stream, never sought in
+                for member in archive:
+                    content = archive.extractfile(member) if wanted(member.name) else None
+                    if content is not None:
+                        yield member.name, content.read()
+            while file.read(_CHUNK):
+                pass
+    except _READ_ERRORS as error:
+        raise DataError(f"{path}: the file must be {what}, got: {error}. Get it anew.") from error

@@ -1,6 +1,8 @@
 """Tiny files in the formats of the real data sets, so that a task can be run without them."""
 
 import gzip
+import io
+import tarfile
 
 import numpy as np
 
@@ -29,6 +31,7 @@ def write_all(root):
     write_idx(root / "mnist")
     write_idx(root / "fashion_mnist")
     write_table(root / "table")
+    write_cifar(root / "cifar10" / "cifar-10-binary.tar.gz")
 
 
 def write_table(folder):
@@ -43,3 +46,28 @@ def write_table(folder):
 def options(task, root):
     """What a task has to be told beside the folder of all data."""
     return {"data": str(root / "table" / "x.csv"), "channels": 2} if task == "table" else {}
+
+
+def write_cifar(path, train=10, test=5):
+    """The binary archive of CIFAR-10 with few images in each batch."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.RandomState(0)
+    members = {}
+    for name, size in [
+        *((f"data_batch_{i}", train // 5) for i in range(1, 6)),
+        ("test_batch", test),
+    ]:
+        records = rng.randint(0, 256, (size, 3073)).astype("u1")
+        records[:, 0] = np.arange(size) % 10
+        members[f"cifar-10-batches-bin/{name}.bin"] = records.tobytes()
+    write_tar(path, members)
+
+
+def write_tar(path, members):
+    """An archive of files by their names; packed as its own name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, f"w:{path.suffix[1:]}") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
