@@ -25,7 +25,7 @@ from linrnn.typing import State
 class RNN(nn.Module):
     r"""A stack of mixers with the arguments, shapes and return values of `torch.nn.GRU`.
 
-    Structure of a layer, for each direction::
+    Equation of a layer, in each direction:
 
         u = W_in x + b_in               where the width of x is not hidden_size, else u = x
         v, h = mixer(u)                 d_model = hidden_size

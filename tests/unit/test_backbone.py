@@ -131,6 +131,13 @@ def test_chain_of_parts_is_what_the_docstring_says(prenorm):
     assert isinstance(state, torch.Tensor)
 
 
+def test_a_step_of_float32_has_the_gelu_of_a_sequence():
+    net = model(dtype=torch.float32, pool="none", norm="none", n_layers=1)
+    x = 20 * torch.randn(64, 1, 3)
+    y_t, _ = net.step(x[:, 0], net.init_state(64))
+    torch.testing.assert_close(y_t, net(x)[0][:, 0])
+
+
 def test_the_default_block_keeps_its_names():
     names = {n for n, _ in model(n_layers=1).blocks[0].named_parameters()}
     lru = {f"mixer.{n}" for n, _ in mixers.build("lru", 4).named_parameters()}
