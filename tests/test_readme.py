@@ -132,10 +132,11 @@ def test_readme_shows_a_first_result_before_line_20():
     assert "accuracy" in top
 
 
-def test_readme_table_lists_only_mixers_there_are():
-    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert table
-    assert set(table) <= set(mixers.names())
+def test_readme_table_lists_the_mixers_there_are():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("\n## Mixers\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert set(re.findall(r"`(\w+)`", "\n".join(rows))) == set(mixers.names())
 
 
 def test_readme_file_tree_is_the_real_one():
