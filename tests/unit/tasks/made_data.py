@@ -32,6 +32,7 @@ def write_all(root):
     write_idx(root / "fashion_mnist")
     write_table(root / "table")
     write_cifar(root / "cifar10" / "cifar-10-binary.tar.gz")
+    write_ett(root / "ett" / "ETTh1.csv")
 
 
 def write_table(folder):
@@ -45,7 +46,11 @@ def write_table(folder):
 
 def options(task, root):
     """What a task has to be told beside the folder of all data."""
-    return {"data": str(root / "table" / "x.csv"), "channels": 2} if task == "table" else {}
+    own = {
+        "table": {"data": str(root / "table" / "x.csv"), "channels": 2},
+        "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
+    }
+    return own.get(task, {})
 
 
 def write_cifar(path, train=10, test=5):
@@ -71,3 +76,12 @@ def write_tar(path, members):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+
+
+def write_ett(path, steps=20 * 720):
+    """Hourly rows in the format of ETTh1."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = np.random.RandomState(0).randn(steps, 7).round(2)
+    rows = "".join(f"2016-07-01,{','.join(map(str, row))}\n" for row in table.tolist())
+    path.write_text(f"date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT\n{rows}")
+    return table
