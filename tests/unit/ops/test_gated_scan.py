@@ -261,13 +261,6 @@ def test_threads_do_not_change_a_bit():
     assert all(torch.equal(a, b) for a, b in zip(one, four, strict=True))
 
 
-@needs_kernel
-def test_a_dtype_the_kernel_does_not_know_is_refused():
-    x, _, _ = arguments((1, 2, 3), 2)
-    with pytest.raises(DTypeError, match=r"x must be real floating point, got torch\.complex128"):
-        gated_scan(x.to(torch.complex128))
-
-
 @pytest.mark.unchecked
 def test_operator_is_registered_properly():
     for parts, given in ((2, True), (3, False)):
@@ -289,6 +282,7 @@ BAD = [
     (lambda x, h, r: (x[:, :, 0], h, r), ShapeError, r"x must have shape \(batch, time, 2 or 3"),
     (lambda x, h, r: (x[:, :, :1], h, r), ShapeError, "2 or 3, channels"),
     (lambda x, h, r: (x.long(), h, r), DTypeError, "x must be real floating point"),
+    (lambda x, h, r: (x + 0j, h, r), DTypeError, r"floating point, got torch\.complex128"),
     (lambda x, h, r: (x, h[:1], r), ShapeError, r"initial_state must have shape \(batch=2"),
     (lambda x, h, r: (x, h.long(), r), DTypeError, "initial_state must be real floating point"),
     (lambda x, h, r: (x, h, r.long()), DTypeError, "reset must be boolean, got torch.int64"),
