@@ -33,6 +33,7 @@ def write_all(root):
     write_table(root / "table")
     write_cifar(root / "cifar10" / "cifar-10-binary.tar.gz")
     write_ett(root / "ett" / "ETTh1.csv")
+    write_imdb(root / "imdb" / "aclImdb_v1.tar.gz")
 
 
 def write_table(folder):
@@ -48,6 +49,7 @@ def options(task, root):
     """What a task has to be told beside the folder of all data."""
     own = {
         "table": {"data": str(root / "table" / "x.csv"), "channels": 2},
+        "imdb": {"validation_size": 2},
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
     }
     return own.get(task, {})
@@ -85,3 +87,15 @@ def write_ett(path, steps=20 * 720):
     rows = "".join(f"2016-07-01,{','.join(map(str, row))}\n" for row in table.tolist())
     path.write_text(f"date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT\n{rows}")
     return table
+
+
+def write_imdb(path, each=3):
+    """An archive of reviews in the layout of the official one."""
+    members = {"aclImdb/README": b"about", "aclImdb/train/unsup/0_0.txt": b"neither"}
+    for split in ("test", "train"):
+        for label in ("neg", "pos"):
+            for i in range(each):
+                text = f"{split} {label} {i} " + "é<br />" * i
+                members[f"aclImdb/{split}/{label}/{i}_{1 + i}.txt"] = text.encode()
+    write_tar(path, members)
+    return members
