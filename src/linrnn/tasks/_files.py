@@ -255,9 +255,9 @@ def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[t
         with open_packed(path) as file:
             with tarfile.open(fileobj=file, mode="r|") as archive:  # a stream, never sought in
                 for member in archive:
-                    content = archive.extractfile(member) if wanted(member.name) else None
-                    if content is not None:
-                        yield member.name, content.read()
+                    if member.isfile() and wanted(member.name):
+                        content = archive.extractfile(member)
+                        yield member.name, content.read() if content else b""
             while file.read(_CHUNK):
                 pass
     except _READ_ERRORS as error:
