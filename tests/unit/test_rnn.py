@@ -232,6 +232,7 @@ def test_dropout_stands_between_layers_and_only_in_training():
         net = RNN("gru", 3, 4, layers, dropout=1.0 if layers > 1 else 0.0, dtype=torch.float64)
         (a, h), (b, g) = net.train()(x), net.train()(2 * x)
         assert torch.equal(a, b) == (layers == 2)  # with everything dropped, x is not seen
+        assert a.any()  # not after the last layer
         assert not torch.equal(h[0], g[0])
         assert not torch.equal(net.eval()(x)[0], net(2 * x)[0])
     with pytest.warns(UserWarning, match=r"dropout=0.5 does nothing with num_layers=1"):

@@ -52,6 +52,9 @@ class Bidirectional(Mixer):
 
     family: ClassVar[str] = "bidirectional"
     causal: ClassVar[bool] = False
+    declared: ClassVar[Mapping[str, str]] = {
+        "causal": "the backward mixer has read the future",
+    }
 
     def __init__(
         self,
@@ -64,6 +67,9 @@ class Bidirectional(Mixer):
         super().__init__()
         check_in("Bidirectional", "merge", merge, MERGES)
         self.d_model = mixer.d_model
+        # what is true of the mixer is true of two
+        self.cost, self.constant_state = mixer.cost, mixer.constant_state  # type: ignore[misc]
+        self.declared = {**mixer.declared, **type(self).declared}  # type: ignore[misc]
         self.shared, self.merge = shared, merge
         self.ahead = mixer
         self.back = _redrawn(mixer) if backward is None else backward
@@ -165,7 +171,8 @@ class Bidirectional(Mixer):
 
     def _share(self) -> None:
         """Give the backward mixer the forward one's recurrent parameters."""
-        names = self.ahead.recurrent_parameters
+        ahead = dict(self.ahead.named_parameters())
+        names = [name for name in self.ahead.recurrent_parameters if name in ahead]
         if not names:
             raise ArgumentError(
                 "Bidirectional: shared must be False for a mixer that names no "
@@ -173,8 +180,7 @@ class Bidirectional(Mixer):
             )
         for path in names:
             owner, _, name = path.rpartition(".")
-            parameter = self.ahead.get_parameter(path)
-            setattr(self.back.get_submodule(owner), name, parameter)
+            setattr(self.back.get_submodule(owner), name, ahead[path])
 
 
 def reverse(x: Tensor, stop: Tensor | None = None, start: Tensor | None = None) -> Tensor:
