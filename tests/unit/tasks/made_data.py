@@ -3,6 +3,7 @@
 import gzip
 import io
 import tarfile
+import wave
 
 import numpy as np
 
@@ -34,6 +35,7 @@ def write_all(root):
     write_cifar(root / "cifar10" / "cifar-10-binary.tar.gz")
     write_ett(root / "ett" / "ETTh1.csv")
     write_imdb(root / "imdb" / "aclImdb_v1.tar.gz")
+    write_audio(root)
 
 
 def write_table(folder):
@@ -49,6 +51,8 @@ def options(task, root):
     """What a task has to be told beside the folder of all data."""
     own = {
         "table": {"data": str(root / "table" / "x.csv"), "channels": 2},
+        "speech_commands": {"length": 200},
+        "spoken_digits": {"length": 200},
         "imdb": {"validation_size": 2},
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
     }
@@ -99,3 +103,31 @@ def write_imdb(path, each=3):
                 members[f"aclImdb/{split}/{label}/{i}_{1 + i}.txt"] = text.encode()
     write_tar(path, members)
     return members
+
+
+def wav(samples, rate=16_000, channels=1, width=2):
+    """A clip as the bytes of a .wav."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as clip:
+        clip.setnchannels(channels)
+        clip.setsampwidth(width)
+        clip.setframerate(rate)
+        clip.writeframes(np.asarray(samples, "<i2").tobytes())
+    return file.getvalue()
+
+
+def write_audio(root):
+    """Archives of Speech Commands, with its lists, and of the spoken digits."""
+    clips = {f"./{w}/{i}_nohash_0.wav": wav([i + 1] * 50) for w in ("yes", "bed") for i in range(5)}
+    lists = {
+        "./validation_list.txt": b"yes/1_nohash_0.wav\nbed/1_nohash_0.wav\n",
+        "./testing_list.txt": b"yes/2_nohash_0.wav\nbed/3_nohash_0.wav\n",
+        "./_background_noise_/noise.wav": wav([1] * 50),
+    }
+    write_tar(root / "speech_commands" / "speech_commands_v0.02.tar.gz", clips | lists)
+    digits = {
+        f"recordings/{d}_jo_{n}.wav": wav([100 * d + n] * (20 + n), 8000)
+        for d in range(2)
+        for n in (0, 4, 5, 9, 10)
+    }
+    write_tar(root / "fsdd" / "fsdd.tar.gz", digits)

@@ -1,0 +1,105 @@
+"""Raw audio: .wav files in an archive, as sequences of samples in [-1, 1)."""
+
+import io
+import wave
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.errors import DataError, check_positive_int
+from linrnn.tasks._base import Splits, Task
+from linrnn.tasks._files import read_tar
+from linrnn.tasks._ragged import join
+
+
+class AudioTask(Task):
+    """What is said in a clip? Clips are cut to `length` samples and padded with silence."""
+
+    rate: ClassVar[int]
+    """Samples a second."""
+
+    d_input = 1
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        check_positive_int(type(self).__name__, length=self.options.length)
+        self.sequence_length = self.options.length
+
+    @abstractmethod
+    def archive(self, download: bool = True) -> Path:
+        """The .tar.gz or .tar.xz with the clips."""
+
+    @abstractmethod
+    def place(self, name: str) -> tuple[str, str] | None:
+        """Split and class of a file of the archive by its name; None if it is not asked about."""
+
+    def lists(self, name: str, content: bytes) -> None:
+        """Take note of a file that is no clip. Default: leave it."""
+
+    def datasets(self) -> Splits:
+        """Read the clips: see `Task.datasets`."""
+        path = self.archive()
+        clips = {}
+        for name, content in read_tar(path, lambda name: True, "an archive of clips"):
+            if name.endswith(".wav"):
+                clips[name] = read_wav(f"{path}: {name}", content, self.rate)
+            else:
+                self.lists(name, content)
+        parts: dict[str, list[tuple[np.ndarray, int]]] = {"train": [], "validation": [], "test": []}
+        for name in sorted(clips):
+            if found := self.place(name):
+                parts[found[0]].append((clips[name], self.class_names.index(found[1])))
+        for split, part in parts.items():
+            if not part:
+                raise DataError(f"{path}: there must be clips for {split}, got none.")
+        return Splits(
+            *(
+                join([clip for clip, _ in part], np.array([label for _, label in part]), self._pad)
+                for part in parts.values()
+            )
+        )
+
+    def read(self, path: Path) -> Tensor:
+        """A clip from a user's .wav, or a table as other tasks read it."""
+        if path.suffix.lower() != ".wav":
+            return super().read(path)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: the data file must be readable, got {error}.") from error
+        return self._pad(read_wav(str(path), content, self.rate))[0][None]
+
+    def _pad(self, clip: np.ndarray) -> tuple[Tensor, int]:
+        clip = clip[: self.options.length]
+        x = torch.zeros(self.options.length, 1)
+        x[: len(clip), 0] = torch.from_numpy(clip.astype(np.float32)) / 32768
+        return x, len(clip)
+
+
+def read_wav(where: str, content: bytes, rate: int) -> np.ndarray:
+    """The samples of a clip: one channel, 16 bits.
+
+    Raises:
+        DataError: damaged, or of another kind.
+    """
+    try:
+        with wave.open(io.BytesIO(content)) as clip:
+            found = (clip.getnchannels(), 8 * clip.getsampwidth(), clip.getframerate())
+            samples = np.frombuffer(clip.readframes(clip.getnframes()), np.uint8)
+            announced = clip.getnframes() * clip.getsampwidth() * clip.getnchannels()
+    except (wave.Error, EOFError) as error:
+        raise DataError(f"{where} must be a complete .wav, got: {error or 'its end'}.") from error
+    if found != (1, 16, rate):
+        raise DataError(
+            f"{where} must have 1 channel of 16 bits and {rate} samples a second, got {found[0]}, "
+            f"{found[1]} and {found[2]}. Convert it."
+        )
+    if samples.size != announced or not samples.size:
+        raise DataError(
+            f"{where} must be a complete .wav, got {samples.size} bytes of {announced}."
+        )
+    return samples.view("<i2")

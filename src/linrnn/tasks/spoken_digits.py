@@ -1,0 +1,70 @@
+"""Free Spoken Digits: which digit is spoken, from the raw waveform."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from linrnn.tasks._audio import AudioTask
+from linrnn.tasks._files import Source, folder_of, missing
+
+_SOURCE = Source(
+    "fsdd.tar.gz",
+    "https://github.com/Jakobovski/free-spoken-digit-dataset (as a .tar.gz of its recordings)",
+    "",
+)
+_CLIP = re.compile(r"(?:.*/)?recordings/(\d)_\w+_(\d+)\.wav")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpokenDigitsOptions:
+    """Options of the task `spoken_digits`."""
+
+    data: str = ""
+    """Folder of the archive, or the archive; nothing is downloaded. See `LINRNN_DATA`."""
+    length: int = 8_000
+    """Samples a clip is cut or padded to; 8,000 are one second."""
+
+
+class SpokenDigits(AudioTask):
+    """English digits spoken by six people: 8 kHz, 0.14 to 2.3 seconds, cut to one; 10 classes.
+
+    The Free Spoken Digit Dataset, read from an archive of its ``recordings``. As it says, the
+    recordings 0 to 4 of each digit and speaker are for testing; of the others, those whose number
+    ends in 9 are for validation. A batch carries the lengths. There is no download, since no
+    checksum of the archive was published.
+
+    Args:
+        options: `SpokenDigitsOptions`.
+
+    Raises:
+        ArgumentError: a length below 1.
+    """
+
+    Options: ClassVar[type] = SpokenDigitsOptions
+    summary: ClassVar[str] = "one of 10 spoken digits, up to 8,000 raw samples"
+
+    rate = 8_000
+    chance = 0.1
+    d_output = 10
+    class_names = tuple("0123456789")
+
+    def archive(self, download: bool = True) -> Path:
+        """Any archive in the folder."""
+        folder = folder_of("fsdd", self.options.data)
+        if folder.is_file():
+            return folder
+        found = sorted(folder.glob("*.tar.?z"))
+        if not found:
+            raise missing("spoken_digits", folder / _SOURCE.name, "no such file", [_SOURCE])
+        return found[0]
+
+    def place(self, name: str) -> tuple[str, str] | None:
+        """By the number of the recording."""
+        found = _CLIP.fullmatch(name)
+        if found is None:
+            return None
+        digit, number = found[1], int(found[2])
+        if number < 5:
+            return "test", digit
+        return ("validation" if number % 10 == 9 else "train"), digit
