@@ -302,6 +302,16 @@ def test_initial_values_of_the_field_guide(monkeypatch):
     assert layer.gamma_log.item() == pytest.approx(-0.9724561985, abs=1e-10)
 
 
+def test_step_casts_a_state_of_another_precision():
+    """The short way past the checks is for states that need none."""
+    layer, x_t = LRU(4), torch.randn(2, 4)
+    state = torch.randn(2, 4, dtype=torch.complex64)
+    expected = layer.step(x_t, state)
+    torch.testing.assert_close(layer.step(x_t, state.to(torch.complex128)), expected)
+    y_t, last = layer.step(x_t.bfloat16(), state)
+    assert (y_t.dtype, last.dtype) == (torch.bfloat16, torch.complex64)
+
+
 BAD = [
     ({"d_state": 0}, ArgumentError, "d_state must be an integer of at least 1, got 0"),
     ({"d_state": 2.5}, ArgumentError, "got 2.5"),
