@@ -50,18 +50,15 @@ def positions(start: Tensor, time: int, reset: Tensor | None) -> Tensor:
     return torch.where(begin >= 0, step - begin, position)
 
 
-def remember(
-    cache: Tensor, new: Tensor, position: Tensor, reset: Tensor | None, window: int | None
-) -> Tensor:
+def remember(kept: Tensor, position: Tensor, reset: Tensor | None, window: int | None) -> Tensor:
     """The entries to keep for later steps: all, or ``window - 1``; zero where out of sight.
 
     Args:
-        cache, new: entries before this call and of its steps, (B, S, ...) and (B, T, ...).
+        kept: entries (B, S, ...), those of the call's steps last.
         position: of the last step, (B,).
         reset: the call's mask.
         window: how many steps can be seen, the current one included.
     """
-    kept = torch.cat([cache, new.to(cache.dtype)], 1)
     if window is not None:
         kept = kept[:, kept.shape[1] - (window - 1) :]
     if reset is None:

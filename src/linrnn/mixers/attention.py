@@ -161,19 +161,20 @@ class Attention(Mixer):
         q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotate(q, position, self.base), rotate(k, position, self.base)
         fresh = state["k"].shape[1] == 0 and reset is None
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         y = attend(
             _softmax_read,
             q.to(u.dtype),
-            torch.cat([state["k"], k], 1).to(u.dtype),
-            torch.cat([state["v"], v], 1).to(u.dtype),
+            k.to(u.dtype),
+            v.to(u.dtype),
             position if window is None else position.clamp(max=window - 1),
             window=window,
             whole=fresh and (window is None or window >= time),
         )
         last = position[:, -1]
         return self.o_proj(y.flatten(2).to(u.dtype)).to(x.dtype), {
-            "k": remember(state["k"], k, last, reset, window),
-            "v": remember(state["v"], v, last, reset, window),
+            "k": remember(k, last, reset, window),
+            "v": remember(v, last, reset, window),
             "position": last + 1,
         }
 

@@ -163,13 +163,14 @@ class GAU(Mixer):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         position = positions(state["position"], x.shape[1], reset)
         r, q, k, v = self._project_in(x, position)
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         # squares of small scores leave the range of float16, and the precision of bfloat16
         with torch.autocast(x.device.type, enabled=False):
             mixed = attend(
                 _relu_squared_read,
                 self._with_bias(q / self.n, 0, before=state["k"].shape[1]),
-                self._with_bias(torch.cat([state["k"], k], 1), 1),
-                torch.cat([state["v"], v], 1),
+                self._with_bias(k, 1),
+                v,
                 position if self.window is None else position.clamp(max=self.window - 1),
                 window=self.window,
                 whole=False,
@@ -177,8 +178,8 @@ class GAU(Mixer):
         y = F.linear((r * mixed).to(self.W_out.dtype), self.W_out).to(x.dtype)
         last = position[:, -1]
         return y, {
-            "k": remember(state["k"], k, last, reset, self.window),
-            "v": remember(state["v"], v, last, reset, self.window),
+            "k": remember(k, last, reset, self.window),
+            "v": remember(v, last, reset, self.window),
             "position": last + 1,
         }
 

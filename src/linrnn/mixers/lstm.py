@@ -111,6 +111,9 @@ class LSTM(TorchRNN):
         self, x: Tensor, state: dict[str, Tensor], weights: list[Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
+        if train and torch.compiler.is_compiling() and not x.requires_grad:
+            # the compiler demands that the kernel's gradient of x exists: add 0, made of a weight
+            x = x + weights[0][:0].sum()
         start = state["h"][None], state["c"][None]
         y, h, c = torch.lstm(x, start, weights, self.bias, 1, 0.0, train, False, True)
         return y, {"h": h[0], "c": c[0]}

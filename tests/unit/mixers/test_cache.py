@@ -21,11 +21,12 @@ def test_remember_keeps_a_window_and_zeroes_what_is_hidden():
     new = torch.tensor([[[5.0], [6.0]], [[7.0], [8.0]]])
     reset = torch.tensor([[True, False], [False, False]])
     last = torch.tensor([1, 3])
-    kept = remember(cache, new, last, reset, None)
+    entries = torch.cat([cache, new], 1)
+    kept = remember(entries, last, reset, None)
     assert kept[..., 0].tolist() == [[0, 0, 5, 6], [3, 4, 7, 8]]
-    assert remember(cache, new, last, reset, 4)[..., 0].tolist() == [[0, 5, 6], [4, 7, 8]]
-    assert remember(cache, new, last, None, 2)[..., 0].tolist() == [[6], [8]]
-    assert remember(cache, new, last, None, 1).shape == (2, 0, 1)
+    assert remember(entries, last, reset, 4)[..., 0].tolist() == [[0, 5, 6], [4, 7, 8]]
+    assert remember(entries, last, None, 2)[..., 0].tolist() == [[6], [8]]
+    assert remember(entries, last, None, 1).shape == (2, 0, 1)
 
 
 def sums(q, k, v, visible):

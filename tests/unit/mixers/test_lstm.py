@@ -83,6 +83,16 @@ def test_compiled_resets_equal_eager_ones():
     torch.testing.assert_close(compiled(x, reset=resets())[0], layer(x, reset=resets())[0])
 
 
+@pytest.mark.unchecked
+def test_compiles_for_an_input_without_gradient():
+    layer, x = LSTM(4), torch.randn(2, 7, 4)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    y, expected = compiled(x)[0], layer(x)[0]
+    torch.testing.assert_close(y, expected)
+    grads = [torch.autograd.grad(z.square().sum(), [*layer.parameters()]) for z in (y, expected)]
+    torch.testing.assert_close(*grads)
+
+
 def test_forget_bias_sets_the_initial_forget_gate():
     layer = LSTM(3, d_state=2, forget_bias=1.5)
     total = layer.bias_ih_l0 + layer.bias_hh_l0
