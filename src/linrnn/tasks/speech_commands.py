@@ -43,10 +43,10 @@ class SpeechCommands(AudioTask):
     """One of 35 words, spoken by many people into their own microphones: one second, 16 kHz.
 
     The archive is read as it was distributed (version 0.02, or the 30 words of 0.01). All 105,829
-    clips are 3.4 GB of memory, and twice that while they are read. Splits are those of its lists, or, where it has none, of the rule they
-    were made by: a hash of the speaker. With ten words the splits are the same; papers that call
-    this SC10 mostly split anew. A batch carries the lengths, so the silence that short clips are
-    padded with is not read.
+    clips are 3.4 GB of memory, and twice that while they are read. Splits are those of its lists,
+    or, where it has none, of the rule they were made by: a hash of the speaker. With ten words the
+    splits are the same; papers that call this SC10 mostly split anew. A batch carries the
+    lengths, so the silence that short clips are padded with is not read.
 
     Args:
         options: `SpeechCommandsOptions`.
