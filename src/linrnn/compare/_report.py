@@ -33,8 +33,8 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
 
     Example:
         >>> from linrnn import tasks
-        >>> markdown([], tasks.load("digits")())[0][:30]
-        '| mixer | test accuracy (%) (me'
+        >>> markdown([], tasks.load("digits")())[0][:27]
+        '| mixer | test accuracy (%)'
     """
     scale, unit = _unit(task)
     head = [

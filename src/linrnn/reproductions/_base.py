@@ -36,7 +36,7 @@ class Setting:
     """Each trained model is trained once with each."""
     out: Path
     """Folder for whatever is written."""
-    say: Callable[[str], Any] = field(default=lambda line: None)
+    say: Callable[[str], Any] = field(default_factory=lambda: lambda line: None)
     """Told about progress."""
 
 
