@@ -148,3 +148,54 @@ def test_short_call_is_repeated_within_a_measurement(module):
     )
     assert times["a"].calls == 3
     assert len(calls) > 100
+
+
+LAYERS = (
+    *("linrnn mingru", "linrnn minlstm", "linrnn lru", "linrnn mamba", "minGRU-pytorch"),
+    *("nn.LSTM", "nn.GRU", "s5-pytorch", "mambapy", "mambapy, loop"),
+    *("transformers Mamba", "transformers Mamba, mambapy"),
+)
+
+
+def test_every_layer_is_tested(module):
+    assert tuple(module("_layers").LAYERS) == LAYERS
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_reads_a_sequence_and_gives_gradients(module, name):
+    layers = module("_layers")
+    layer = layers.LAYERS[name]
+    if layer.missing():
+        pytest.skip(f"{layer.package} is not installed")
+    grads = layers.training_step(layer, 16, 2, 5)()
+    assert grads[0].shape == (2, 5, 16)
+    assert all(g is not None and g.isfinite().all() for g in grads)
+
+
+def test_streaming_steps_carry_their_states(module):
+    calls = module("_layers").streaming_steps(16, 2)
+    for name, call in calls.items():
+        first, second = call(), call()
+        assert first.numel() == second.numel() == 16, name
+        assert not torch.equal(first, second), f"{name} forgets"
+
+
+def test_rivals_are_judged_by_their_ratio(module):
+    layers, timing = module("layers"), module("_timing").Timing
+    everyone = {name: timing(0.010, 5) for name in LAYERS}
+    everyone["nn.LSTM"] = timing(0.026, 5)
+    lines = layers.rival_table({1024: everyone})
+    row = next(line for line in lines if "mingru against nn.LSTM" in line)
+    assert "2.6× (≥ 2.5: met)" in row
+    row = next(line for line in lines if "mingru against nn.GRU" in line)
+    assert "1.0× (≥ 8: NOT met)" in row
+
+
+def test_splits_measure_what_a_lost_state_changes(module):
+    splits = module("splits")
+    gru = torch.nn.GRU(splits.D_MODEL, splits.D_MODEL, batch_first=True)
+    x = torch.randn(1, 200, splits.D_MODEL)
+    assert splits.difference(gru, x) < 1e-6
+    assert splits.difference(lambda x, h: gru(x), x) > 1e-2
+    assert sum(splits.cuts(200)) == 200
+    assert splits.cuts(200)[0] == 1
