@@ -3,4 +3,4 @@
 // different versions notice.
 #pragma once
 
-#define LINRNN_KERNELS(X) X(causal_conv) X(gated_scan) X(log_scan) X(scan) X(selective_scan)
+#define LINRNN_KERNELS(X) X(causal_conv) X(gated_scan) X(log_scan) X(mamba_step) X(scan) X(selective_scan)

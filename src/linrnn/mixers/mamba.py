@@ -1,7 +1,7 @@
 """Mamba: a selective state-space model behind a short convolution."""
 
 from math import ceil, log
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import CausalConv
-from linrnn.ops import selective_scan
+from linrnn.ops import _mamba_step, selective_scan
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 
@@ -156,8 +156,29 @@ class Mamba(Mixer):
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
         self._check_input(x_t, time=False)
-        y, state = self._read(x_t[:, None], self._start(state, x_t), None)
-        return y[:, 0], state
+        first, conv, dt, last = self.in_proj, self.conv1d, self.dt_proj, self.out_proj
+        selection = (self.x_proj.weight, dt.weight, dt.bias, self.A_log, self.D)
+        weights = (first.weight, conv.weight, *selection, last.weight)
+        if not self._fits(state, x_t) or not _mamba_step.available(x_t, *weights):
+            y, state = self._read(x_t[:, None], self._start(state, x_t), None)
+            return y[:, 0], state
+        biases = (first.bias, conv.bias, last.bias)
+        return _mamba_step.mamba_step(x_t, weights, biases, state, zoh=self.b_disc == "zoh")
+
+    def _fits(self, state: State, x_t: Tensor) -> TypeGuard[dict[str, Tensor]]:
+        """Whether ``state`` is just what a step needs; a cheaper look than `_start` takes."""
+        if type(state) is not dict or state.keys() != {"h", "conv"}:
+            return False
+        batch, inner = len(x_t), self.d_inner
+        shapes = {"h": (batch, inner, self.d_state), "conv": (batch, self.d_conv - 1, inner)}
+        return all(
+            isinstance(state[n], Tensor)
+            and state[n].shape == shape
+            and state[n].dtype == x_t.dtype
+            and state[n].is_contiguous()
+            and not state[n].is_cuda
+            for n, shape in shapes.items()
+        )
 
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
@@ -179,4 +200,4 @@ class Mamba(Mixer):
             b_disc=self.b_disc,
             reset=reset,
         )
-        return self.out_proj(y.to(x.dtype)), {"h": h, "conv": past}
+        return self.out_proj(y.to(x.dtype)).to(x.dtype), {"h": h, "conv": past}

@@ -124,7 +124,7 @@ def run_forward(
     if initial is not None:
         h = tl.load(initial + s * size + tile, mask=inside, other=0)
     for t in range(0, time):
-        if kept is not None:
+        if kept is not None:  # noqa: SIM102
             if t % chunk == 0:
                 k = s * tl.cdiv(time, chunk) + t // chunk
                 tl.store(kept + k * size + tile, h, mask=inside)

@@ -207,3 +207,39 @@ def test_a_state_of_another_width_is_refused():
     state = Mamba(4, d_state=8).init_state(1)
     with pytest.raises(ShapeError, match=r"state\['h'\] must have shape"):
         Mamba(4)(torch.ones(1, 3, 4), state)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_streaming_steps_equal_a_sequence(options, dtype):
+    """Without gradients a few sequences take a native step; more take the parts one by one."""
+    for batch, width in ((1, 33), (3, 5), (9, 5)):
+        layer = Mamba(width, dtype=dtype, **options)
+        x, ys = torch.randn(batch, 7, width, dtype=dtype), []
+        state = {n: torch.randn_like(v) for n, v in layer.init_state(batch).items()}
+        expected, last = layer(x, state)
+        with torch.no_grad():
+            for x_t in x.transpose(0, 1).contiguous():  # rows side by side
+                before = {n: v.clone() for n, v in state.items()}
+                y, after = layer.step(x_t, state)
+                assert all(torch.equal(state[n], before[n]) for n in before)
+                ys.append(y)
+                state = after
+        tolerance = {"rtol": 1e-10, "atol": 1e-11} if dtype == F64 else {"rtol": 1e-4, "atol": 1e-5}
+        torch.testing.assert_close(torch.stack(ys, 1), expected.detach(), **tolerance)
+        for name, value in last.items():
+            torch.testing.assert_close(state[name], value.detach(), **tolerance)
+
+
+def test_a_step_takes_any_layout_and_says_what_does_not_fit():
+    layer, x = Mamba(4), torch.randn(4, 2).T
+    with torch.no_grad():
+        state = layer(torch.randn(2, 3, 4))[1]
+        expected, _ = layer.step(x.contiguous(), state)
+        torch.testing.assert_close(layer.step(x, state)[0], expected)
+        strided = {n: v.transpose(0, 1).contiguous().transpose(0, 1) for n, v in state.items()}
+        torch.testing.assert_close(layer.step(x, strided)[0], expected)
+        with pytest.raises(ShapeError, match=r"state\['h'\] must have shape \(2, 8, 16\)"):
+            layer.step(x, {**state, "h": state["h"][:1]})
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(layer.step(x, state)[0], expected, rtol=0.05, atol=0.05)
