@@ -7,7 +7,6 @@ of a training step, each measured in a process of its own; writes
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,12 +17,14 @@ import torch
 from _layers import LAYERS, RIVALS, streaming_steps, training_step
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, Timing, in_turn
+from linrnn.compare._usage import process_peak
 
 D_MODEL, N_LAYERS = 256, 6
 SHAPES = {256: 8, 512: 8, 1024: 8, 4096: 4, 16384: 1}  # time: batch
 QUICK_SHAPES = {32: 2}
 STEP_FLOOR = 1 / 3
 MEMORY_TIME = 1024
+MEMORY_LIMIT = 60  # seconds
 
 
 def mark(met: bool) -> str:
@@ -58,7 +59,12 @@ def time_streaming(options: argparse.Namespace) -> dict[str, Timing]:
 def peak_memory(name: str, batch: int, time: int) -> float | None:
     """Megabytes a training step adds to a fresh process that has built the layer; None: failed."""
     command = [sys.executable, __file__, "--memory-of", name, str(batch), str(time)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=MEMORY_LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
     return json.loads(done.stdout) / 2**20 if done.returncode == 0 else None
 
 
@@ -67,10 +73,11 @@ def measure_memory(name: str, batch: int, time: int) -> int:
     # a first, short step: what is imported, packed or compiled once does not count
     training_step(LAYERS[name], D_MODEL, 1, 2)()
     step = training_step(LAYERS[name], D_MODEL, batch, time)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = process_peak()
+    assert before is not None, "the peak of memory can only be read on Linux and macOS"
     result = step()
     del result
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    return (process_peak() or 0) - before
 
 
 def training_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:
@@ -114,7 +121,7 @@ def memory_table(options: argparse.Namespace) -> list[str]:
     rows = []
     for name, layer in LAYERS.items():
         found = None if layer.missing() else peak_memory(name, batch, time)
-        rows.append([name, "failed" if found is None else f"{found:.0f}"])
+        rows.append([name, "over a minute" if found is None else f"{found:.0f}"])
     return table([f"T = {time}, batch {batch}", "MB added to the peak by a training step"], rows)
 
 

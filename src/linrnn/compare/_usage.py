@@ -1,6 +1,7 @@
 """How much memory training takes."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -36,15 +37,25 @@ def read_memory(folder: Path) -> int | None:
     return int(json.loads(path.read_text(encoding="utf-8"))["memory_bytes"])
 
 
-def _peak() -> int | None:
-    """Bytes: of device memory where a GPU is used, else the resident set; None on Windows."""
-    import torch
-
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return int(torch.cuda.max_memory_allocated())
+def process_peak() -> int | None:
+    """Bytes this process has had resident at most; None on Windows."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # Linux hands the parent's ru_maxrss down to a child
+        found = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
     try:
         import resource
     except ImportError:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) if sys.platform == "darwin" else int(peak) * 1024
+
+
+def _peak() -> int | None:
+    """Bytes: of device memory where a GPU is used, else of the process."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return int(torch.cuda.max_memory_allocated())
+    return process_peak()
