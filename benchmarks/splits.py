@@ -64,6 +64,9 @@ def ours(name: str, options: argparse.Namespace) -> list[str]:
     """A row for one mixer."""
     torch.manual_seed(SEED)
     mixer = linrnn.mixers.build(name, D_MODEL).eval()
+    for weight in mixer.parameters():
+        if weight.ndim > 1 and not weight.any():  # RWKV starts with outputs of zero
+            nn.init.normal_(weight, std=D_MODEL**-0.5)
     x = torch.randn(1, TIME, D_MODEL)
     torch._dynamo.reset()
     torch._dynamo.config.recompile_limit = 64
