@@ -183,7 +183,10 @@ class Mamba(Mixer):
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        u, z = self.in_proj(x).chunk(2, -1)  # (B, T, d_inner)
+        # two products: the gradients of one product's halves would have to be joined again
+        bias = (None, None) if self.in_proj.bias is None else self.in_proj.bias.chunk(2)
+        halves = zip(self.in_proj.weight.chunk(2), bias, strict=True)
+        u, z = (F.linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         r, B, C = self.x_proj(s).split([self.dt_rank, self.d_state, self.d_state], -1)
         y, h = selective_scan(
