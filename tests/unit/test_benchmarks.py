@@ -2,13 +2,14 @@
 
 import importlib
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
-from conftest import ROOT
 from linrnn.testing import check_close, loop_scan
 
+ROOT = Path(__file__).parents[2]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
 
 
