@@ -128,6 +128,17 @@ class Task(ABC):
         x, target, *_ = self.datasets().train[0]
         return f"input {_shorten(x)}\ntarget {_shorten(target)}"
 
+    def picture(self, x: Tensor) -> Tensor | None:
+        """One input as an image to look at; None where inputs are no images, the default.
+
+        Args:
+            x: (time, d_input), as the data sets give it.
+
+        Returns:
+            (height, width), or (height, width, 3) in colour, in [0, 1].
+        """
+        return None
+
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Vary a training batch; all randomness comes from ``generator``. Default: leave it."""
         return x

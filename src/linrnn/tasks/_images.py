@@ -153,6 +153,13 @@ class IdxTask(PixelTask):
         flat = self.order(pixels.reshape(len(pixels), -1)).float() / 255
         return flat.reshape(len(pixels), self.sequence_length, self.d_input)
 
+    def picture(self, x: Tensor) -> Tensor:
+        """The image (28, 28) that was read in some order: see `Task.picture`."""
+        flat = x.flatten()
+        image = torch.zeros_like(flat)
+        image[self.order(torch.arange(784, device=x.device)[None])[0]] = flat
+        return image.reshape(28, 28)
+
     def order(self, pixels: Tensor) -> Tensor:
         """Pixels (images, 784) in the order in which they are read. Default: row by row."""
         return pixels

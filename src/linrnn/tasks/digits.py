@@ -80,6 +80,10 @@ class Digits(Task):
         pixels, labels = load_digits(return_X_y=True)
         return _split(pixels, labels)
 
+    def picture(self, x: Tensor) -> Tensor:
+        """The image (8, 8), after `augment` with its noise cut off: see `Task.picture`."""
+        return x.reshape(_SIDE, _SIDE).clamp(0, 1)
+
     def read(self, path: Path) -> Tensor:
         """Images from a user's file, a row of 64 pixels each, 0..16 as scikit-learn has them."""
         pixels = super().read(path)

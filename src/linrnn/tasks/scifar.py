@@ -28,6 +28,8 @@ _MEMBERS = {
 _RECORD = 1 + 3 * 32 * 32  # a class, then the red, the green and the blue pixels
 
 _GREY = torch.tensor([0.299, 0.587, 0.114])  # of ITU-R BT.601, as image libraries have it
+_MEAN, _STD = torch.tensor([[0.4914, 0.4822, 0.4465], [0.247, 0.243, 0.261]])
+_GREY_MEAN, _GREY_STD = 122.6 / 255, 61 / 255
 _LRU = "Orvieto et al. 2023, arXiv:2303.06349, Table {}"
 _S4 = "Gu, Goel and Re 2022, arXiv:2111.00396, {}"
 _S5 = "Smith, Warrington and Linderman 2023, arXiv:2208.04933"
@@ -105,10 +107,16 @@ class SCIFAR(PixelTask):
         x = pixels.reshape(len(pixels), 1024, 3).float() / 255
         if self.options.grey:
             brightness: Tensor = (x @ _GREY)[..., None]
-            return (brightness - 122.6 / 255) / (61 / 255)
-        mean, std = torch.tensor([[0.4914, 0.4822, 0.4465], [0.247, 0.243, 0.261]])
-        normalised: Tensor = (x - mean) / std
+            return (brightness - _GREY_MEAN) / _GREY_STD
+        normalised: Tensor = (x - _MEAN) / _STD
         return normalised
+
+    def picture(self, x: Tensor) -> Tensor:
+        """The image (32, 32), or (32, 32, 3) in colour: see `Task.picture`."""
+        if self.options.grey:
+            return (x * _GREY_STD + _GREY_MEAN).reshape(32, 32).clamp(0, 1)
+        colour: Tensor = x * _STD.to(x) + _MEAN.to(x)
+        return colour.reshape(32, 32, 3).clamp(0, 1)
 
     def _path(self, download: bool) -> Path:
         place = folder_of("cifar10", self.options.data)
