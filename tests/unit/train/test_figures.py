@@ -1,0 +1,92 @@
+import math
+
+import pytest
+from matplotlib.image import imread
+
+from linrnn.errors import ArgumentError
+from linrnn.train import _figures as figures
+
+NAN = math.nan
+SERIES = {"one": [(2, 0.5, 0.1), (1, 0.25, NAN)], "two": [(1, 0.1, NAN)]}
+
+
+def labels(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_depth_is_in_order_and_accuracy_in_per_cent():
+    (axes,) = figures.metric_against_depth(SERIES, metric="accuracy", chance=0.1).axes
+    assert axes.lines[0].get_xdata().tolist() == [1, 2]
+    assert axes.lines[0].get_ydata().tolist() == [25, 50]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("depth (layers)", "test accuracy (%)")
+    assert axes.get_xticks().tolist() == [1, 2]
+    assert labels(axes) == ["one", "two", "chance"]
+
+
+def test_standard_errors_are_drawn_where_there_are_any():
+    (axes,) = figures.metric_against_depth(SERIES, metric="accuracy").axes
+    one, two = axes.containers
+    heights = [bar[1, 1] - bar[0, 1] for bar in one.lines[2][0].get_segments()]
+    assert heights == pytest.approx([0, 20])
+    assert two.lines[2] == ()
+
+
+def test_length_is_a_logarithm_with_a_tick_where_something_was_tested():
+    series = {"lru": [(64, 0.9, 0.01), (100, 0.8, 0.01), (1000, 0.7, 0.01)]}
+    (axes,) = figures.metric_against_length(series, metric="accuracy", trained=64).axes
+    assert axes.get_xscale() == "log"
+    assert axes.get_xlabel() == "length (steps)"
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["64", "100", "1,000"]
+    assert labels(axes) == ["lru", "trained on 64 steps"]
+
+
+def test_long_powers_of_two_are_written_as_powers_and_thinned():
+    series = {"lru": [(2**k, 0.9, NAN) for k in range(6, 21)]}
+    (axes,) = figures.metric_against_length(series, metric="accuracy").axes
+    words = [t.get_text() for t in axes.get_xticklabels()]
+    assert words == [f"$2^{{{k}}}$" for k in range(6, 21, 2)]
+
+
+@pytest.mark.parametrize(("least", "scale"), [(1e-3, "log"), (0.05, "linear"), (0.0, "linear")])
+def test_errors_over_decades_are_drawn_as_logarithms(least, scale):
+    series = {"lru": [(64, least, NAN), (128, 0.1, NAN)]}
+    (axes,) = figures.metric_against_length(series, metric="mse").axes
+    assert axes.get_yscale() == scale
+    assert axes.get_ylabel() == "test mse"
+
+
+def test_times_have_a_unit():
+    figure = figures.time_against_length({"lru": [(64, 0.01, NAN), (128, 0.1, NAN)]})
+    (axes,) = figure.axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert axes.yaxis.get_major_formatter()(0.01) == "10 ms"
+
+
+@pytest.mark.unchecked
+def test_what_cannot_be_drawn_is_refused():
+    with pytest.raises(ArgumentError, match="must have at least one point, got none"):
+        figures.metric_against_depth({"lru": []}, metric="mse")
+    with pytest.raises(ArgumentError, match="times must be above 0 s, got one that is not"):
+        figures.time_against_length({"lru": [(64, 0.0, NAN)]})
+
+
+def test_the_first_twenty_lines_differ_without_their_colours():
+    styles = [(s["linestyle"], s["marker"]) for s in map(figures.line, range(20))]
+    assert len(set(styles)) == 20
+
+
+def test_a_long_legend_lies_beside_the_plot():
+    series = {str(i): [(1, 0.5, NAN)] for i in range(8)}
+    figure = figures.metric_against_depth(series, metric="accuracy")
+    assert figure.axes[0].get_legend() is None
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == list(series)
+
+
+def test_save_writes_png_and_the_same_svg_each_time(tmp_path):
+    for name in ("lr=0.1", "again"):
+        figure = figures.metric_against_depth(SERIES, metric="accuracy")
+        figures.save(figure, tmp_path / name)
+    names = ["again.png", "again.svg", "lr=0.1.png", "lr=0.1.svg"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    assert imread(tmp_path / "lr=0.1.png").shape[0] > 300
+    assert (tmp_path / "lr=0.1.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
