@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.errors import DataError
+from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks._base import Published
 from linrnn.tasks._files import Source, folder_of, obtain, read_tar
 from linrnn.tasks._images import PixelOptions, PixelTask
@@ -43,6 +43,10 @@ class SCIFAROptions(PixelOptions):
 
     grey: bool = False
     """Whether a pixel is one number, as in Long Range Arena, instead of three."""
+    rows: bool = False
+    """Whether a step is 32 pixels, a row of the image, instead of one."""
+    train_images: int = 0
+    """Only the first so many training images, a tenth of them for validation; 0 takes all."""
 
 
 class SCIFAR(PixelTask):
@@ -58,7 +62,10 @@ class SCIFAR(PixelTask):
     could run any code, and is not read.
 
     Args:
-        options: `SCIFAROptions`.
+        options: `SCIFAROptions`. Published numbers are for single pixels and all images.
+
+    Raises:
+        ArgumentError: a negative train_images.
     """
 
     Options: ClassVar[type] = SCIFAROptions
@@ -94,29 +101,43 @@ class SCIFAR(PixelTask):
 
     def __init__(self, options: object = None) -> None:
         super().__init__(options)
-        self.d_input = 1 if self.options.grey else 3
+        if self.options.train_images < 0:
+            raise ArgumentError(
+                f"SCIFAR: train_images must be at least 0, got {self.options.train_images}."
+            )
+        channels, together = 1 if self.options.grey else 3, 32 if self.options.rows else 1
+        self.d_input, self.sequence_length = channels * together, 1024 // together
 
     def images(self, split: str, download: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Read a part of an archive: see `PixelTask.images`."""
         path = self._path(download)
         read = read_npz if path.suffix == ".npz" else read_binary
-        return read(path, split)
+        images, labels = read(path, split)
+        wanted = self.options.train_images
+        if split != "train" or not wanted:
+            return images, labels
+        if len(images) < wanted:
+            raise DataError(
+                f"{path}: the file must hold train_images={wanted} training images, got "
+                f"{len(images)}. Ask for fewer, or get all of CIFAR-10."
+            )
+        return images[:wanted], labels[:wanted]
 
     def sequences(self, pixels: Tensor) -> Tensor:
         """Normalised pixels, row by row."""
         x = pixels.reshape(len(pixels), 1024, 3).float() / 255
         if self.options.grey:
-            brightness: Tensor = (x @ _GREY)[..., None]
-            return (brightness - _GREY_MEAN) / _GREY_STD
-        normalised: Tensor = (x - _MEAN) / _STD
-        return normalised
+            x = ((x @ _GREY)[..., None] - _GREY_MEAN) / _GREY_STD
+        else:
+            x = (x - _MEAN) / _STD
+        return x.reshape(len(pixels), self.sequence_length, self.d_input)
 
     def picture(self, x: Tensor) -> Tensor:
         """The image (32, 32), or (32, 32, 3) in colour: see `Task.picture`."""
         if self.options.grey:
             return (x * _GREY_STD + _GREY_MEAN).reshape(32, 32).clamp(0, 1)
-        colour: Tensor = x * _STD.to(x) + _MEAN.to(x)
-        return colour.reshape(32, 32, 3).clamp(0, 1)
+        colour: Tensor = x.reshape(32, 32, 3) * _STD.to(x) + _MEAN.to(x)
+        return colour.clamp(0, 1)
 
     def _path(self, download: bool) -> Path:
         place = folder_of("cifar10", self.options.data)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from made_data import write_cifar, write_tar
 
-from linrnn.errors import DataError
+from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks.scifar import SCIFAR, SCIFAROptions, read_binary
 
 
@@ -68,6 +68,32 @@ def test_splits(archive):
     images, _ = read_binary(archive, "test")
     red = (images[2, 0, :, 0] / 255 - 0.4914) / 0.247
     torch.testing.assert_close(x[:32, 0], torch.from_numpy(red).float())
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_rows_are_the_same_pixels(archive, grey):
+    pixels, rows = make(archive, grey=grey), make(archive, grey=grey, rows=True)
+    images = torch.from_numpy(pixels.images("test")[0])
+    x = rows.sequences(images)
+    assert x.shape == (5, rows.sequence_length, rows.d_input) == (5, 32, 32 if grey else 96)
+    assert (x.flatten(1) == pixels.sequences(images).flatten(1)).all()
+    assert (rows.picture(x[0]) == pixels.picture(pixels.sequences(images)[0])).all()
+
+
+def test_some_of_the_training_images(archive):
+    splits = make(archive, train_images=20).datasets()
+    assert [len(part) for part in splits] == [18, 2, 5]
+    images, labels = make(archive, train_images=20).images("train")
+    assert (images == make(archive).images("train")[0][:20]).all()
+    assert len(labels) == 20
+
+
+@pytest.mark.unchecked
+def test_more_training_images_than_there_are(archive):
+    with pytest.raises(DataError, match="train_images=51 training images, got 50"):
+        make(archive, train_images=51).datasets()
+    with pytest.raises(ArgumentError, match="train_images must be at least 0, got -1"):
+        make(archive, train_images=-1)
 
 
 def test_file_or_folder_and_official_archive_first(archive):
