@@ -16,13 +16,14 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="linrnn reproduce",
         description=__doc__,
-        epilog=f"results:\n{_listing()}",
+        epilog=f"{_EPILOG}\n\nresults:\n{_listing()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", metavar="NAME", help="one of those below")
     parser.add_argument("--scale", default=None, help="`linrnn show NAME` says what each shows")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
     parser.add_argument("--out", type=Path, default=None, help="folder (runs/reproduce-NAME-SCALE)")
+    parser.add_argument("--results", type=Path, default=None, metavar="DIR", help=_RESULTS)
     options = parser.parse_args(argv)
     stem = options.name.replace("-", "_")
     if stem not in reproductions.names():
@@ -32,7 +33,13 @@ def main(argv: Sequence[str]) -> int:
     scale = options.scale or next(iter(what.scales))
     check_in("reproduce", "--scale", scale, what.scales)
     out = options.out or Path("runs", f"reproduce-{_dashed(stem)}-{scale}")
-    _run(_dashed(stem), what, scale, tuple(range(options.seeds)), out)
+    files = _run(_dashed(stem), what, scale, tuple(range(options.seeds)), out)
+    if options.results is not None:
+        from linrnn.reproductions._report import publish
+
+        kept = options.results / f"{_dashed(stem)}-{scale}"
+        publish(files, kept)
+        sys.stdout.write(f"{kept} has a copy of it.\n")
     return 0
 
 
@@ -42,15 +49,17 @@ def _run(
     scale: str,
     seeds: tuple[int, ...],
     out: Path,
-) -> None:
+) -> list[Path]:
+    """Compute, write and print; the files of the report."""
     from linrnn.reproductions._report import write_report
 
     out.mkdir(parents=True, exist_ok=True)
     setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say)
     start = time.monotonic()
     found = what().run(setting)
-    page = write_report(name, what, setting, found, time.monotonic() - start)
-    sys.stdout.write(f"\n{page.read_text(encoding='utf-8')}\n{out} holds this page.\n")
+    files = write_report(name, what, setting, found, time.monotonic() - start)
+    sys.stdout.write(f"\n{files[0].read_text(encoding='utf-8')}\n{out} holds this page.\n")
+    return files
 
 
 def _say(line: str) -> None:
@@ -68,4 +77,9 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
+_EPILOG = """\
+The folder gets report.md, its tables as CSV and its plots; models that are trained have their
+folders below runs/. Stopped by Ctrl-C or killed, the same command goes on where it was.
+`linrnn show NAME` prints the published numbers and what each scale shows."""
+_RESULTS = "also copy the finished page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE"
 _SEEDS = "random draws, or runs of each model, with the seeds 0 to N-1 (3)"

@@ -1,7 +1,9 @@
 """The page a reproduction leaves."""
 
 import platform
+import shutil
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -10,18 +12,35 @@ import torch
 from linrnn import __version__
 from linrnn.reproductions._base import Findings, Reproduction, Setting
 from linrnn.train._checkpoint import write_atomically
+from linrnn.train._figures import save
 
 
 def write_report(
     name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
-) -> Path:
-    """Write ``report.md`` and a CSV file for each of our tables; return the page's path."""
+) -> list[Path]:
+    """Write ``report.md``, a CSV file for each of our tables, and the figures as PNG and SVG.
+
+    Returns:
+        The files a reader of the page needs, the page first: it shows the SVG files.
+    """
     path = setting.out / "report.md"
     write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
+    files = [path]
     for i, table in enumerate(found.tables, 1):
         lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
-        write_atomically(setting.out / f"table-{i}.csv", ("\n".join(lines) + "\n").encode())
-    return path
+        files.append(setting.out / f"table-{i}.csv")
+        write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
+    for stem, figure in found.figures.items():
+        save(figure, setting.out / stem)
+        files.append(setting.out / f"{stem}.svg")
+    return files
+
+
+def publish(files: Sequence[Path], folder: Path) -> None:
+    """Copy a report to where finished ones are kept, over an older one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
 
 
 def page(
@@ -40,6 +59,8 @@ def page(
     for table in found.tables:
         lines += [*table.markdown(), ""]
     lines += [f"**What can be compared:** {found.comparable}", ""]
+    for stem in found.figures:
+        lines += [f"![{stem}]({stem}.svg)", ""]
     return [*lines, *(f"- {note}" for note in found.notes)]
 
 
@@ -62,6 +83,6 @@ def _revision() -> str:
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
-    command = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return f" at {done.stdout.strip()}" if done.returncode == 0 else ""

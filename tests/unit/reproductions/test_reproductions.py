@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from linrnn import reproductions
-from linrnn.reproductions import Setting
+from linrnn.reproductions import Findings, Setting, Table
 from linrnn.reproductions import lru_proposition_3 as proposition
+from linrnn.reproductions._report import write_report
 
 each = pytest.mark.parametrize("name", reproductions.names())
 
@@ -49,6 +50,35 @@ def test_command_prints_theirs_and_ours(capsys, tmp_path, monkeypatch):
     assert page.index("## Published") < page.index("## Ours")
     assert (out / "report.md").is_file()
     assert (out / "table-1.csv").read_text().startswith('"ring [r_min, r_max]"')
+
+
+def test_finished_report_is_copied_without_runs(capsys, tmp_path, monkeypatch):
+    from linrnn.cli import main
+
+    monkeypatch.setattr(proposition, "RINGS", ((0.0, 0.9),))
+    monkeypatch.setattr(proposition, "THIN", ())
+    out, results = tmp_path / "p3", tmp_path / "results"
+    (out / "runs").mkdir(parents=True)
+    command = ["reproduce", "lru-proposition-3", "--seeds", "1", "--out", str(out)]
+    assert main([*command, "--results", str(results)]) == 0
+    kept = results / "lru-proposition-3-cpu"
+    assert {f.name for f in kept.iterdir()} == {"report.md", "table-1.csv", "table-2.csv"}
+    assert (kept / "report.md").read_text() == (out / "report.md").read_text()
+    assert str(kept) in capsys.readouterr().out
+
+
+def test_figures_lie_beside_the_page_that_shows_them(tmp_path):
+    from matplotlib.figure import Figure
+
+    found = Findings(
+        tables=(Table("T", ["a"], [["1,5"]]),), comparable="all", figures={"f": Figure()}
+    )
+    setting = Setting(scale="cpu", seeds=(0,), out=tmp_path)
+    files = write_report("x", proposition.LRUProposition3, setting, found, 1.0)
+    assert [f.name for f in files] == ["report.md", "table-1.csv", "f.svg"]
+    assert "![f](f.svg)" in files[0].read_text()
+    assert (tmp_path / "f.png").stat().st_size > 0
+    assert files[1].read_text() == 'a\n"1,5"\n'
 
 
 @pytest.mark.parametrize(
