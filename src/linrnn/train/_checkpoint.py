@@ -1,9 +1,6 @@
 """Checkpoints without pickle: one safetensors file of tensors and JSON, sealed by a checksum."""
 
-import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from linrnn._storage import checksum
+from linrnn._storage import write_atomically as write_atomically
 from linrnn.errors import RunFolderError
 
 _CHECKSUM, _TREE = "sha256", "tree"
@@ -58,7 +57,7 @@ def save_tensors(
         for name, x in tensors.items()
     }
     meta = dict(metadata or {})
-    meta[_CHECKSUM] = _checksum(plain, meta)
+    meta[_CHECKSUM] = checksum(plain, meta)
     write_atomically(path, save(plain, meta))
 
 
@@ -77,38 +76,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, OSError, ValueError) as error:
         raise RunFolderError(_damaged(path, str(error))) from error
     expected = metadata.pop(_CHECKSUM, "none")
-    found = _checksum(tensors, metadata)
+    found = checksum(tensors, metadata)
     if found != expected:
         raise RunFolderError(_damaged(path, f"SHA-256 {found[:12]} instead of {expected[:12]}"))
     return tensors, metadata
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file's content: a reader, or a power cut, sees the old bytes or the new ones."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes it readable by the owner alone
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _damaged(path: Path, why: str) -> str:
@@ -116,17 +87,6 @@ def _damaged(path: Path, why: str) -> str:
         f"{path}: the file must be as it was written, got damaged content ({why}). "
         "Restore it from a copy, or train again."
     )
-
-
-def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
-    for key, value in sorted(metadata.items()):
-        digest.update(json.dumps([key, value]).encode())
-    for name, x in sorted(tensors.items()):
-        digest.update(json.dumps([name, str(x.dtype), list(x.shape)]).encode())
-        # uint8 also shows the bytes of types NumPy does not know, such as bfloat16
-        digest.update(x.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _encode(node: Any, tensors: dict[str, Tensor]) -> Any:
