@@ -1,0 +1,442 @@
+"""Text to integers and back: bytes, characters, or the units of the library ``tokenizers``.
+
+A tokenizer is made once, from the training files, and kept with the model as JSON; reading that
+back runs no code. ``byte`` needs nothing, ``char`` a pass over the text, ``bpe`` and files of the
+library need the extra ``text``.
+"""
+
+import codecs
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from linrnn.errors import (
+    ArgumentError,
+    DataError,
+    MissingExtraError,
+    UnknownNameError,
+    check_positive_int,
+)
+from linrnn.typing import Integer
+
+KINDS = ("byte", "char", "bpe")
+"""What `make` makes out of text; it takes the path of a file as well."""
+
+MAX_FILE = 64 << 20
+"""Bytes of a tokenizer's file at most: a larger one is not read."""
+
+_FORMAT = 1
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back.
+
+    Attributes:
+        kind: ``byte``, ``char`` or ``bpe``; the last also for any file of the library.
+        vocabulary_size: ids are below it.
+    """
+
+    kind: ClassVar[str]
+    vocabulary_size: int
+
+    @abstractmethod
+    def encode(
+        self, text: str | bytes, *, where: str = "encode", offset: int = 0
+    ) -> Integer[np.ndarray, " time"]:
+        """The ids of a text, in the smallest unsigned type that holds the vocabulary.
+
+        Args:
+            text: a string, or its UTF-8 bytes.
+            where, offset: whence the text is, and bytes before it there, for the message.
+
+        Raises:
+            DataError: bytes that are no UTF-8, or a character outside the vocabulary; the text
+                says where.
+        """
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
+        """The text of some ids; bytes that are no UTF-8 become U+FFFD.
+
+        Raises:
+            ArgumentError: an id is not below ``vocabulary_size``.
+        """
+
+    def stream(self) -> "Stream":
+        """What decodes ids as they come."""
+        return Stream(self)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest of uint8, uint16 and uint32 that holds every id."""
+        return np.min_scalar_type(self.vocabulary_size - 1)
+
+    @abstractmethod
+    def _parameters(self) -> dict[str, Any]:
+        """What the JSON form holds beside the kind."""
+
+    def to_json(self) -> str:
+        """Everything `from_json` needs, as text that is the same for equal tokenizers."""
+        record = {"format": _FORMAT, "kind": self.kind, **self._parameters()}
+        return json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n"
+
+    def _check_ids(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        array = np.asarray(ids, np.int64).reshape(-1)
+        wrong = array[(array < 0) | (array >= self.vocabulary_size)]
+        if len(wrong):
+            raise ArgumentError(
+                f"decode: ids must be in 0..{self.vocabulary_size - 1}, got {wrong[0]}. "
+                "Were they made with another tokenizer?"
+            )
+        return array
+
+
+class Stream:
+    """Decodes ids as they come, and holds back the bytes of a character that is not complete.
+
+    The pieces together are what `Tokenizer.decode` gives for all ids at once.
+
+    Args:
+        tokenizer: whose ids they are.
+
+    Example:
+        >>> stream = ByteTokenizer().stream()
+        >>> [stream.feed(i) for i in "é!".encode()], stream.close()
+        (['', 'é', '!'], '')
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def feed(self, token: int) -> str:
+        """The text that is certain now and was not before; often empty."""
+        return self._tokenizer.decode([token])
+
+    def close(self) -> str:
+        """What was held back, its incomplete bytes as U+FFFD; the stream can begin anew."""
+        return ""
+
+
+class _ByteStream(Stream):
+    """The standard library knows when a character is complete."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token: int) -> str:
+        return self._decoder.decode(bytes(self._tokenizer._check_ids([token]).tolist()))
+
+    def close(self) -> str:
+        text = self._decoder.decode(b"", True)
+        self._decoder.reset()
+        return text
+
+
+class _LibraryStream(Stream):
+    """Decodes with the token before, for some decoders treat the first one apart."""
+
+    _PATIENCE = 8  # tokens without a complete character: the bytes are no UTF-8
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self._ids: list[int] = []
+        self._told = ""
+
+    def feed(self, token: int) -> str:
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids)
+        if text.endswith("\ufffd") and len(self._ids) < self._PATIENCE:
+            return ""
+        new = text[len(self._told) :]
+        self._ids = self._ids[-1:]
+        self._told = self._tokenizer.decode(self._ids)
+        return new
+
+    def close(self) -> str:
+        text = self._tokenizer.decode(self._ids)[len(self._told) :]
+        self._ids, self._told = [], ""
+        return text
+
+
+class ByteTokenizer(Tokenizer):
+    """Every byte is a token: 256 of them, and nothing is unknown.
+
+    Example:
+        >>> ByteTokenizer().encode("hé").tolist()
+        [104, 195, 169]
+        >>> ByteTokenizer().decode([104, 195, 169])
+        'hé'
+    """
+
+    kind: ClassVar[str] = "byte"
+    vocabulary_size = 256
+
+    def encode(
+        self, text: str | bytes, *, where: str = "encode", offset: int = 0
+    ) -> Integer[np.ndarray, " time"]:
+        """The bytes; those of a string are its UTF-8."""
+        return np.frombuffer(text.encode() if isinstance(text, str) else text, np.uint8)
+
+    def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
+        """The bytes read as UTF-8."""
+        return self._check_ids(ids).astype(np.uint8).tobytes().decode(errors="replace")
+
+    def stream(self) -> Stream:
+        """What decodes ids as they come."""
+        return _ByteStream(self)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {}
+
+
+class CharTokenizer(Tokenizer):
+    """Every character is a token.
+
+    Args:
+        characters: the vocabulary; its order does not matter, for ids go by code point.
+
+    Raises:
+        ArgumentError: no characters.
+
+    Example:
+        >>> CharTokenizer("abc").encode("cab").tolist()
+        [2, 0, 1]
+    """
+
+    kind: ClassVar[str] = "char"
+
+    def __init__(self, characters: Iterable[str]) -> None:
+        self._points = np.array(sorted({ord(c) for c in characters}), np.uint32)
+        self.vocabulary_size = len(self._points)
+        if not self.vocabulary_size:
+            raise ArgumentError("CharTokenizer: characters must hold at least one, got none.")
+
+    def encode(
+        self, text: str | bytes, *, where: str = "encode", offset: int = 0
+    ) -> Integer[np.ndarray, " time"]:
+        """The place of each character in the vocabulary."""
+        came_as_bytes = isinstance(text, bytes)
+        text = as_text(text, where, offset)
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+        ids = np.searchsorted(self._points, points).clip(max=self.vocabulary_size - 1)
+        unknown = np.flatnonzero(self._points[ids] != points)
+        if len(unknown):
+            first = int(unknown[0])
+            place = f"character {offset + first}"
+            if came_as_bytes:
+                place = f"byte {offset + len(text[:first].encode())}"
+            raise DataError(
+                f"{where}: text must hold characters of the vocabulary only, got {text[first]!r} "
+                f"(U+{ord(text[first]):04X}) at {place}. The tokenizer byte takes any text."
+            )
+        return ids.astype(self.dtype)
+
+    def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
+        """The characters."""
+        points: np.ndarray = self._points[self._check_ids(ids)]
+        return points.astype("<u4").tobytes().decode("utf-32-le")
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"characters": "".join(map(chr, self._points.tolist()))}
+
+
+class LibraryTokenizer(Tokenizer):
+    """A tokenizer of the library ``tokenizers``, such as byte-pair encoding.
+
+    Args:
+        text: the library's own JSON, what its ``tokenizer.json`` holds.
+        where: whence it is, for the message.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        DataError: the text is not what the library writes.
+    """
+
+    kind: ClassVar[str] = "bpe"
+
+    def __init__(self, text: str, *, where: str = "LibraryTokenizer") -> None:
+        library = _library()
+        try:
+            self._inner = library.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises nothing more special
+            raise DataError(
+                f"{where}: the tokenizer must be JSON of the library tokenizers, got: {error}."
+            ) from error
+        self._text = self._inner.to_str()
+        self.vocabulary_size = max(self._inner.get_vocab().values(), default=-1) + 1
+        if not self.vocabulary_size:
+            raise DataError(f"{where}: the tokenizer must have a vocabulary, got an empty one.")
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocabulary_size: int) -> "LibraryTokenizer":
+        """Byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909) over bytes.
+
+        No character is unknown, and the space before a word belongs to it.
+
+        Args:
+            texts: of any length each.
+            vocabulary_size: tokens, the 256 bytes among them; fewer where the text has no more
+                pairs that occur twice.
+
+        Raises:
+            ArgumentError: a vocabulary below 257.
+            MissingExtraError: the library is not installed.
+        """
+        if isinstance(vocabulary_size, bool) or vocabulary_size < 257:
+            raise ArgumentError(
+                "bpe: vocabulary_size must be at least 257, the 256 bytes and a pair, "
+                f"got {vocabulary_size}. For single bytes take the tokenizer byte."
+            )
+        library = _library()
+        inner = library.Tokenizer(library.models.BPE())
+        inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.decoder = library.decoders.ByteLevel()
+        trainer = library.trainers.BpeTrainer(
+            vocab_size=vocabulary_size,
+            min_frequency=2,
+            initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        inner.train_from_iterator(texts, trainer)
+        return cls(inner.to_str())
+
+    def encode(
+        self, text: str | bytes, *, where: str = "encode", offset: int = 0
+    ) -> Integer[np.ndarray, " time"]:
+        """The library's ids, without the special tokens it may add around a text."""
+        text = as_text(text, where, offset)
+        ids = self._inner.encode(text, add_special_tokens=False).ids
+        if text.strip() and not ids:
+            raise DataError(
+                f"{where}: text must hold something the tokenizer knows, got {text[:20]!r}. "
+                "The tokenizer byte takes any text."
+            )
+        return np.array(ids, self.dtype)
+
+    def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
+        """The library's text, special tokens included."""
+        text: str = self._inner.decode(self._check_ids(ids).tolist(), skip_special_tokens=False)
+        return text
+
+    def stream(self) -> Stream:
+        """What decodes ids as they come."""
+        return _LibraryStream(self)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"tokenizer": json.loads(self._text)}
+
+
+def make(kind: str, texts: Iterator[bytes], vocabulary_size: int = 4096) -> Tokenizer:
+    """A tokenizer for some text.
+
+    Args:
+        kind: ``byte``, ``char``, ``bpe``, or the path of a ``tokenizer.json``, ours or the
+            library's, or of the folder that holds it.
+        texts: the text in pieces of UTF-8; ``byte`` and a path do not look at it.
+        vocabulary_size: tokens of ``bpe``.
+
+    Raises:
+        UnknownNameError: no such kind and no such file.
+        DataError: text that is no UTF-8, none at all, or a file that is no tokenizer.
+        MissingExtraError: the library is needed and not installed.
+    """
+    check_positive_int("tokenizer", vocabulary_size=vocabulary_size)
+    if kind == "byte":
+        return ByteTokenizer()
+    if kind == "char":
+        found: set[str] = set()
+        for piece in texts:
+            found.update(as_text(piece, "char"))
+        return CharTokenizer(found)
+    if kind == "bpe":
+        return LibraryTokenizer.train((as_text(t, "bpe") for t in texts), vocabulary_size)
+    path = Path(kind).expanduser()
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise UnknownNameError("tokenizer, nor a file of one,", kind, KINDS)
+    return load(path)
+
+
+def load(path: Path) -> Tokenizer:
+    """Read a file: one that `Tokenizer.to_json` made, or one of the library ``tokenizers``.
+
+    Raises:
+        DataError: no such file, one larger than `MAX_FILE`, or no tokenizer.
+        MissingExtraError: the library is needed and not installed.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE:
+            raise DataError(
+                f"{path}: a tokenizer must be at most {MAX_FILE} bytes, got a file of {size}."
+            )
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the file must hold a tokenizer, got: {error}.") from error
+    return from_json(text, where=str(path))
+
+
+def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
+    """The tokenizer of a JSON text: see `load`.
+
+    Raises:
+        DataError: it is no tokenizer.
+
+    Example:
+        >>> from_json(CharTokenizer("ab").to_json()).encode("ba").tolist()
+        [1, 0]
+    """
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: the tokenizer must be JSON, got: {error}.") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: the tokenizer must be a JSON table, got {text:.40}.")
+    if "model" in record:  # the library's own form
+        return LibraryTokenizer(text, where=where)
+    kind, version = record.get("kind"), record.get("format")
+    if version != _FORMAT or kind not in KINDS:
+        raise DataError(
+            f"{where}: the tokenizer must be of format {_FORMAT} and a kind of {', '.join(KINDS)}, "
+            f"got format {version!r} and kind {kind!r}."
+        )
+    if kind == "byte":
+        return ByteTokenizer()
+    if kind == "char":
+        characters = record.get("characters")
+        if not isinstance(characters, str) or not characters:
+            raise DataError(f"{where}: the tokenizer must name its characters, got none.")
+        return CharTokenizer(characters)
+    return LibraryTokenizer(json.dumps(record.get("tokenizer")), where=where)
+
+
+def as_text(text: str | bytes, where: str, offset: int = 0) -> str:
+    """A string as it is, bytes as UTF-8.
+
+    Raises:
+        DataError: they are none; the text says where.
+    """
+    if isinstance(text, str):
+        return text
+    try:
+        return codecs.decode(text, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: the text must be valid UTF-8, got the byte 0x{text[error.start]:02x} at "
+            f"byte {offset + error.start}. The tokenizer byte takes any bytes."
+        ) from error
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+        from tokenizers import decoders, models, pre_tokenizers, trainers  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("this tokenizer", "tokenizers", "text") from error
+    return tokenizers

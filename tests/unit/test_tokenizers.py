@@ -1,0 +1,153 @@
+import json
+
+import numpy as np
+import pytest
+
+from linrnn import tokenizers
+from linrnn.errors import ArgumentError, DataError, MissingExtraError, UnknownNameError
+
+TEXT = "To be, or not to be — that is the question. " * 20 + "é ü\n\n日本語 🙂\n"
+
+
+def made(kind):
+    return tokenizers.make(kind, iter([TEXT.encode()]), 300)
+
+
+each_kind = pytest.mark.parametrize("kind", tokenizers.KINDS)
+
+
+@each_kind
+def test_decode_gives_the_text_back(kind):
+    tokenizer = made(kind)
+    ids = tokenizer.encode(TEXT)
+    assert ids.dtype == tokenizer.dtype
+    assert ids.max() < tokenizer.vocabulary_size
+    assert tokenizer.decode(ids) == TEXT
+    assert np.array_equal(ids, tokenizer.encode(TEXT.encode()))
+
+
+@each_kind
+def test_a_stream_says_the_same_as_decode(kind):
+    tokenizer = made(kind)
+    ids = tokenizer.encode(TEXT).tolist()
+    stream = tokenizer.stream()
+    pieces = [stream.feed(i) for i in ids]
+    assert "".join(pieces) + stream.close() == TEXT
+    assert "\ufffd" not in "".join(pieces)
+    cut = tokenizer.encode("🙂").tolist()[:-1]
+    assert [stream.feed(i) for i in cut] == [""] * len(cut)
+    assert stream.close() == tokenizer.decode(cut)
+
+
+def test_a_stream_of_bytes_that_are_no_text_is_decode_as_well():
+    tokenizer = made("byte")
+    ids = [0xFF] * 9 + list("é".encode()) + [0xC3]
+    stream = tokenizer.stream()
+    assert "".join(map(stream.feed, ids)) + stream.close() == tokenizer.decode(ids)
+
+
+@each_kind
+def test_json_gives_an_equal_tokenizer(kind, tmp_path):
+    tokenizer = made(kind)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.to_json(), encoding="utf-8")
+    again = tokenizers.load(path)
+    assert again.to_json() == tokenizer.to_json()
+    assert np.array_equal(again.encode(TEXT), tokenizer.encode(TEXT))
+    assert tokenizers.make(str(path), iter([])).vocabulary_size == tokenizer.vocabulary_size
+    assert tokenizers.make(str(tmp_path), iter([])).kind == kind
+
+
+def test_bpe_is_shorter_than_bytes_and_knows_any_text():
+    tokenizer = made("bpe")
+    assert tokenizer.vocabulary_size <= 300
+    assert len(tokenizer.encode(TEXT)) < 0.6 * len(TEXT.encode())
+    assert tokenizer.decode(tokenizer.encode("\x00ß→")) == "\x00ß→"
+    assert made("bpe").to_json() == tokenizer.to_json()
+
+
+def test_a_file_of_the_library_is_taken_as_it_is(tmp_path):
+    inner = json.loads(made("bpe").to_json())["tokenizer"]
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(inner))
+    assert np.array_equal(tokenizers.load(path).encode(TEXT), made("bpe").encode(TEXT))
+
+
+def test_ids_are_as_small_as_the_vocabulary_allows():
+    assert made("byte").dtype == np.uint8
+    assert made("bpe").dtype == np.uint16
+    assert tokenizers.CharTokenizer(map(chr, range(1, 70_000))).dtype == np.uint32
+
+
+@pytest.mark.unchecked
+def test_unknown_characters_are_named_with_their_place():
+    tokenizer = tokenizers.CharTokenizer("abé")
+    with pytest.raises(DataError, match=r"got 'x' \(U\+0078\) at character 2\. The tokenizer byte"):
+        tokenizer.encode("aéxb")
+    with pytest.raises(DataError, match=r"f: .*got 'x' \(U\+0078\) at byte 103\."):
+        tokenizer.encode("aéxb".encode(), where="f", offset=100)
+    with pytest.raises(DataError, match=r"got '\\u3042' \(U\+3042\) at character 0|got 'あ'"):
+        tokenizer.encode("あ")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+def test_bytes_that_are_no_utf8_are_refused_with_their_place(kind):
+    for call in (made(kind).encode, lambda text: tokenizers.make(kind, iter([text]))):
+        with pytest.raises(DataError, match="valid UTF-8, got the byte 0xff at byte 3"):
+            call(b"To \xff")
+    assert made("byte").encode(b"\xff").tolist() == [255]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "must be JSON, got: Expecting"),
+        ("[" * 100_000, "must be JSON, got: "),
+        ("[]", r"must be a JSON table, got \[\]"),
+        ("{}", "must be of format 1 and a kind of byte, char, bpe, got format None"),
+        ('{"format": 2, "kind": "byte"}', "got format 2 and kind 'byte'"),
+        ('{"format": 1, "kind": "char"}', "must name its characters, got none"),
+        ('{"format": 1, "kind": "char", "characters": [1]}', "must name its characters, got none"),
+        ('{"format": 1, "kind": "bpe"}', "JSON of the library tokenizers, got: "),
+        ('{"model": {}}', "JSON of the library tokenizers, got: "),
+    ],
+)
+def test_files_that_are_no_tokenizers(text, message, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        tokenizers.load(path)
+
+
+@pytest.mark.unchecked
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=r"must hold a tokenizer, got: .*No such file"):
+        tokenizers.load(tmp_path / "none.json")
+    (tmp_path / "large.json").write_text("{}" + " " * 100)
+    monkeypatch.setattr(tokenizers, "MAX_FILE", 50)
+    with pytest.raises(DataError, match="must be at most 50 bytes, got a file of 102"):
+        tokenizers.load(tmp_path / "large.json")
+
+
+@pytest.mark.unchecked
+def test_wrong_arguments():
+    with pytest.raises(UnknownNameError, match=r"named 'bite'. Did you mean 'byte'"):
+        tokenizers.make("bite", iter([]))
+    with pytest.raises(ArgumentError, match="must hold at least one, got none"):
+        tokenizers.make("char", iter([]))
+    with pytest.raises(
+        ArgumentError, match="must be at least 257, the 256 bytes and a pair, got 9"
+    ):
+        tokenizers.make("bpe", iter([b"text"]), 9)
+    for kind, wrong in (("byte", 256), ("char", -1), ("bpe", 300)):
+        with pytest.raises(ArgumentError, match=rf"ids must be in 0\.\.\d+, got {wrong}"):
+            made(kind).decode([0, wrong])
+
+
+@pytest.mark.unchecked
+def test_the_library_is_asked_for_by_the_name_of_its_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'linrnn\[text\]'"):
+        made("bpe")
