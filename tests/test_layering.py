@@ -17,6 +17,7 @@ LAYERS = (
     {"mixers"},
     {"testing"},
     {"backbone", "rnn"},
+    {"streaming"},
     {"tokenizers"},
     {"tasks"},
     {"train"},

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from linrnn import ops as ops
     from linrnn import recipes as recipes
     from linrnn import reproductions as reproductions
+    from linrnn import streaming as streaming
     from linrnn import tasks as tasks
     from linrnn import testing as testing
     from linrnn import train as train
@@ -33,6 +34,7 @@ _SUBMODULES = (
     "reproductions",
     "rnn",
     "state",
+    "streaming",
     "tasks",
     "testing",
     "train",

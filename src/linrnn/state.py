@@ -1,14 +1,26 @@
 """Helpers for states: plain trees of tensors whose leading axis is the batch."""
 
-from collections.abc import Callable, Mapping
-from typing import cast
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_structure
 
-from linrnn.errors import ArgumentError
-from linrnn.typing import State
+from linrnn._storage import checksum, write_atomically
+from linrnn.errors import ArgumentError, DataError, ShapeError
+from linrnn.typing import Integer, State
+
+FORMAT = 1
+"""Of the files of `save`; rises when an older linrnn could not read them any more."""
+
+_HEADER, _CHECKSUM = "state", "sha256"
+_HEADER_BYTES = 1 << 20  # that no file of ours comes near
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
@@ -25,6 +37,117 @@ def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
 def detach(state: State) -> State:
     """Cut a state off from its history, as truncated back-propagation does between chunks."""
     return map_state(Tensor.detach, state)
+
+
+def concat(states: Sequence[State]) -> State:
+    """One batch of several: the rows of the first state, then those of the second, ...
+
+    Raises:
+        ArgumentError: none came, or they are not all of the same model.
+
+    Example:
+        >>> import torch
+        >>> concat([{"h": torch.zeros(1, 3)}, {"h": torch.ones(2, 3)}])["h"].shape
+        torch.Size([3, 3])
+    """
+    if not states:
+        raise ArgumentError("concat: states must hold at least one state, got none.")
+    first, *others = states
+    shapes = [h.shape[1:] for h in leaves(first)]
+    for i, other in enumerate(others, 1):
+        same = tree_structure(other) == tree_structure(first)
+        if not same or [h.shape[1:] for h in leaves(other)] != shapes:
+            raise ArgumentError(
+                f"concat: every state must be of the same model, got one with parts of "
+                f"{[tuple(s) for s in shapes]} a row and, at place {i}, one with "
+                f"{[tuple(h.shape[1:]) for h in leaves(other)]}."
+            )
+    columns = zip(*(leaves(s) for s in states), strict=True)
+    return _rebuild(first, [torch.cat(column) for column in columns])
+
+
+def select(state: State, rows: int | slice | Sequence[int] | Integer[Tensor, " rows"]) -> State:
+    """Some rows of a batch, as a state of their own.
+
+    Args:
+        state: of a batch.
+        rows: a row, which gives a batch of one; a slice, which shares memory with ``state``; or
+            row numbers in any order, which may repeat.
+
+    Raises:
+        ArgumentError: there is no such row.
+
+    Example:
+        >>> import torch
+        >>> select({"h": torch.tensor([[1.0], [2.0], [3.0]])}, [2, 0])
+        {'h': tensor([[3.],
+                [1.]])}
+    """
+    if isinstance(rows, slice):
+        return map_state(lambda h: h[rows], state)
+    numbers = [rows] if isinstance(rows, int) else rows
+    size = batch_size(state)
+    index = torch.as_tensor(numbers, dtype=torch.long)
+    if index.numel() and not -size <= int(index.min()) <= int(index.max()) < size:
+        raise ArgumentError(
+            f"select: rows must be between 0 and {size - 1}, got "
+            f"{int(index.min())} to {int(index.max())}."
+        )
+    index = index.where(index >= 0, index + size)
+    return map_state(lambda h: h.index_select(0, index.to(h.device)), state)
+
+
+def put(state: State, rows: Sequence[int] | Integer[Tensor, " rows"], part: State) -> None:
+    """Write the rows of ``part`` over those rows of ``state``, in place.
+
+    Args:
+        state: of a batch, changed.
+        rows: row numbers, each once.
+        part: as many rows.
+
+    Example:
+        >>> import torch
+        >>> h = torch.zeros(3, 1)
+        >>> put({"h": h}, [1], {"h": torch.ones(1, 1)})
+        >>> h.flatten()
+        tensor([0., 1., 0.])
+    """
+    index = torch.as_tensor(rows, dtype=torch.long)
+    for h, new in zip(leaves(state), leaves(part), strict=True):
+        h.index_copy_(0, index.to(h.device), new)
+
+
+def batch_size(state: State) -> int:
+    """Rows of a state; 0 where it holds no tensor."""
+    return next((len(h) for h in leaves(state)), 0)
+
+
+def to(
+    state: State, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> State:
+    """A state on another device, or of another precision.
+
+    Args:
+        state: what to move.
+        device: where to; None leaves it there.
+        dtype: a real dtype, of which complex tensors take the complex counterpart; integers, such
+            as positions, stay as they are.
+
+    Example:
+        >>> import torch
+        >>> to(torch.zeros(1, 2, dtype=torch.cfloat), dtype=torch.float64).dtype
+        torch.complex128
+    """
+
+    def move(h: Tensor) -> Tensor:
+        kind = dtype
+        if dtype is not None and h.is_complex():
+            kind = torch.complex128 if dtype == torch.float64 else torch.complex64
+        if not (h.is_floating_point() or h.is_complex()):
+            kind = None
+        return h.to(device=device, dtype=kind)
+
+    return map_state(move, state)
 
 
 def leaves(state: State) -> list[Tensor]:
@@ -88,3 +211,119 @@ def unflatten(flat: Mapping[str, Tensor], like: State) -> State:
         return torch.view_as_complex(stored.contiguous()) if h.is_complex() else stored
 
     return map_state(restore, like)
+
+
+def save(state: State, path: Path | str, header: Mapping[str, Any] | None = None) -> None:
+    """Write a state to a safetensors file, all of it or nothing.
+
+    Args:
+        state: a batch of any size, on any device.
+        path: the file, replaced if it exists.
+        header: plain values that say what it is, which `load` gives back.
+    """
+    # tensors that share memory are stored apart
+    flat = {n: h.cpu().clone() for n, h in flatten(state).items()}
+    meta = {_HEADER: json.dumps({"format": FORMAT, **(header or {})}, sort_keys=True)}
+    meta[_CHECKSUM] = checksum(flat, meta)
+    write_atomically(Path(path), safetensors_bytes(flat, meta))
+
+
+def read_header(path: Path | str) -> dict[str, Any]:
+    """What `save` was told about a state, without reading the state.
+
+    Raises:
+        DataError: no such file, not one of `save`, or one of a newer linrnn.
+    """
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+        if size > _HEADER_BYTES:
+            raise ValueError(f"a header of {size} bytes")
+        with safe_open(path, framework="pt") as stored:
+            header = json.loads((stored.metadata() or {})[_HEADER])
+        version = int(header["format"])
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: the state file must exist, got no such file.") from error
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: the file must be a state that linrnn saved, got another ({error})."
+        ) from error
+    if version > FORMAT:
+        raise DataError(
+            f"{path}: the format of the state must be at most {FORMAT}, got {version}. "
+            "Read it with the version of linrnn that wrote it, or a newer one."
+        )
+    return cast(dict[str, Any], header)
+
+
+def load(path: Path | str, like: State, *, limit: int | None = None) -> State:
+    """Read what `save` wrote, on the CPU.
+
+    Args:
+        path: the file.
+        like: a state of the same structure with any number of rows, such as ``init_state(1)``. An
+            axis after the first of length 0 in it may have any length in the file.
+        limit: the largest size of the file that is read, in bytes. Default: none where an axis of
+            ``like`` may have any length, else what a file of as many rows as ``like`` has can take.
+
+    Raises:
+        DataError: no such file, damaged, larger than ``limit``, or of a newer linrnn.
+        ArgumentError, ShapeError: it holds a state of another structure or other sizes.
+    """
+    path = Path(path)
+    read_header(path)
+    _check_size(path, like, limit)
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta = dict(file.metadata())
+            flat = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(
+            f"{path}: the state must be as it was saved, got damage ({error})."
+        ) from error
+    if meta.pop(_CHECKSUM, "none") != checksum(flat, meta):
+        raise DataError(
+            f"{path}: the state must be as it was saved, got other bytes than the checksum is of. "
+            "Restore it from a copy, or start from a fresh state."
+        )
+    _check_flat(path, flat, flatten(like))
+    return unflatten(flat, like)
+
+
+def _check_size(path: Path, like: State, limit: int | None) -> None:
+    """Refuse a file that cannot be what is asked for before its content is read."""
+    if limit is None:
+        if any(0 in h.shape[1:] for h in leaves(like)):
+            return
+        limit = _HEADER_BYTES + sum(h.numel() * h.element_size() for h in leaves(like))
+    size = os.path.getsize(path)
+    if size > limit:
+        raise DataError(
+            f"{path}: the file of this state must hold at most {limit:,} bytes, got {size:,}. "
+            "Is it the state of another model?"
+        )
+
+
+def _check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    if flat.keys() != like.keys():
+        raise ArgumentError(
+            f"{path}: the state must have {len(like)} parts, got {len(flat)}. "
+            "Is it the state of another model?"
+        )
+    rows = {len(h) if h.ndim else None for h in flat.values()}
+    for name, expected in like.items():
+        h, want = flat[name], expected.shape[1:]
+        fits = len(rows) == 1 and h.ndim == expected.ndim and h.dtype == expected.dtype
+        if not fits or any(n not in (0, m) for m, n in zip(h.shape[1:], want, strict=True)):
+            raise ShapeError(
+                f"{path}: part {name} of the state must have shape (rows, *{tuple(want)}) and be "
+                f"{expected.dtype}, got {tuple(h.shape)} and {h.dtype}. "
+                "Is it the state of another model?"
+            )
+
+
+def _rebuild(like: State, tensors: Sequence[Tensor]) -> State:
+    """The tree of ``like`` with other tensors."""
+    remaining = iter(tensors)
+    return map_state(lambda _: next(remaining), like)

@@ -2,7 +2,22 @@ import pytest
 import torch
 
 from linrnn.errors import ArgumentError
-from linrnn.state import detach, flatten, leaves, map_state, n_floats, unflatten
+from linrnn.state import (
+    batch_size,
+    concat,
+    detach,
+    flatten,
+    leaves,
+    load,
+    map_state,
+    n_floats,
+    put,
+    read_header,
+    save,
+    select,
+    to,
+    unflatten,
+)
 
 STATE = {
     "layers": [torch.randn(2, 3, dtype=torch.complex64), (torch.randn(2, 1), torch.randn(2))],
@@ -31,3 +46,46 @@ def test_map_and_detach_keep_the_tree():
     h = torch.ones(2, requires_grad=True) * 2
     assert not detach({"h": h})["h"].requires_grad
     assert map_state(lambda x: x[:1], STATE)["layers"][0].shape == (1, 3)
+
+
+def test_concat_and_select_are_inverse():
+    both = concat([STATE, map_state(lambda h: h[:1], STATE)])
+    assert batch_size(both) == 3
+    for h, part in zip(leaves(select(both, [0, 1])), leaves(STATE), strict=True):
+        assert torch.equal(h, part)
+    for h, part in zip(leaves(select(both, -1)), leaves(select(STATE, 0)), strict=True):
+        assert torch.equal(h, part)
+    assert batch_size(select(both, slice(1, None))) == 2
+
+
+def test_select_and_concat_refuse_what_is_not_there():
+    with pytest.raises(ArgumentError, match="between 0 and 1, got 2 to 2"):
+        select(STATE, 2)
+    with pytest.raises(ArgumentError, match="at least one state"):
+        concat([])
+    with pytest.raises(ArgumentError, match="of the same model"):
+        concat([STATE, {"pool": {}}])
+
+
+def test_put_changes_those_rows_alone():
+    state = map_state(torch.clone, STATE)
+    put(state, [1], map_state(torch.zeros_like, select(STATE, 0)))
+    for h, before in zip(leaves(state), leaves(STATE), strict=True):
+        assert torch.equal(h[0], before[0])
+        assert not h[1].any()
+
+
+def test_to_keeps_complex_complex_and_integers_integers():
+    state = to(
+        {"h": torch.zeros(1, dtype=torch.cfloat), "n": torch.zeros(1).long()}, dtype=torch.float64
+    )
+    assert [h.dtype for h in leaves(state)] == [torch.complex128, torch.int64]
+    assert to(state, "meta")["n"].device.type == "meta"
+
+
+def test_save_and_load_are_inverse(tmp_path):
+    save(STATE, tmp_path / "s", {"of": "a test"})
+    assert read_header(tmp_path / "s") == {"format": 1, "of": "a test"}
+    for h, back in zip(leaves(STATE), leaves(load(tmp_path / "s", STATE)), strict=True):
+        assert torch.equal(h, back)
+    assert list(tmp_path.iterdir()) == [tmp_path / "s"]

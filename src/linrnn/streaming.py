@@ -1,0 +1,470 @@
+"""Endless streams: a model and the state it has reached, fed whenever there is input.
+
+A state has a fixed size, so a stream may run for ever at constant memory and constant time a step.
+`Session` is one stream; `Sessions` are many that share the model and its matrix products, and are
+joined, fed and dropped at any moment.
+"""
+
+import hashlib
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from linrnn import __version__
+from linrnn import state as states
+from linrnn._storage import checksum
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
+from linrnn.mixers import Mixer
+from linrnn.typing import State
+
+Streamable: TypeAlias = SequenceModel | Mixer
+"""What can be streamed: anything causal with ``forward``, ``step`` and ``init_state``."""
+
+CHUNK = 4096
+"""Steps computed at once by default: enough to fill a processor, and few megabytes."""
+
+
+class Session:
+    """One stream: a model in evaluation mode and the state after everything fed so far.
+
+    ``feed`` takes a step or a chunk of steps of any length and returns the outputs for them; how
+    the stream is cut changes the outputs by rounding alone. Nothing but the state is kept.
+
+    Args:
+        model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
+        state: of one row, such as `Sessions.drop` returns. Default: nothing read yet.
+        chunk: most steps computed at once; bounds the memory that a long input takes.
+        growing: allow attention without a window, whose state and time a step grow with
+            everything read; otherwise such a model is refused.
+
+    Raises:
+        ArgumentError: the model reads backward, is in training mode, or its state grows.
+
+    Example:
+        >>> session = Session(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
+        >>> session.feed([[0.5], [0.25]]).shape  # two steps
+        torch.Size([2, 3])
+        >>> session.feed([0.125]).shape  # one step
+        torch.Size([3])
+        >>> session.steps
+        3
+    """
+
+    def __init__(
+        self,
+        model: Streamable,
+        *,
+        state: State | None = None,
+        chunk: int = CHUNK,
+        growing: bool = False,
+    ) -> None:
+        check_positive_int("Session", chunk=chunk)
+        check_streamable("Session", model, growing=growing)
+        self.model, self.chunk = model, chunk
+        self.steps = 0
+        """Steps read by this stream, those before `load` included."""
+        self.state: State = fresh(model, 1) if state is None else state
+        if states.batch_size(self.state) not in (0, 1):
+            raise ArgumentError(
+                f"Session: state must be of one row, got {states.batch_size(self.state)}. "
+                "Pick one with linrnn.state.select(state, row)."
+            )
+
+    def feed(self, x: Any) -> Tensor:
+        """Read a step or a chunk, and return what the model says to it.
+
+        Args:
+            x: one step (channels,) or a chunk (time, channels); of token ids, one integer or
+                (time,). A tensor, an array or a list.
+
+        Returns:
+            One output (d_output,) for a step. For a chunk (time, d_output), or, of a model that
+            pools over time, one (d_output,) for all that was read so far.
+
+        Raises:
+            ShapeError, DTypeError, ArgumentError: input that does not fit; the state is unchanged.
+        """
+        batch, single = as_input("Session.feed", self.model, x)
+        y, self.state = read(self.model, batch[None], self.state, chunk=self.chunk)
+        self.steps += len(batch)
+        return y[0, 0] if single and y.ndim == 3 else y[0]
+
+    def save(self, path: Path | str) -> None:
+        """Write the state with a description of the model it is of; see `save_stream`."""
+        save_stream(path, self.model, self.state, self.steps)
+
+    def load(self, path: Path | str) -> None:
+        """Go on where a stream of the same model was saved; on an error nothing changes.
+
+        Raises:
+            DataError: no such file, damaged, or of a newer linrnn.
+            ArgumentError: it is the state of another model, or of several streams.
+        """
+        self.state, self.steps = load_stream(path, self.model)
+
+
+class Sessions:
+    """Many streams of one model, computed together.
+
+    Streams have names, join and leave at any moment, and are fed when they have input: a step
+    each, or chunks of any lengths, of which those of equal length are computed in one call. Rows
+    of a batch do not see each other, so a stream gives what it would alone, up to rounding: without
+    ``capacity`` a call computes just the streams that are fed, and matrix products of other sizes
+    round otherwise. With ``capacity`` every call computes that many rows and a stream keeps its
+    row, so its outputs are the same bits whatever other streams do. The state of a stream that is
+    not fed is never touched.
+
+    Memory is that of the largest number of streams there were at once.
+
+    Args:
+        model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
+        capacity: the most streams at once, and the rows of every call. Default: no limit.
+        chunk: most steps computed at once.
+
+    Raises:
+        ArgumentError: the model reads backward, is in training mode, or its state grows with
+            what was read.
+
+    Example:
+        >>> pool = Sessions(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
+        >>> pool.join("a")
+        >>> pool.join("b")
+        >>> {name: tuple(y.shape) for name, y in pool.feed({"a": [0.5], "b": [0.1]}).items()}
+        {'a': (3,), 'b': (3,)}
+        >>> state = pool.drop("a")
+        >>> list(pool)
+        ['b']
+    """
+
+    def __init__(
+        self, model: Streamable, *, capacity: int | None = None, chunk: int = CHUNK
+    ) -> None:
+        check_positive_int("Sessions", chunk=chunk)
+        if capacity is not None:
+            check_positive_int("Sessions", capacity=capacity)
+        check_streamable("Sessions", model, growing=False)
+        self.model, self.capacity, self.chunk = model, capacity, chunk
+        self._bank: State = fresh(model, capacity or 1)
+        self._rows: dict[Hashable, int] = {}
+        self._free = list(range(capacity or 1))[::-1]
+        self._steps: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Any:
+        return iter(self._rows)
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._rows
+
+    def join(self, name: Hashable, state: State | None = None, *, steps: int = 0) -> None:
+        """Add a stream.
+
+        Args:
+            name: anything hashable that no other stream is called.
+            state: of one row, of the same model. Default: nothing read yet.
+            steps: how many it has read before, for `save`.
+
+        Raises:
+            ArgumentError: the name is taken, there is no room, or the state does not fit.
+        """
+        if name in self._rows:
+            raise ArgumentError(
+                f"Sessions.join: name must be new, got {name!r}, which is a stream."
+            )
+        start = fresh(self.model, 1)
+        state = start if state is None else state
+        states.concat([start, state])  # says what is wrong with a state of another model
+        if states.batch_size(state) not in (0, 1):
+            raise ArgumentError(
+                f"Sessions.join: state must be of one row, got {states.batch_size(state)}. "
+                "Pick one with linrnn.state.select(state, row)."
+            )
+        self._make_room()
+        row = self._free.pop()
+        states.put(self._bank, [row], state)
+        self._rows[name], self._steps[name] = row, steps
+
+    def feed(self, inputs: Mapping[Hashable, Any]) -> dict[Hashable, Tensor]:
+        """Read input of some of the streams.
+
+        Args:
+            inputs: the name of a stream to what `Session.feed` takes.
+
+        Returns:
+            The name to what `Session.feed` returns.
+
+        Raises:
+            ArgumentError: no such stream.
+            ShapeError, DTypeError, ArgumentError: input that does not fit; no stream has read
+                anything then.
+        """
+        groups: dict[int, list[Hashable]] = {}
+        batches = {}
+        for name, x in inputs.items():
+            self._row(name)
+            batches[name] = as_input(f"Sessions.feed: stream {name!r}", self.model, x)
+            groups.setdefault(len(batches[name][0]), []).append(name)
+        outputs = {}
+        for names in groups.values():
+            y = self._read(names, torch.stack([batches[name][0] for name in names]))
+            for name, y_row in zip(names, y, strict=True):
+                single = batches[name][1] and y_row.ndim == 2
+                outputs[name] = y_row[0] if single else y_row
+                self._steps[name] += len(batches[name][0])
+        return {name: outputs[name] for name in inputs}
+
+    def state(self, name: Hashable) -> State:
+        """A copy of the state of a stream, of one row."""
+        return states.select(self._bank, self._row(name))
+
+    def drop(self, name: Hashable) -> State:
+        """Remove a stream and return its state, with which it may join again, here or elsewhere."""
+        state = self.state(name)
+        self._free.append(self._rows.pop(name))
+        del self._steps[name]
+        return state
+
+    def save(self, name: Hashable, path: Path | str) -> None:
+        """Write the state of a stream: see `Session.save`, whose files are the same."""
+        save_stream(path, self.model, self.state(name), self._steps[name])
+
+    def load(self, name: Hashable, path: Path | str) -> None:
+        """Add a stream that goes on where a saved one was: see `Session.load`."""
+        state, steps = load_stream(path, self.model)
+        self.join(name, state, steps=steps)
+
+    def _row(self, name: Hashable) -> int:
+        if name not in self._rows:
+            raise ArgumentError(
+                f"Sessions: the name must be of a stream that has joined, got {name!r}. "
+                f"There are {len(self)}; add one with .join(name)."
+            )
+        return self._rows[name]
+
+    def _make_room(self) -> None:
+        """Double the rows where none is free: a stream joins in constant time on average."""
+        if self._free:
+            return
+        rows = states.batch_size(self._bank)
+        if self.capacity is not None:
+            raise ArgumentError(
+                f"Sessions.join: there must be at most capacity={self.capacity} streams, got one "
+                "more. Drop one, or ask for a larger capacity."
+            )
+        rows = max(rows, len(self._rows))
+        self._bank = states.concat([self._bank, fresh(self.model, rows)])
+        self._free = list(range(rows, 2 * rows))[::-1]
+
+    def _read(self, names: Sequence[Hashable], x: Tensor) -> Tensor:
+        """Outputs for the rows of ``x``, and the new states of just these streams."""
+        rows = torch.tensor([self._rows[name] for name in names], device=x.device)
+        if self.capacity is None:
+            before = states.select(self._bank, rows)
+            y, after = read(self.model, x, before, chunk=self.chunk)
+        else:
+            whole = x.new_zeros(self.capacity, *x.shape[1:]).index_copy_(0, rows, x)
+            y, after = read(self.model, whole, self._bank, chunk=self.chunk)
+            y, after = y[rows], states.select(after, rows)
+        states.put(self._bank, rows, after)
+        return y
+
+
+@torch.no_grad()
+def fresh(model: Streamable, rows: int) -> State:
+    """The state before the first step, in memory of its own, without a history of gradients."""
+    return states.map_state(lambda h: h.clone(), model.init_state(rows))
+
+
+@torch.no_grad()
+def read(model: Streamable, x: Tensor, state: State, *, chunk: int = CHUNK) -> tuple[Tensor, State]:
+    """``model(x, state)`` without gradients, at most ``chunk`` steps at once.
+
+    Args:
+        model: in evaluation mode.
+        x: (batch, time, channels), or (batch, time) of token ids.
+        state: of as many rows.
+        chunk: bounds the memory a call takes; a single step is read by ``model.step``.
+
+    Returns:
+        ``(y, state)`` as the model's `forward` gives them.
+    """
+    if x.shape[1] == 1:
+        y, state = model.step(x[:, 0], state)
+        return (y if _pools(model) else y[:, None]), state
+    if x.shape[1] <= chunk:
+        y, state = model(x, state)
+        return y, state
+    ys = []
+    for part in x.split(chunk, 1):
+        y, state = model(part, state)
+        ys.append(y)
+    return (ys[-1] if _pools(model) else torch.cat(ys, 1)), state
+
+
+def save_stream(path: Path | str, model: Streamable, state: State, steps: int = 0) -> None:
+    """Write a state and what says which model it is of: safetensors, no code, all or nothing.
+
+    Args:
+        path: the file, replaced if it exists.
+        model: whose state it is.
+        state: of any number of rows.
+        steps: how many the stream has read.
+    """
+    header = {"linrnn": __version__, "model": fingerprint(model), "steps": steps}
+    states.save(state, path, header)
+
+
+def load_stream(path: Path | str, model: Streamable, *, rows: int = 1) -> tuple[State, int]:
+    """A state that `save_stream` wrote, on the device of the model, and the steps it has read.
+
+    Raises:
+        DataError: no such file, damaged, larger than such a state can be, or of a newer linrnn.
+        ArgumentError: it is of another model, of other weights, or of another number of rows.
+    """
+    header = states.read_header(path)
+    ours, theirs = fingerprint(model), header.get("model")
+    if theirs != ours:
+        raise ArgumentError(
+            f"{path}: the state must be of this model, {_describe(ours)}, got one of "
+            f"{_describe(theirs)}. Start from a fresh state, or take the model it was saved with."
+        )
+    state = states.load(path, model.init_state(rows))
+    if states.batch_size(state) not in (0, rows):
+        raise ArgumentError(
+            f"{path}: the state must have {rows} rows, got {states.batch_size(state)}."
+        )
+    steps = header.get("steps")
+    device = next(model.parameters()).device
+    return states.to(state, device=device), steps if isinstance(steps, int) else 0
+
+
+def fingerprint(model: nn.Module) -> dict[str, Any]:
+    """What tells a model from every other: its name, its size, hashes of its shapes and weights.
+
+    Example:
+        >>> from linrnn.mixers import LRU
+        >>> torch.manual_seed(0) and fingerprint(LRU(4))["name"]
+        'LRU'
+    """
+    weights = {n: p.detach().cpu() for n, p in model.state_dict().items()}
+    shapes = {n: [str(p.dtype), list(p.shape)] for n, p in weights.items()}
+    name = type(model).__name__
+    if isinstance(model, SequenceModel):
+        first = type(model.mixers[0]).__name__
+        name = f"{name} of {len(model.mixers)} x {first}, width {model.d_model}"
+    text = json.dumps(shapes, sort_keys=True).encode()
+    return {
+        "name": name,
+        "parameters": sum(p.numel() for p in weights.values()),
+        "shapes": hashlib.sha256(text).hexdigest(),
+        "weights": checksum(weights, {}),
+    }
+
+
+def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
+    """Raise `ArgumentError` unless a model can be read step by step, at constant memory.
+
+    Args:
+        where: who asks, for the message.
+        model: the mixer or model.
+        growing: whether a state that grows with what was read is allowed.
+    """
+    parts = model.mixers if isinstance(model, SequenceModel) else [model]
+    for mixer in parts:
+        name = type(mixer).__name__
+        if not mixer.causal:
+            raise ArgumentError(
+                f"{where}: model must read forward alone, got {name}, whose first output needs the "
+                "last input. Train one without bidirectional."
+            )
+        if not growing and "constant_memory" in mixer.declared:
+            raise ArgumentError(
+                f"{where}: model must have a state of fixed size, got {name}: "
+                f"{mixer.declared['constant_memory']}. Give it a window, or ask for growing=True "
+                "where that is an option."
+            )
+    if model.training and any(_differs_in_training(m) for m in model.modules()):
+        raise ArgumentError(
+            f"{where}: model must be in evaluation mode, got training mode. Call model.eval()."
+        )
+
+
+def as_input(where: str, model: Streamable, x: Any) -> tuple[Tensor, bool]:
+    """A step or chunk of one stream as (time, ...) on the model's device, and whether it is a step.
+
+    Raises:
+        ShapeError, DTypeError: the wrong number of axes or channels, or not integers for tokens.
+        ArgumentError: a token outside the vocabulary, with its place.
+    """
+    weight = next(model.parameters())
+    x = _tensor(where, x)
+    if vocabulary(model) is not None:
+        check_tokens(where, model, x)
+        x = x.to(weight.device, torch.long)
+        return (x[None], True) if x.ndim == 0 else (x, False)
+    width = model.d_input if isinstance(model, SequenceModel) else model.d_model
+    axes: dict[str, int | None] = {"time": None, "channels": width}
+    if x.ndim == 1:
+        del axes["time"]
+    check_shape(where, "x", x.shape, axes, "Pass one step (channels,) or a chunk (time, channels).")
+    if x.is_complex():
+        raise DTypeError(f"{where}: x must be real, got {x.dtype}.")
+    x = x.to(weight.device, weight.dtype)
+    return (x[None], True) if x.ndim == 1 else (x, False)
+
+
+def vocabulary(model: Streamable) -> int | None:
+    """How many tokens a model reads, or None where its input is real numbers."""
+    tokens = isinstance(model, SequenceModel) and isinstance(model.encoder, nn.Embedding)
+    return model.d_input if tokens and isinstance(model, SequenceModel) else None
+
+
+def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
+    """Raise unless ``x`` is one token or a row of tokens of the model's vocabulary."""
+    size = vocabulary(model)
+    if x.numel() and (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
+        raise DTypeError(f"{where}: x must be integer token ids, got {x.dtype}.")
+    if x.ndim > 1:
+        check_shape(where, "x", x.shape, {"time": None}, "Pass one token or a row of them.")
+    bad = ((x < 0) | (x >= (size or 0))).nonzero()
+    if len(bad):
+        place = int(bad[0, 0]) if x.ndim else 0
+        token = int(x.flatten()[place])
+        raise ArgumentError(
+            f"{where}: tokens must be between 0 and {(size or 0) - 1}, got {token} at position "
+            f"{place}. Is it the tokenizer of another model?"
+        )
+
+
+def _tensor(where: str, x: Any) -> Tensor:
+    try:
+        return x if isinstance(x, Tensor) else torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DTypeError(f"{where}: x must be numbers, got {x!r:.60} ({error}).") from error
+
+
+def _pools(model: Streamable) -> bool:
+    return isinstance(model, SequenceModel) and model.pool.kind != "none"
+
+
+def _differs_in_training(module: nn.Module) -> bool:
+    if isinstance(module, nn.Dropout):
+        return module.p > 0
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
+def _describe(model: Any) -> str:
+    """A fingerprint in words."""
+    if not isinstance(model, dict):
+        return "an unknown model"
+    weights = str(model.get("weights", "?"))[:8]
+    return (
+        f"{model.get('name', '?')} with {model.get('parameters', '?')} numbers, weights {weights}"
+    )
