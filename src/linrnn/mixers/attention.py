@@ -1,22 +1,18 @@
 """Causal softmax attention."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._cache import attend, check_cache, positions, remember
-from linrnn.mixers._reset import check_reset
+from linrnn.mixers._cache import CachedMixer, attend, positions, remember
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
-from linrnn.typing import ResetMask, Sequence, State, Token
 
 
-class Attention(Mixer):
+class Attention(CachedMixer):
     r"""Causal softmax attention with rotary positions: every step looks at all earlier ones.
 
     Equation:
@@ -64,13 +60,6 @@ class Attention(Mixer):
         Key: vaswani2017attention.
     """
 
-    family: ClassVar[str] = "attention"
-    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
-    declared: ClassVar[Mapping[str, str]] = {
-        "constant_memory": "without a window every key and value is kept"
-    }
-    constant_state: ClassVar[tuple[str, ...]] = ("position",)
-
     def __init__(
         self,
         d_model: int,
@@ -90,15 +79,11 @@ class Attention(Mixer):
         check_positive_int("Attention", n_heads=self.n_heads)
         eights = -(-d_model // (8 * self.n_heads))
         self.d_head = 8 * eights if d_head is None else d_head
-        self.window, self.bias, self.base = window, bias, base
+        self.bias = bias
         check_positive_int("Attention", d_head=self.d_head)
         if self.d_head % 2:
             raise ArgumentError(f"Attention: d_head must be even, got {self.d_head}.")
-        if not 0 < base < float("inf"):
-            raise ArgumentError(f"Attention: base must be positive and finite, got {base}.")
-        if window is not None:
-            check_positive_int("Attention", window=window)
-            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
+        self._set_sight(window, base)
         inner = self.n_heads * self.d_head
         self.q_proj, self.k_proj, self.v_proj = (
             nn.Linear(d_model, inner, bias=bias, device=device, dtype=dtype) for _ in range(3)
@@ -121,36 +106,8 @@ class Attention(Mixer):
             f"window={self.window}, bias={self.bias}, base={self.base:g}"
         )
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> dict[str, Tensor]:
-        """No entries, or ``window - 1`` that nothing sees."""
-        entries = 0 if self.window is None else self.window - 1
-        shape = batch_size, entries, self.n_heads, self.d_head
-        k, v = (self._zeros(*shape, device=device, dtype=dtype) for _ in range(2))
-        return {"k": k, "v": v, "position": k.new_zeros(batch_size, dtype=torch.long)}
-
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        check_reset("Attention.forward", reset, x)
-        start = self._start(state, x)
-        check_cache("Attention.forward", start)
-        return (x, start) if x.shape[1] == 0 else self._read(x, start, reset)
-
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`. Its time grows with the cache."""
-        self._check_input(x_t, time=False)
-        start = self._start(state, x_t)
-        check_cache("Attention.step", start)
-        y, last = self._read(x_t[:, None], start, None)
-        return y[:, 0], last
+    def _entry_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return ((self.n_heads, self.d_head),) * 2
 
     def _read(
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None

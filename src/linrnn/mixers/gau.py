@@ -1,22 +1,18 @@
 """Gated attention unit."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._cache import attend, check_cache, positions, remember
-from linrnn.mixers._reset import check_reset
+from linrnn.mixers._cache import CachedMixer, attend, positions, remember
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
-from linrnn.typing import ResetMask, Sequence, State, Token
 
 
-class GAU(Mixer):
+class GAU(CachedMixer):
     r"""Gated attention unit: a gated linear unit whose values are mixed by one squared-ReLU head.
 
     Equation:
@@ -67,13 +63,6 @@ class GAU(Mixer):
         Key: hua2022transformer.
     """
 
-    family: ClassVar[str] = "attention"
-    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
-    declared: ClassVar[Mapping[str, str]] = {
-        "constant_memory": "without a window every key and value is kept"
-    }
-    constant_state: ClassVar[tuple[str, ...]] = ("position",)
-
     def __init__(
         self,
         d_model: int,
@@ -92,16 +81,12 @@ class GAU(Mixer):
         check_positive_int("GAU", d_model=d_model, d_key=d_key, n=n)
         self.d_model = d_model
         self.d_inner = 2 * d_model if d_inner is None else d_inner
-        self.d_key, self.n, self.window, self.base = d_key, n, window, base
+        self.d_key, self.n = d_key, n
         self.rotary, self.relative_bias = rotary, relative_bias
         check_positive_int("GAU", d_inner=self.d_inner)
         if d_key % 2:
             raise ArgumentError(f"GAU: d_key must be even, got {d_key}.")
-        if not 0 < base < float("inf"):
-            raise ArgumentError(f"GAU: base must be positive and finite, got {base}.")
-        if window is not None:
-            check_positive_int("GAU", window=window)
-            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
+        self._set_sight(window, base)
 
         def empty(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -127,36 +112,8 @@ class GAU(Mixer):
             f"base={self.base:g}"
         )
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> dict[str, Tensor]:
-        """No entries, or ``window - 1`` that nothing sees."""
-        entries = 0 if self.window is None else self.window - 1
-        k = self._zeros(batch_size, entries, self.d_key, device=device, dtype=dtype)
-        v = self._zeros(batch_size, entries, self.d_inner, device=device, dtype=dtype)
-        return {"k": k, "v": v, "position": k.new_zeros(batch_size, dtype=torch.long)}
-
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        check_reset("GAU.forward", reset, x)
-        start = self._start(state, x)
-        check_cache("GAU.forward", start)
-        return (x, start) if x.shape[1] == 0 else self._read(x, start, reset)
-
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`. Its time grows with the cache."""
-        self._check_input(x_t, time=False)
-        start = self._start(state, x_t)
-        check_cache("GAU.step", start)
-        y, last = self._read(x_t[:, None], start, None)
-        return y[:, 0], last
+    def _entry_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (self.d_key,), (self.d_inner,)
 
     def _read(
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None
