@@ -200,3 +200,9 @@ def test_splits_measure_what_a_lost_state_changes(module):
     assert splits.difference(lambda x, h: gru(x), x) > 1e-2
     assert sum(splits.cuts(200)) == 200
     assert splits.cuts(200)[0] == 1
+
+
+def test_data_times_making_and_training(module, tmp_path):
+    assert module("data").main(["--tasks", "adding", "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "data.md").read_text()
+    assert "| adding | lru, width 32, 2 layers | 200 | 50 |" in page

@@ -1,0 +1,103 @@
+"""Does a training step wait for its data? Time to make a batch against time to train on it.
+
+Every task that generates its sequences, with the batch and the model of its recipe, or with an
+untuned LRU where there is none. Batches are made in the process that trains, so the share is what a
+step loses; with data-loader workers it would be nothing below 100 %. Writes
+``benchmarks/results/data.md``.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from _report import RESULTS, command_line, conditions, section, table, write_lines
+from _timing import Candidate, in_turn
+from linrnn import recipes, tasks
+from linrnn.tasks import BatchDataset
+from linrnn.train import Config
+from linrnn.train._model import build_model, build_task
+from linrnn.train._optim import make_optimizer
+
+SECONDS, LIMIT = 2.0, 60.0
+
+
+def generated() -> list[str]:
+    """Tasks whose training data is made as it is read."""
+    found = []
+    for name in tasks.names():
+        try:
+            data = build_task(config_of(name)).datasets().train
+        except Exception:  # noqa: BLE001 - a task that needs files is none of these
+            continue
+        if isinstance(data, BatchDataset):
+            found.append(name)
+    return found
+
+
+def config_of(name: str) -> Config:
+    """The recipe that is the default of a task."""
+    return recipes.load(name).config if name in recipes.names() else recipes.untuned(name)
+
+
+def contenders(config: Config) -> dict[str, Callable[[], object]]:
+    """Making a batch that was not made before, and training on one."""
+    task = build_task(config)
+    data, size = task.datasets().train, config.train.batch_size
+    model = build_model(config, task).train()
+    optimizer = make_optimizer(model, config.optim)
+    numbers = count()
+
+    def make() -> tuple[torch.Tensor, ...]:
+        first = next(numbers) * size % (len(data) - size)  # type: ignore[arg-type]
+        return data[list(range(first, first + size))]  # type: ignore[index, no-any-return]
+
+    x, target, *lengths = make()
+
+    def train() -> None:
+        optimizer.zero_grad()
+        task.loss(model(x, lengths=lengths[0] if lengths else None)[0], target).backward()
+        optimizer.step()
+
+    return {"make": make, "train": train}
+
+
+def row(name: str) -> list[str]:
+    """One task: its setting, both times and their ratio."""
+    config = config_of(name)
+    times = in_turn(
+        {key: Candidate(call) for key, call in contenders(config).items()},
+        seconds=SECONDS,
+        limit=LIMIT,
+    )
+    share = times["make"].seconds / times["train"].seconds
+    steps = f"{build_task(config).sequence_length:,}"
+    setting = f"{config.mixer}, width {config.model.d_model}, {config.model.n_layers} layers"
+    batch = str(config.train.batch_size)
+    cells = [times["make"].text(), times["train"].text(), f"{100 * share:.1f}"]
+    return [name, setting, steps, batch, *cells]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", nargs="*", default=None, help="all that are generated")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder (benchmarks/results)")
+    options = parser.parse_args(argv)
+    rows = []
+    for name in options.tasks or generated():
+        rows.append(row(name))
+        print(rows[-1], file=sys.stderr, flush=True)
+    head = ["task", "model", "steps", "batch", "make (ms)", "train (ms)", "make / train (%)"]
+    lines = ["# Making data", "", *conditions(command_line(), ["torch", "numpy"]), ""]
+    lines += section("data", table(head, rows))
+    print("\n".join(lines))
+    write_lines(options.out / "data.md", lines)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
