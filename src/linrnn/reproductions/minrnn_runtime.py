@@ -1,0 +1,265 @@
+"""Time and memory of one training step of minimal and classical RNNs against the length."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._layers import KERNELS, LAYERS, reading, streaming_step, training_step
+from linrnn.reproductions._peak import peak_of_step
+from linrnn.reproductions._timing import (
+    NOTHING,
+    Timing,
+    Turns,
+    conditions,
+    device,
+    digits,
+    over_lengths,
+    percent_more,
+    ratio,
+    times,
+)
+from linrnn.train._figures import new_figure, time_against_length
+
+#: Faster by how many times, at which length.
+FASTER = {("minGRU", "GRU"): {512: 175, 4096: 1324}, ("minLSTM", "LSTM"): {512: 235, 4096: 1361}}
+#: Inference: per cent faster (slower: below 0) at batches of 8, 16, 32, 64.
+AGAINST_MAMBA = {"minGRU": (6.6, 4.1, 4.9, 2.9), "minLSTM": (-3.6, -2.9, 0.0, -1.3)}
+AGAINST_CLASSICAL = {("minGRU", "GRU"): 19.6, ("minLSTM", "LSTM"): 41.5}  # batch 64
+
+Peak = Callable[[str, int, int, int], int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What one scale measures."""
+
+    d_model: int
+    batch: int
+    lengths: Sequence[int]
+    memory_lengths: Sequence[int]
+    batches: Sequence[int] = (8, 16, 32, 64)
+    context: int = 512
+
+
+SIZES = {
+    "cpu": Sizes(
+        d_model=64, batch=8, lengths=(256, 512, 1024, 2048, 4096), memory_lengths=(512, 4096)
+    ),
+    "paper": Sizes(
+        d_model=64, batch=64, lengths=(512, 1024, 2048, 4096), memory_lengths=(512, 1024, 4096)
+    ),
+}
+
+
+class MinRNNRuntime(Reproduction):
+    """One layer, forward and backward, at rising lengths; everyone in turn in one run."""
+
+    summary: ClassVar[str] = "speed and memory of minGRU and minLSTM against GRU, LSTM and Mamba"
+    source: ClassVar[str] = (
+        "Feng et al. 2024, arXiv:2410.01201 v3, runtime and memory of a training step, and of "
+        "inference"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "width 64, batch 8, lengths 256 to 4096; shows how the ratios grow with the length, "
+            "and how they depend on the baseline's kernel; sized for minutes on two cores"
+        ),
+        "paper": (
+            "the published batch of 64 at lengths 512 to 4096, width 64 (ours: our source does not "
+            "state one); for a GPU"
+        ),
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Times faster, one training step, batch 64, T4 GPU; baseline's kernel not named",
+            ["", "T = 512", "T = 4096"],
+            [
+                [f"{ours} against {theirs}", *(f"{n}×" for n in by_length.values())]
+                for (ours, theirs), by_length in FASTER.items()
+            ],
+        ),
+        Table(
+            "Memory of a training step, batch 64, T4 GPU",
+            ["", "more memory"],
+            [["minGRU, minLSTM over GRU, LSTM", "+88 %"], ["Mamba over minGRU", "+56 %"]],
+        ),
+        Table(
+            "Inference: faster by (slower: below 0)",
+            ["", "batch 8", "batch 16", "batch 32", "batch 64"],
+            [
+                *([f"{n} against Mamba", *(f"{p:+.1f} %" for p in ps)]
+                  for n, ps in AGAINST_MAMBA.items()),
+                *([f"{ours} against {theirs}", *[NOTHING] * 3, f"{p:+.1f} %"]
+                  for (ours, theirs), p in AGAINST_CLASSICAL.items()),
+            ],
+        ),
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sizes: Mapping[str, Sizes] = SIZES,
+        turns: Turns | None = None,
+        peak: Peak = peak_of_step,
+    ) -> None:
+        self.sizes, self.turns, self.peak = sizes, turns or Turns(), peak
+
+    def run(self, setting: Setting) -> Findings:
+        """Time, measure memory, draw."""
+        new_figure()  # a missing matplotlib is told before minutes are spent
+        sizes = self.sizes[setting.scale]
+        where = device()
+        found = over_lengths(
+            self.turns,
+            list(LAYERS),
+            sizes.lengths,
+            lambda name, time: training_step(name, sizes.d_model, sizes.batch, time, where),
+            setting.say,
+        )
+        size = f"width {sizes.d_model}, batch {sizes.batch}"
+        tables = [
+            _time_table(f"One training step [ms], {size}", found),
+            _faster_table(f"Times faster, {size} (published ones: batch 64, T4)", found),
+            *self._memory(sizes, setting),
+            *self._inference(sizes, setting),
+        ]
+        return Findings(
+            tables=tuple(tables),
+            comparable=(
+                "ratios to a baseline of the same kind, not milliseconds or megabytes, which "
+                "belong to a device. What a layer gains depends on the baseline's kernel as much "
+                "as on the layer: hold a ratio published against a loop beside the rows with "
+                "loop, and read the rows with fused for what is left of it."
+            ),
+            notes=(
+                conditions(self.turns),
+                KERNELS,
+                "one layer each, state as wide as the input; a step is forward and backward to the "
+                "input and all parameters, without an optimiser.",
+                "memory is what a step adds to layer and input at its peak, each in a new process.",
+                "faster by: the other's time over ours, less one. Our source does not say whether "
+                "inference reads a context or streams: both are here.",
+            ),
+            figures={"time-against-length": _figure(found, sizes)},
+        )
+
+    def _memory(self, sizes: Sizes, setting: Setting) -> list[Table]:
+        peaks: dict[str, list[float]] = {}
+        for name in LAYERS:
+            peaks[name] = []
+            for time in sizes.memory_lengths:
+                found = self.peak(name, sizes.d_model, sizes.batch, time)
+                peaks[name].append(math.nan if found is None else found)
+            text = ", ".join(_megabytes(p) for p in peaks[name])
+            setting.say(f"peak of a training step, {name} [MB]: {text}")
+        lengths = [f"T = {t}" for t in sizes.memory_lengths]
+        size = f"width {sizes.d_model}, batch {sizes.batch}"
+        rows = [[name, *map(_megabytes, found)] for name, found in peaks.items()]
+        more = [
+            [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), said]
+            for a, b, said in _memory_pairs()
+        ]
+        return [
+            Table(f"Peak memory of a training step [MB], {size}", ["layer", *lengths], rows),
+            Table(f"More memory, {size}", ["", *lengths, "published, T4"], more),
+        ]
+
+    def _inference(self, sizes: Sizes, setting: Setting) -> list[Table]:
+        """A streaming step, and reading a context, at every batch."""
+        where, width = device(), sizes.d_model
+        streams, reads = {}, {}
+        for batch in sizes.batches:
+            calls = {n: streaming_step(n, width, batch, where) for n in _PLAIN}
+            streams[batch] = self.turns.measure(calls)
+            calls = {n: reading(n, width, batch, sizes.context, where) for n in _PLAIN}
+            reads[batch] = self.turns.measure(calls)
+            setting.say(f"inference, batch {batch}: done")
+        read = f"reading {sizes.context} steps at once"
+        return [
+            _time_table(f"Inference, one streaming step [ms], width {width}", streams, "batch"),
+            _inference_table("Inference, one streaming step: faster by", streams),
+            _time_table(f"Inference, {read} [ms], width {width}", reads, "batch"),
+            _inference_table(f"Inference, {read}: faster by", reads),
+        ]
+
+
+_PLAIN = [name for name in LAYERS if "log" not in name]
+
+
+def _time_table(title: str, found: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
+    names = next(iter(found.values()))
+    rows = [[name, *(t[name].milliseconds() for t in found.values())] for name in names]
+    return Table(title, ["layer", *(f"{what} = {size}" for size in found)], rows)
+
+
+def _faster_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Table:
+    rows = []
+    for (kind, classical), said in FASTER.items():
+        for ours in (kind, f"{kind}, log space"):
+            for theirs in (f"{classical}, loop", f"{classical}, fused"):
+                cells = [times(ratio(t[theirs], t[ours])) for t in found.values()]
+                rows.append([f"{ours} against {theirs}", *cells])
+        cells = [f"{said[time]}×" if time in said else NOTHING for time in found]
+        rows.append([f"published, {kind} against {classical}", *cells])
+    cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in found.values()]
+    rows.append(["minGRU against Mamba", *cells])
+    return Table(title, ["", *(f"T = {time}" for time in found)], rows)
+
+
+def _inference_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Table:
+    """How much faster than Mamba and than the classical layers, with the published beside."""
+    rows = []
+    for ours, said in AGAINST_MAMBA.items():
+        beside = dict(zip((8, 16, 32, 64), said, strict=True))
+        rows.append(_faster_by(ours, "Mamba", found, beside))
+    for (ours, classical), percent in AGAINST_CLASSICAL.items():
+        for kernel in ("fused", "loop"):
+            rows.append(_faster_by(ours, f"{classical}, {kernel}", found, {64: percent}))
+    return Table(f"{title} (published in parentheses)", ["", *(f"batch {b}" for b in found)], rows)
+
+
+def _faster_by(
+    ours: str,
+    theirs: str,
+    found: Mapping[int, Mapping[str, Timing]],
+    published: Mapping[int, float],
+) -> list[str]:
+    cells = []
+    for batch, t in found.items():
+        said = f" ({published[batch]:+.1f} %)" if batch in published else ""
+        cells.append(percent_more(ratio(t[theirs], t[ours])) + said)
+    return [f"{ours} against {theirs}", *cells]
+
+
+def _memory_pairs() -> list[tuple[str, str, str]]:
+    """Who is compared with whom in memory, and what was published."""
+    pairs = []
+    for kind, classical in FASTER:
+        for ours in (kind, f"{kind}, log space"):
+            pairs += [(ours, f"{classical}, {k}", "+88 %") for k in ("fused", "loop")]
+    return [*pairs, ("Mamba", "minGRU", "+56 %"), ("Mamba", "minGRU, log space", "+56 %")]
+
+
+def _quotients(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    return [x / y if y > 0 else math.nan for x, y in zip(a, b, strict=True)]
+
+
+def _megabytes(found: float) -> str:
+    return "not measured" if math.isnan(found) else digits(found / 2**20)
+
+
+def _figure(found: Mapping[int, Mapping[str, Timing]], sizes: Sizes) -> Any:
+    series = {
+        name: [
+            (float(time), timings[name].median, timings[name].error)
+            for time, timings in found.items()
+            if timings[name].seconds
+        ]
+        for name in LAYERS
+    }
+    return time_against_length(
+        {name: points for name, points in series.items() if points},
+        what="one training step",
+        title=f"Width {sizes.d_model}, batch {sizes.batch}; medians, s.e. over rounds",
+    )
