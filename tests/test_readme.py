@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from linrnn import cli, mixers, recipes, tasks
+from linrnn import cli, mixers, tasks
 from linrnn.cli._options import parse_train
 from linrnn.cli.list import summaries
+from linrnn.cli.train import starting_config
+from linrnn.errors import LinrnnError
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
@@ -58,7 +60,7 @@ def _problem_with_verb(words):
     known = {
         "list": ("mixers", "tasks", "recipes"),
         "show": (*summaries("mixers"), *summaries("tasks"), *summaries("recipes")),
-        "train": (*tasks.names(), *summaries("recipes")),
+        "train": tasks.names(),
     }.get(words[0])
     if known is None or subject is None or subject.isupper():
         return None
@@ -72,8 +74,8 @@ def _problem_with_verb(words):
 def _problem_with_options(words):
     options = [word for word in words[1:] if word != "--help"]
     try:
-        parse_train(options, recipes.load(words[0]).config, words[0])
-    except SystemExit:
+        parse_train(options, starting_config(words[0], options))
+    except (SystemExit, LinrnnError):
         return f"wrong options {options}"
     return None
 
@@ -98,6 +100,7 @@ def test_command_exists(page, command):
         "linrnn train nonsense",
         "linrnn train digits --nonsense 1",
         "linrnn train digits --seed one",
+        "linrnn train digits --scale nonsense",
         "rm -rf /",
     ],
 )

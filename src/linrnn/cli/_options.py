@@ -5,13 +5,25 @@ import inspect
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from linrnn import mixers
 from linrnn.train import Config
 
 UNTUNED = "none"
-"""Named in the place of a recipe: defaults that fit any task and were tuned for none."""
+"""Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
+
+
+class Start(NamedTuple):
+    """Where the options of a run start from."""
+
+    config: Config
+    """Its values are the defaults."""
+    recipe: str
+    """Name of the recipe it is of, or `UNTUNED`."""
+    scale: str
+    """Scale of that recipe, or `UNTUNED`."""
+
 
 # what the backbone says itself: width, and place in the stack
 _NOT_OPTIONS = ("self", "d_model", "layer", "n_layers", "device", "dtype")
@@ -27,13 +39,12 @@ def peek(argv: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def parse_train(argv: Sequence[str], config: Config, recipe: str) -> tuple[Config, Path | None]:
+def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]:
     """A configuration changed by the command line, and the run folder if one is given.
 
     Args:
         argv: what follows the task.
-        config: of the recipe; its values are the defaults.
-        recipe: its name, or `UNTUNED`.
+        start: the defaults, and whose they are.
 
     Raises:
         UnknownNameError: no such mixer.
@@ -41,10 +52,13 @@ def parse_train(argv: Sequence[str], config: Config, recipe: str) -> tuple[Confi
     """
     import tyro
 
+    config = start.config
     mixer = peek(argv, "--mixer") or config.mixer
     defaults = config.mixer_options if mixer == config.mixer else {}
-    source = "untuned: they suit any task" if recipe == UNTUNED else f"those of the recipe {recipe}"
-    command = _command(config, recipe, mixer, mixer_class(mixer, defaults))
+    source = f"those of the recipe {start.recipe}, scale {start.scale}"
+    if start.recipe == UNTUNED:
+        source = "untuned: they suit any task"
+    command = _command(start, mixer, mixer_class(mixer, defaults))
     chosen: Any = tyro.cli(
         command,
         args=list(argv),
@@ -116,14 +130,16 @@ def argument_docs(docstring: str) -> dict[str, str]:
     return found
 
 
-def _command(config: Config, recipe: str, mixer: str, options: type) -> type:
+def _command(start: Start, mixer: str, options: type) -> type:
     """The dataclass that tyro turns into the command line."""
     import tyro
 
+    config = start.config
     arg = tyro.conf.arg
     top = [
         ("mixer_name", Annotated[str, arg(name="mixer", help=_MIXER_HELP)], mixer),
-        ("recipe", Annotated[str, arg(help=_RECIPE_HELP)], recipe),
+        ("recipe", Annotated[str, arg(help=_RECIPE_HELP)], start.recipe),
+        ("scale", Annotated[str, arg(help=_SCALE_HELP)], start.scale),
         ("seed", Annotated[int, arg(help=_SEED_HELP)], config.seed),
         ("out", Annotated[Path | None, arg(help=_OUT_HELP, metavar="DIR")], None),
     ]
@@ -140,5 +156,6 @@ def _command(config: Config, recipe: str, mixer: str, options: type) -> type:
 
 _MIXER_HELP = "What mixes information along time; `linrnn list mixers` shows all."
 _RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all; none: untuned."
+_SCALE_HELP = "Which scale of the recipe: cpu takes minutes, paper is as published."
 _SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."
 _OUT_HELP = "The run folder, new or empty. Without it: the next free runs/TASK-MIXER-N."

@@ -13,8 +13,8 @@ from linrnn.cli._options import parse_train
 from linrnn.errors import ArgumentError, UnknownNameError, check_positive_int
 
 EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. Every other option is one of
-`linrnn train TASK --help` (--model, --optim, --train, --task, --recipe) and holds for all mixers.
-Stopped by Ctrl-C or killed, the same command goes on where it was.
+`linrnn train TASK --help` (--model, --optim, --train, --task, --recipe, --scale) and holds for all
+mixers. Stopped by Ctrl-C or killed, the same command goes on where it was.
 
 example: linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3"""
 
@@ -67,13 +67,13 @@ def _entries(options: argparse.Namespace, rest: Sequence[str]) -> list[Any]:
     from linrnn.cli.train import starting_config
     from linrnn.compare import Entry
 
-    base, recipe = starting_config(options.task, list(rest))
+    start = starting_config(options.task, list(rest))
     found = []
     for text in options.mixers.split(","):
         name, given = parse_mixer(text)
         if name not in mixers.names():
             raise UnknownNameError("mixer", name, mixers.names())
-        config, _ = parse_train([*rest, "--mixer", name], base, recipe)
+        config, _ = parse_train([*rest, "--mixer", name], start)
         merged = {**config.mixer_options, **given}
         found.append(Entry(label=text, config=dataclasses.replace(config, mixer_options=merged)))
     return found

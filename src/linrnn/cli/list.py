@@ -33,11 +33,18 @@ def main(argv: Sequence[str]) -> int:
     kind = parser.parse_args(argv).kind
     if kind is not None:
         check_in("linrnn list", "argument", kind, CATALOGUES)
-        sys.stdout.write(_table(summaries(kind)))
+        sys.stdout.write(_recipes() if kind == "recipes" else _table(summaries(kind)))
         return 0
     for heading in CATALOGUES:
         sys.stdout.write(f"{heading}\n{indent(_table(summaries(heading)), '  ')}")
     return 0
+
+
+def _recipes() -> str:
+    """More than the summaries: what to expect of each scale, for which every recipe is made."""
+    from linrnn.cli._recipes import table
+
+    return table()
 
 
 def summaries(kind: str) -> dict[str, str]:

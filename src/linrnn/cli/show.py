@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from linrnn import recipes
 from linrnn._catalogue import stems
 from linrnn.cli.list import CATALOGUES
 from linrnn.errors import DataError, MissingExtraError, UnknownNameError
@@ -33,8 +34,14 @@ def _known() -> list[str]:
 
 def describe(kind: str, name: str) -> str:
     """The text `linrnn show` prints about one entry of a catalogue."""
+    if kind == "recipes":
+        scales = recipes.scales(name)
+        return "\n".join(_describe(kind, name, _recipe(name, scale)) for scale in scales)
     entry = importlib.import_module(f"linrnn.{kind}").load(name)
-    page = _PAGES[kind](entry)
+    return _describe(kind, name, _PAGES[kind](entry))
+
+
+def _describe(kind: str, name: str, page: "_Page") -> str:
     title = f"{kind.removesuffix('s')} {name}: linrnn.{kind}.{name}.{page.entry}"
     lines = [title, "=" * len(title), "", page.text, ""]
     lines += [f"{fact}: {value}" for fact, value in page.facts.items()]
@@ -83,16 +90,25 @@ def _example(task: Any) -> dict[str, str]:
         return {"Example": f"none: {error}"}
 
 
-def _recipe(recipe: Any) -> _Page:
+def _recipe(name: str, scale: str) -> _Page:
+    recipe = recipes.load(name, scale)
+    others = ", ".join(other for other in recipes.scales(name) if other != scale)
     seeds = ", ".join(map(str, recipe.seeds))
     origin = f"over the seeds {seeds}" if seeds else "as published; not run here"
-    about = "" if seeds else "about "
+    spread = "" if recipe.spread is None else f" ± {recipe.spread:g}"
+    time = f"not known; needs {recipe.hardware}"
+    if recipe.seconds is not None:
+        time = f"{'' if seeds else 'about '}{recipe.seconds:.0f} s a run on {recipe.hardware}"
     facts = {
-        "Expected": f"{recipe.expected:g} ± {recipe.spread:g} {origin}",
-        "Time": f"{about}{recipe.seconds:g} s a run on {recipe.hardware}",
+        "Scale": f"{scale}, beside {others}" if others else scale,
+        "Expected": f"{recipe.expected:g}{spread} {origin}",
+        "Time": time,
+        "Shows": recipe.shows,
         "Source": recipe.source,
     }
-    return _Page("recipe()", recipe.summary, facts, list(_leaves(recipe.config, "")))
+    if recipe.departures:
+        facts["Departures"] = recipe.departures
+    return _Page(f"{scale}()", recipe.summary, facts, list(_leaves(recipe.config, "")))
 
 
 def _reproduction(cls: Any) -> _Page:
@@ -132,6 +148,5 @@ def _table(rows: Sequence[Row]) -> list[str]:
 _PAGES = {
     "mixers": _mixer,
     "tasks": _task,
-    "recipes": _recipe,
     "reproductions": _reproduction,
 }

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import recipes, tasks
-from linrnn.cli._options import UNTUNED, parse_train, peek
+from linrnn.cli._options import UNTUNED, Start, parse_train, peek
 from linrnn.cli._progress import make_reporter, summary
+from linrnn.cli._recipes import expectation
 from linrnn.cli.list import summaries
 from linrnn.errors import ArgumentError, UnknownNameError
-from linrnn.train import Config, Result
+from linrnn.train import Result
 
 USAGE = """usage: linrnn train TASK [OPTIONS]
        linrnn train --resume RUN
@@ -25,6 +26,7 @@ tasks:
 examples:
   linrnn train digits
   linrnn train digits --mixer lru --mixer.d-state 128 --optim.lr 0.002 --seed 1
+  linrnn train listops --scale paper
   linrnn train --resume runs/digits-lru-1
 """
 
@@ -52,30 +54,65 @@ def _start(args: list[str]) -> Result:
         )
     if task not in tasks.names():
         raise UnknownNameError("task", task, tasks.names())
-    config, recipe = starting_config(task, args)
-    config, out = parse_train(args[1:], config, recipe)
+    start = starting_config(task, args)
+    config, out = parse_train(args[1:], start)
     from linrnn.train import run
 
-    if recipe == UNTUNED:
-        sys.stdout.write(f"no tuned recipe for {task}: defaults that promise no result\n")
+    sys.stdout.write(_announcement(task, start))
     return run(config, out=out, reporter=make_reporter())
 
 
-def starting_config(task: str, args: Sequence[str]) -> tuple[Config, str]:
-    """The configuration whose values are the defaults, and the name of its recipe.
+def starting_config(task: str, args: Sequence[str]) -> Start:
+    """The configuration whose values are the defaults, and the recipe and scale it is of.
+
+    Without ``--recipe`` and ``--scale`` only a recipe that fits a CPU is taken: the published
+    settings of some tasks run for days.
 
     Raises:
-        UnknownNameError: ``--recipe`` names none.
-        ArgumentError: it is for another task.
+        UnknownNameError: ``--recipe`` or ``--scale`` names none.
+        ArgumentError: the recipe is for another task, or ``--scale`` is without one.
     """
-    recipe = peek(args, "--recipe") or (task if task in recipes.names() else UNTUNED)
-    config = recipes.untuned(task) if recipe == UNTUNED else recipes.load(recipe).config
+    recipe, scale = peek(args, "--recipe"), peek(args, "--scale")
+    if recipe is None and _has_recipe(task, scale):
+        recipe = task
+    if recipe in (None, UNTUNED):
+        if scale not in (None, UNTUNED):
+            raise ArgumentError(
+                f"train: --scale must come with a recipe, got {scale!r} for the task {task!r} "
+                "and none. Name one of `linrnn list recipes` with --recipe."
+            )
+        return Start(recipes.untuned(task), UNTUNED, UNTUNED)
+    scale = scale or recipes.default_scale(recipe)
+    config = recipes.load(recipe, scale).config
     if config.task != task:
         raise ArgumentError(
             f"train: --recipe must be one for the task {task!r}, got {recipe!r}, "
             f"which is for {config.task!r}."
         )
-    return config, recipe
+    return Start(config, recipe, scale)
+
+
+def _has_recipe(task: str, scale: str | None) -> bool:
+    """Whether the task's own recipe is to be taken though no recipe is named."""
+    return task in recipes.names() and (scale is not None or recipes.CPU in recipes.scales(task))
+
+
+def _announcement(task: str, start: Start) -> str:
+    """What the reader should know of the defaults before a run begins."""
+    if start.recipe != UNTUNED:
+        if start.scale == recipes.CPU:
+            return ""
+        recipe = recipes.load(start.recipe, start.scale)
+        return f"recipe {start.recipe}, scale {start.scale}: {expectation(recipe)}\n"
+    lines = [f"no tuned recipe for {task}: defaults that promise no result"]
+    if task in recipes.names() and recipes.CPU not in recipes.scales(task):
+        scale = recipes.scales(task)[0]
+        known = expectation(recipes.load(task, scale))
+        lines = [
+            f"no tuned recipe for {task} that fits a CPU: defaults that promise no result",
+            f"`linrnn train {task} --scale {scale}` has others: {known}",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _resume(args: list[str], folder: str) -> Result:

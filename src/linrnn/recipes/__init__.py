@@ -1,10 +1,15 @@
 """The catalogue of recipes: functions that return a complete configuration, one file each.
 
-``recipes/digits.py`` has the function ``recipe()`` and is ``load("digits")``. The recipe named
-like a task is what ``linrnn train TASK`` runs; variants are named ``<task>_<variant>``.
+A file has one function for each scale of its recipe, named like the scale: ``cpu()`` takes at
+most ten minutes on two cores, ``paper()`` has the published settings and mostly wants a GPU.
+``recipes/digits.py`` with its ``cpu()`` is ``load("digits", "cpu")``. The recipe named like a task
+is what ``linrnn train TASK`` runs; those of other mixers are named ``<task>_<mixer>``.
 """
 
+import ast
 import importlib
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linrnn._catalogue import stems
@@ -13,6 +18,9 @@ from linrnn.errors import UnknownNameError
 if TYPE_CHECKING:
     from linrnn.recipes._base import Recipe as Recipe
     from linrnn.train import Config
+
+CPU = "cpu"
+"""The scale that is taken where none is named: at most ten minutes on two cores."""
 
 
 def names() -> list[str]:
@@ -25,19 +33,61 @@ def names() -> list[str]:
     return stems(__name__)
 
 
-def load(name: str) -> "Recipe":
-    """The recipe in ``linrnn/recipes/<name>.py``; only that file is imported.
+def scales(name: str) -> list[str]:
+    """The scales of a recipe, in the order of its file, which is read and not imported.
 
     Raises:
         UnknownNameError: no such recipe.
 
     Example:
-        >>> load("digits").config.task
-        'digits'
+        >>> scales("digits")
+        ['cpu']
     """
     if name not in names():
         raise UnknownNameError("recipe", name, names())
-    recipe: Recipe = importlib.import_module(f"{__name__}.{name}").recipe()
+    spec = find_spec(f"{__name__}.{name}")
+    assert spec
+    assert spec.origin
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [function for function in functions if not function.startswith("_")]
+
+
+def default_scale(name: str) -> str:
+    """``cpu`` where the recipe has it, else its first scale.
+
+    Raises:
+        UnknownNameError: no such recipe.
+
+    Example:
+        >>> default_scale("digits"), default_scale("listops_s5")
+        ('cpu', 'paper')
+    """
+    known = scales(name)
+    return CPU if CPU in known else known[0]
+
+
+def load(name: str, scale: str | None = None) -> "Recipe":
+    """What a scale's function in ``linrnn/recipes/<name>.py`` returns; only that file is imported.
+
+    Args:
+        name: of the recipe.
+        scale: one of `scales`; None takes `default_scale`.
+
+    Raises:
+        UnknownNameError: no such recipe, or the recipe has no such scale.
+
+    Example:
+        >>> load("digits").config.task
+        'digits'
+        >>> load("listops", "paper").config.model.n_layers
+        6
+    """
+    known = scales(name)
+    scale = default_scale(name) if scale is None else scale
+    if scale not in known:
+        raise UnknownNameError(f"scale of the recipe {name}", scale, known)
+    recipe: Recipe = getattr(importlib.import_module(f"{__name__}.{name}"), scale)()
     return recipe
 
 

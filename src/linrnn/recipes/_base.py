@@ -13,16 +13,22 @@ class Recipe:
     """Everything a run depends on."""
     summary: str
     """One line for a list of recipes."""
+    shows: str
+    """What a run of this scale can show, and what it cannot."""
     expected: float
     """Mean test metric over ``seeds``, in the unit of the task's metric; without seeds, the
     published one."""
-    spread: float
-    """Largest distance of a seed's test metric from ``expected``; without seeds, as published."""
+    spread: float | None
+    """Largest distance of a seed's test metric from ``expected``; without seeds, the published
+    spread or standard error, None where none is printed."""
     seeds: tuple[int, ...]
     """Seeds that were run; none where nobody has run the recipe to its end yet."""
-    seconds: float
-    """Time of training one of them; without seeds, what the first steps let expect."""
+    seconds: float | None
+    """Time of training one of them; without seeds, what the first steps, or the publication, let
+    expect; None where neither is known."""
     hardware: str
-    """On what that time was measured."""
+    """On what that time was measured; without a time, what the recipe needs."""
     source: str
     """Where the hyperparameters come from."""
+    departures: str = ""
+    """Where the configuration differs from its source, or fills a gap in it."""

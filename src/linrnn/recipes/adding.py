@@ -5,7 +5,7 @@ from linrnn.tasks.adding import AddingOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 
-def recipe() -> Recipe:
+def cpu() -> Recipe:
     """Two LRU layers of width 32 on the task `adding`, 200 steps long in place of 1,000."""
     return Recipe(
         config=Config(
@@ -20,6 +20,10 @@ def recipe() -> Recipe:
             train=TrainConfig(epochs=4, batch_size=50, threads=1),
         ),
         summary="two LRU layers of width 32 at length 200, two minutes on a core",
+        shows=(
+            "a state can carry two numbers over 200 steps; not that it can over the 1,000 "
+            "and more steps that papers report, nor how much seeds differ"
+        ),
         expected=3.2e-4,
         spread=0.0,
         seeds=(0,),

@@ -5,7 +5,7 @@ from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 
-def recipe() -> Recipe:
+def cpu() -> Recipe:
     """Two Mamba layers of width 64 on the task `associative_recall`."""
     return Recipe(
         config=Config(
@@ -19,6 +19,10 @@ def recipe() -> Recipe:
             train=TrainConfig(epochs=8, batch_size=32, threads=1),
         ),
         summary="two Mamba layers of width 64, a minute on a core",
+        shows=(
+            "a recurrence whose decays depend on its input recalls pairs; not how other "
+            "mixers do, nor anything about longer sequences"
+        ),
         expected=0.997,
         spread=0.001,
         seeds=(0, 1),

@@ -4,7 +4,7 @@ from linrnn.recipes._base import Recipe
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 
-def recipe() -> Recipe:
+def cpu() -> Recipe:
     """Two LRU layers of width 64 on the task `digits`."""
     return Recipe(
         config=Config(
@@ -18,6 +18,10 @@ def recipe() -> Recipe:
             train=TrainConfig(epochs=40, batch_size=32, threads=1),
         ),
         summary="two LRU layers of width 64, less than a minute on one CPU core",
+        shows=(
+            "the whole way from data to a trained model; no long memory, for 64 steps are "
+            "few, and mixers that are close are not told apart by 360 test images"
+        ),
         expected=0.975,
         spread=0.005,
         seeds=(0, 1, 2),

@@ -5,7 +5,7 @@ from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 
-def recipe() -> Recipe:
+def cpu() -> Recipe:
     """Two LRU layers of width 64 on `mackey_glass`, 500 steps long in place of 5,000."""
     return Recipe(
         config=Config(
@@ -18,6 +18,10 @@ def recipe() -> Recipe:
             train=TrainConfig(epochs=200, batch_size=16, threads=1),
         ),
         summary="two LRU layers of width 64 at length 500, a minute on a core",
+        shows=(
+            "a chaotic series can be predicted at length 500; not the published error, which "
+            "is for 5,000 steps, nor how much seeds differ"
+        ),
         expected=4.7e-5,
         spread=0.0,
         seeds=(0,),

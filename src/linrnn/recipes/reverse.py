@@ -5,7 +5,7 @@ from linrnn.tasks.reverse import ReverseOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 
-def recipe() -> Recipe:
+def cpu() -> Recipe:
     """Two LRU layers of width 64 on the task `reverse`, 10 tokens and 100 blanks."""
     return Recipe(
         config=Config(
@@ -18,6 +18,10 @@ def recipe() -> Recipe:
             train=TrainConfig(epochs=5, batch_size=64, threads=1),
         ),
         summary="two LRU layers of width 64, 10 tokens and 100 blanks, two minutes on a core",
+        shows=(
+            "ten tokens survive 100 blanks and come back in reverse; not how many more would, "
+            "nor how much seeds differ"
+        ),
         expected=1.0,
         spread=0.0,
         seeds=(0,),

@@ -18,7 +18,7 @@ CATALOGUES = {
 def test_list_prints_each_name_with_its_summary(capsys, kind):
     assert verb.main([kind]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == CATALOGUES[kind].names()
+    assert list(dict.fromkeys(line.split()[0] for line in lines)) == CATALOGUES[kind].names()
     for line in lines:
         assert len(line.split()) > 3, f"no summary: {line}"
 
@@ -31,6 +31,18 @@ def test_summary_of_a_mixer_is_the_first_line_of_its_docstring(capsys):
 def test_summary_of_a_task_is_the_one_it_states(capsys):
     verb.main(["tasks"])
     assert tasks.load("digits").summary in capsys.readouterr().out
+
+
+def test_list_prints_each_scale_of_a_recipe_with_metric_and_time(capsys):
+    verb.main(["recipes"])
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    scales = [(name, scale) for name in recipes.names() for scale in recipes.scales(name)]
+    assert [tuple(line.split()[:2]) for line in lines] == scales
+    assert "digits cpu accuracy 97.50 % 45 s two LRU layers" in "\n".join(lines)
+    paper = next(line for line in lines if line.startswith("listops paper"))
+    assert paper.startswith("listops paper accuracy 60.20 % 11 h on one A100 GPU six LRU layers")
+    assert paper.endswith("not run here")
+    assert any("needs a GPU" in line for line in lines if line.startswith("listops_s5"))
 
 
 def test_list_without_a_kind_prints_all(capsys):

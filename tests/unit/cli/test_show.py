@@ -50,13 +50,27 @@ def test_show_prints_the_numbers_of_a_task(capsys, name):
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_show_prints_the_whole_configuration_of_a_recipe(capsys, name):
-    out, recipe = show(capsys, name), recipes.load(name)
-    rows = [" ".join(line.split()) for line in out.splitlines()]
-    assert f"recipe {name}: linrnn.recipes.{name}.recipe()" in out
-    assert f"optim.lr float {recipe.config.optim.lr!r}" in rows
-    assert f"train.epochs int {recipe.config.train.epochs}" in rows
-    for option, value in recipe.config.mixer_options.items():
-        assert f"mixer.{option} {type(value).__name__} {value!r}" in rows
+    out = show(capsys, name)
+    for scale in recipes.scales(name):
+        recipe = recipes.load(name, scale)
+        title = f"recipe {name}: linrnn.recipes.{name}.{scale}()"
+        assert title in out
+        page = out[out.index(title) :]
+        rows = [" ".join(line.split()) for line in page.splitlines()]
+        assert f"optim.lr float {recipe.config.optim.lr!r}" in rows
+        assert f"train.epochs int {recipe.config.train.epochs}" in rows
+        for option, value in recipe.config.mixer_options.items():
+            assert f"mixer.{option} {type(value).__name__} {value!r}" in rows
+        assert f"Shows: {recipe.shows}" in rows
+        assert f"Source: {recipe.source}" in rows
+
+
+def test_show_says_what_differs_from_the_source_of_a_recipe(capsys):
+    out = show(capsys, "listops_s5")
+    assert "Expected: 0.6215 as published; not run here\n" in out
+    assert "Time: not known; needs a GPU\n" in out
+    assert "Departures: The public code reads backward" in out
+    assert "Departures" not in show(capsys, "digits")
 
 
 def test_show_prints_everything_of_a_name(capsys):

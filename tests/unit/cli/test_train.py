@@ -1,8 +1,11 @@
 import re
+from dataclasses import asdict, replace
 
 import pytest
 
+from linrnn import recipes
 from linrnn.cli import main
+from linrnn.cli._options import mixer_class
 from linrnn.train import OptimConfig, load_model
 
 TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.batch-size", "256"]
@@ -54,6 +57,67 @@ def test_train_recipe_none_takes_untuned_defaults(folder, capsys):
     assert "Defaults are untuned: they suit any task." in capsys.readouterr().out
 
 
+@pytest.fixture
+def started(monkeypatch):
+    """What would run; nothing does."""
+    heard = []
+
+    def run(config, **_):
+        heard.append(config)
+        raise ConnectionAbortedError
+
+    monkeypatch.setattr("linrnn.train.run", run)
+    return heard
+
+
+def start(*args):
+    with pytest.raises(ConnectionAbortedError):
+        main(["train", *args])
+
+
+def completed(config):
+    """With every option of the mixer, as the command line states them."""
+    options = {**asdict(mixer_class(config.mixer, {})()), **config.mixer_options}
+    return replace(config, mixer_options=options)
+
+
+def test_train_does_not_start_a_recipe_for_a_gpu_unasked(started, capsys, monkeypatch):
+    monkeypatch.setattr("linrnn.recipes.scales", lambda name: ["paper"])
+    start("listops")
+    assert started == [completed(recipes.untuned("listops"))]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        "no tuned recipe for listops that fits a CPU: defaults that promise no result"
+    )
+    assert lines[1].startswith("`linrnn train listops --scale paper` has others: accuracy 60.20 %")
+    assert "not run here" in lines[1]
+    assert "on one A100 GPU" in lines[1]
+
+
+@pytest.mark.parametrize("scale", [["--scale", "paper"], ["--scale=paper"]])
+def test_train_takes_the_scale_asked_for_and_says_what_to_expect(started, capsys, scale):
+    start("listops", *scale, "--seed", "3")
+    assert started == [completed(replace(recipes.load("listops", "paper").config, seed=3))]
+    out = capsys.readouterr().out
+    assert out.startswith("recipe listops, scale paper: accuracy 60.20 % as published, not run")
+
+
+def test_train_takes_a_recipe_of_another_name(started, capsys):
+    start("listops", "--recipe", "listops_s5")
+    assert started == [completed(recipes.load("listops_s5", "paper").config)]
+    out = capsys.readouterr().out
+    assert out.startswith("recipe listops_s5, scale paper: ")
+    assert "needs a GPU" in out
+
+
+def test_train_help_names_recipe_and_scale(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "digits", "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "Defaults are those of the recipe digits, scale cpu." in words
+    assert "--scale STR" in words
+
+
 def test_train_takes_the_options_of_the_block(folder, capsys):
     block = ["--model.block", "mlp", "--model.conv-width", "4", "--model.bidirectional"]
     args = ["--train.epochs", "1", "--out", "here", *block]
@@ -89,6 +153,10 @@ def test_train_refuses_a_folder_in_use(folder, capsys):
         (["digit"], "no task named 'digit'. Did you mean 'digits'"),
         (["digits", "--mixer", "lur"], "no mixer named 'lur'. Did you mean 'lru'"),
         (["digits", "--recipe=digts"], "no recipe named 'digts'. Did you mean 'digits'"),
+        (["digits", "--scale", "cup"], "no scale of the recipe digits named 'cup'. Did you"),
+        (["ett", "--scale", "paper"], "--scale must come with a recipe, got 'paper' for the task"),
+        (["digits", "--recipe", "none", "--scale", "cpu"], "--scale must come with a recipe"),
+        (["digits", "--recipe", "reverse"], "must be one for the task 'digits', got 'reverse'"),
         (["digits", "--model.d-model", "0"], "model.d_model must be an integer of at least 1"),
         (["digits", "--mixer.d-state", "0"], "LRU: d_state must be an integer of at least 1"),
         (["digits", "--mixer.r-min", "2"], "0 <= r_min < r_max <= 1, got r_min=2.0"),

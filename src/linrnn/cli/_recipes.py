@@ -1,0 +1,59 @@
+"""Recipes in words: what to expect of one, and a table of all."""
+
+import re
+
+from linrnn import recipes, tasks
+from linrnn.cli._progress import metric_text
+
+_UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+
+def expectation(recipe: "recipes.Recipe") -> str:
+    """The metric and the time to expect, and whether anybody here has seen them."""
+    seen = "" if recipe.seeds else " as published, not run here"
+    return f"{_metric(recipe)}{seen}; {_time(recipe, recipe.hardware)}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the largest unit that it has two of.
+
+    Example:
+        >>> [duration(s) for s in (45, 150, 11_320, 4e6)]
+        ['45 s', '2.5 min', '3.1 h', '46 days']
+    """
+    for length, unit in _UNITS:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.2g} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def table() -> str:
+    """Every recipe and scale with the metric and the time to expect, a line each."""
+    rows = [
+        (name, scale, *_cells(recipes.load(name, scale)))
+        for name in recipes.names()
+        for scale in recipes.scales(name)
+    ]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
+    return "".join(
+        "  ".join([*(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)), row[-1]]) + "\n"
+        for row in rows
+    )
+
+
+def _cells(recipe: "recipes.Recipe") -> tuple[str, str, str]:
+    if recipe.seeds:
+        assert recipe.seconds
+        return _metric(recipe), duration(recipe.seconds), recipe.summary
+    machine = re.split("[,;]", recipe.hardware)[0]
+    return _metric(recipe), _time(recipe, machine), f"{recipe.summary}; not run here"
+
+
+def _metric(recipe: "recipes.Recipe") -> str:
+    return metric_text(tasks.load(recipe.config.task).metric, recipe.expected)
+
+
+def _time(recipe: "recipes.Recipe", machine: str) -> str:
+    if recipe.seconds is None:
+        return f"needs {machine}"
+    return f"{duration(recipe.seconds)} on {machine}"

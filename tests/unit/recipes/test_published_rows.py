@@ -1,0 +1,114 @@
+"""Recipes of published settings hold what the publications print."""
+
+from math import pi
+
+import pytest
+
+from linrnn import recipes, tasks
+from linrnn.recipes import _lru, _s4d, _s5
+from linrnn.train._data import steps_per_epoch
+
+
+def steps(config, train_size):
+    return config.train.epochs * steps_per_epoch(train_size, config.train.batch_size)
+
+
+@pytest.mark.parametrize("row", _lru.TABLE.values(), ids=lambda row: row.task)
+def test_epochs_of_the_lru_are_the_published_iterations(row):
+    epochs = row.iterations * row.batch_size / row.train_size
+    assert round(epochs) == pytest.approx(epochs, rel=0.02)
+
+
+def test_lru_on_listops_is_table_9():
+    recipe = recipes.load("listops", "paper")
+    config = recipe.config
+    assert (config.mixer, config.model.n_layers, config.model.d_model) == ("lru", 6, 128)
+    assert config.mixer_options == {
+        "d_state": 256,
+        "r_min": 0.0,
+        "r_max": 0.99,
+        "max_phase": 2 * pi,
+    }
+    assert (config.train.batch_size, config.model.dropout) == (32, 0.0)
+    assert (config.optim.recurrent_lr_factor, config.optim.weight_decay) == (0.5, 0.05)
+    assert (config.optim.warmup_fraction, config.optim.min_lr) == (0.1, 1e-7)
+    assert not config.model.bidirectional
+    assert steps(config, 96_000) == pytest.approx(80_000, rel=0.02)
+    assert recipe.seconds == pytest.approx(80_000 / 2.1)
+
+
+def test_lru_on_colour_images_has_the_learning_rate_the_paper_prints():
+    config = recipes.load("scifar", "paper").config
+    assert config.optim.lr == pytest.approx(0.004)
+    assert config.optim.recurrent_lr_factor == 0.25
+    assert (config.model.d_model, config.mixer_options["d_state"]) == (512, 384)
+    assert config.mixer_options["r_min"] == 0.9
+    assert config.model.dropout == 0.1
+    assert not config.task_options.grey
+    assert steps(config, 45_000) == 180_000
+
+
+def test_lru_rows_that_are_read_in_both_directions():
+    both = {task for task, row in _lru.TABLE.items() if row.bidirectional}
+    assert both == {"pathfinder", "path_x"}
+    row = _lru.TABLE["path_x"]
+    assert (row.ring, row.max_phase) == ((0.999, 0.9999), pi / 10)
+
+
+def test_s4d_on_listops_is_normalised_after_the_mixer():
+    config = recipes.load("listops_s4d", "paper").config
+    assert not config.model.prenorm
+    assert (config.model.d_model, config.mixer_options["d_state"]) == (256, 4)
+    assert config.optim.lr == 0.01
+    assert config.optim.lr * config.optim.recurrent_lr_factor == pytest.approx(0.001)
+    assert config.model.bidirectional
+    assert steps(config, 96_000) == 120_000
+
+
+def test_s5_on_grey_images_keeps_its_eigenvalues_stable():
+    config = recipes.load("scifar_grey_s5", "paper").config
+    assert config.task_options.grey
+    assert config.mixer_options == {"d_state": 384, "blocks": 3, "clip_eigs": True}
+    assert config.optim.lr == 0.0045
+    assert config.optim.lr * config.optim.recurrent_lr_factor == pytest.approx(0.001)
+    assert config.optim.weight_decay == 0.07
+    assert config.train.epochs * config.optim.warmup_fraction == pytest.approx(1)
+
+
+def test_s5_on_reviews_has_no_warm_up():
+    assert recipes.load("imdb_s5", "paper").config.optim.warmup_fraction == 0
+
+
+@pytest.mark.parametrize(("mixer", "accuracy"), [("mingru", 0.995), ("minlstm", 0.960)])
+def test_selective_copy_has_400000_batches_of_64(mixer, accuracy):
+    name = "selective_copy" if mixer == "mingru" else f"selective_copy_{mixer}"
+    recipe = recipes.load(name, "paper")
+    config = recipe.config
+    assert recipe.expected == accuracy
+    assert (config.mixer, config.model.n_layers, config.mixer_options) == (
+        mixer,
+        3,
+        {"expansion": 6.0},
+    )
+    assert (config.task_options.length, config.task_options.n_tokens) == (4096, 16)
+    assert (config.optim.lr, config.optim.schedule, config.optim.clip) == (1e-4, "constant", 1.0)
+    assert steps(config, config.task_options.train_size) == 400_000
+
+
+def test_mamba_on_induction_heads_has_25_epochs_of_8192_batches():
+    config = recipes.load("induction_heads", "paper").config
+    assert steps(config, config.task_options.train_size) == 25 * 8192
+    assert (config.mixer, config.train.batch_size, config.optim.lr) == ("mamba", 8, 1e-3)
+    assert (config.task_options.length, config.task_options.vocabulary) == (256, 16)
+    assert config.optim.weight_decay == 0
+
+
+@pytest.mark.parametrize("module", [_lru, _s4d, _s5], ids=lambda m: m.__name__.split(".")[-1])
+def test_every_row_of_a_known_task_has_a_recipe(module):
+    mixer = module.__name__.split("._")[-1]
+    made = {
+        recipes.load(name, "paper").config.task
+        for name in recipes.names()
+        if "paper" in recipes.scales(name) and recipes.load(name, "paper").config.mixer == mixer
+    }
+    assert made == set(module.TABLE) & set(tasks.names())
