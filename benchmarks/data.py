@@ -39,8 +39,10 @@ def generated() -> list[str]:
 
 
 def config_of(name: str) -> Config:
-    """The recipe that is the default of a task."""
-    return recipes.load(name).config if name in recipes.names() else recipes.untuned(name)
+    """What `linrnn train` takes for a task: its recipe for a CPU, or the untuned defaults."""
+    if name in recipes.names() and recipes.CPU in recipes.scales(name):
+        return recipes.load(name, recipes.CPU).config
+    return recipes.untuned(name)
 
 
 def contenders(config: Config) -> dict[str, Callable[[], object]]:
