@@ -65,13 +65,18 @@ class AudioTask(Task):
 
     def read(self, path: Path) -> Tensor:
         """A clip from a user's .wav, or a table as other tasks read it."""
+        return self.read_padded(path)[0]
+
+    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
+        """The same with the clip's length: see `Task.read_padded`."""
         if path.suffix.lower() != ".wav":
-            return super().read(path)
+            return super().read(path), None
         try:
             content = path.read_bytes()
         except OSError as error:
             raise DataError(f"{path}: the data file must be readable, got {error}.") from error
-        return self._pad(read_wav(str(path), content, self.rate))[0][None]
+        clip, length = self._pad(read_wav(str(path), content, self.rate))
+        return clip[None], torch.tensor([length])
 
     def _pad(self, clip: np.ndarray) -> tuple[Tensor, int]:
         clip = clip[: self.options.length]

@@ -67,6 +67,12 @@ class Task(ABC):
     higher_is_better: ClassVar[bool] = True
     """Whether a larger metric is a better one."""
 
+    kind: ClassVar[Literal["classification", "regression"]] = "classification"
+    """Whether an output is a score for each class or the numbers asked for."""
+
+    loss_name: ClassVar[str] = "cross-entropy (nats)"
+    """What `loss` is, with its unit in parentheses where it has one; the label of an axis."""
+
     encoder: ClassVar[Literal["linear", "tokens"]] = "linear"
     """Whether an input is (time, d_input) real numbers or (time,) token ids."""
 
@@ -90,6 +96,9 @@ class Task(ABC):
 
     class_names: tuple[str, ...] = ()
     """Name of each output, for classification."""
+
+    number_names: tuple[str, ...] = ()
+    """Name of each number that `numbers` gives, for regression; none: y, or y1, y2, ..."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -165,16 +174,41 @@ class Task(ABC):
         counts = target != IGNORE
         return (right * counts).sum(1) / counts.sum(1)
 
+    def numbers(self, y: Tensor) -> Tensor:
+        """Outputs of a regression in the units of the data, not those of training.
+
+        Args:
+            y: (batch, d_output), or (batch, time, d_output), of the model.
+
+        Returns:
+            (batch, numbers), or (batch, steps, numbers). Default: as they are.
+        """
+        return y
+
     def read(self, path: Path) -> Tensor:
-        """Inputs from a user's file, a sequence a row: (batch, sequence_length, d_input) real.
+        """Inputs from a user's file, a sequence a row.
+
+        Returns:
+            (batch, sequence_length, d_input) real, or (batch, sequence_length) token ids.
 
         Raises:
-            DataError: the file is missing, not a table of finite numbers, or of another width.
+            DataError: the file is missing, not a table of finite numbers or of ids, or of another
+                width.
         """
-        from linrnn.tasks._table import read_table
+        from linrnn.tasks._table import read_ids, read_table
 
+        if self.encoder == "tokens":
+            return read_ids(path, self.sequence_length, self.d_input)
         width = self.sequence_length * self.d_input
         return read_table(path, width).reshape(-1, self.sequence_length, self.d_input)
+
+    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
+        """What `read` gives, and the valid steps (batch,) of each row where rows are padded.
+
+        Raises:
+            DataError: as `read`.
+        """
+        return self.read(path), None
 
 
 def _shorten(x: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,7 +31,9 @@ class GeneratedOptions:
 class Regression:
     """The part of a regression task that scores: mean squared error over steps and channels."""
 
+    kind: ClassVar[Literal["classification", "regression"]] = "regression"
     metric: ClassVar[str] = "mse"
+    loss_name: ClassVar[str] = "mean squared error"
     higher_is_better: ClassVar[bool] = False
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:

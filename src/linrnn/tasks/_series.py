@@ -26,6 +26,8 @@ class Layout(NamedTuple):
 
     channels: int
     label_first: bool
+    labelled: bool = True
+    """Whether there must be labels; without, a .csv row has none, other files may."""
 
 
 def read_series(path: Path, layout: Layout) -> dict[str, Series]:
@@ -44,14 +46,15 @@ def read_series(path: Path, layout: Layout) -> dict[str, Series]:
     if not path.is_file():
         raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
     if kind == ".npz":
-        parts = _read_npz(path)
+        parts = _read_npz(path, layout.labelled)
     else:
         try:
             text = read_packed(path, "text").decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
         lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-        series = _parse_ts(path, lines) if kind == ".ts" else _parse_csv(path, lines, layout)
+        parse = _parse_ts if kind == ".ts" else _parse_csv
+        series = parse(path, lines, layout)
         parts = {"train": series}
     for series in parts.values():
         _check(path, series)
@@ -79,7 +82,7 @@ def _check(path: Path, series: Series) -> None:
             )
 
 
-def _parse_ts(path: Path, lines: list[tuple[int, str]]) -> Series:
+def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
     """Dimensions are separated by colons, values by commas; what is asked comes last."""
     lines = [(n, line) for n, line in lines if not line.startswith("#")]
     start = next((i for i, (_, v) in enumerate(lines) if v.lower() == "@data"), None)
@@ -90,18 +93,19 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]]) -> Series:
     if header.get("@timestamps", ["false"])[0].lower() == "true":
         raise DataError(f"{path}: a .ts file must be without time stamps, got some. Resample it.")
     labels = header.get("@classlabel") or header.get("@targetlabel") or ["false"]
-    if labels[0].lower() != "true":
+    has_labels = labels[0].lower() == "true"
+    if layout.labelled and not has_labels:
         raise DataError(f"{path}: the file must have class or target labels, got none.")
     x, y = [], []
     for number, line in lines[start + 1 :]:
-        *dimensions, label = line.split(":")
+        *dimensions, label = line.split(":") if has_labels else [*line.split(":"), ""]
         columns = [_numbers(path, number, values.split(",")) for values in dimensions]
         if not columns or len({len(column) for column in columns}) > 1:
             raise DataError(
                 f"{path}: the dimensions of a sequence must be equally long, got "
                 f"{[len(column) for column in columns]} in line {number}. Is it truncated?"
             )
-        if labels[1:] and label.strip() not in labels[1:]:
+        if layout.labelled and labels[1:] and label.strip() not in labels[1:]:
             raise DataError(
                 f"{path}: a label must be one of {', '.join(labels[1:])}, got "
                 f"{label.strip()[:40]!r} in line {number}. Is it truncated?"
@@ -122,17 +126,24 @@ def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Seri
     x, y = [], []
     for (number, _), cells in zip(lines, rows, strict=True):
         cells = [cell.strip() for cell in cells]
-        label, values = (cells[0], cells[1:]) if layout.label_first else (cells[-1], cells[:-1])
+        label, values = "", cells
+        if layout.labelled:
+            label, values = _cut(cells, 0 if layout.label_first else len(cells) - 1)
         while values and not values[-1]:
             values.pop()
-        if len(values) % layout.channels or not label:
+        if len(values) % layout.channels or (layout.labelled and not label):
+            about = "a label and " if layout.labelled else ""
             raise DataError(
-                f"{path}: a row must hold a label and steps of {layout.channels} numbers, got "
-                f"{len(values)} numbers and the label {label!r} in line {number}."
+                f"{path}: a row must hold {about}steps of {layout.channels} numbers, got "
+                f"{len(values)} numbers{about and f' and the label {label!r}'} in line {number}."
             )
         x.append(_numbers(path, number, values).reshape(-1, layout.channels))
         y.append(label)
     return Series(x, y)
+
+
+def _cut(cells: list[str], place: int) -> tuple[str, list[str]]:
+    return cells[place], cells[:place] + cells[place + 1 :]
 
 
 def _numbers(path: Path, line: int, cells: list[str]) -> np.ndarray:
@@ -153,8 +164,11 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_npz(path: Path) -> dict[str, Series]:
-    """Arrays x, y and, if rows are padded, lengths; or each with _train and _test."""
+def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:
+    """Arrays x, y and, if rows are padded, lengths; or each with _train and _test.
+
+    Without labels: x, or a single array of any name, and lengths.
+    """
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -163,6 +177,8 @@ def _read_npz(path: Path) -> dict[str, Series]:
             f"{path}: the file must be a complete .npz archive of numbers, got: {error}. "
             "Save it again with numpy.savez(path, x=..., y=...)."
         ) from error
+    if not labelled:
+        return {"train": _unlabelled(path, arrays)}
     if {"x_train", "y_train"} <= set(arrays):
         found = {"train": "_train"} | ({"test": "_test"} if "x_test" in arrays else {})
     elif {"x", "y"} <= set(arrays):
@@ -173,6 +189,17 @@ def _read_npz(path: Path) -> dict[str, Series]:
             f"{', '.join(arrays) or 'nothing'}."
         )
     return {part: _of_arrays(path, arrays, end) for part, end in found.items()}
+
+
+def _unlabelled(path: Path, arrays: dict[str, np.ndarray]) -> Series:
+    if len(arrays) == 1:
+        arrays = {"x": next(iter(arrays.values()))}
+    if "x" not in arrays:
+        raise DataError(
+            f"{path}: the archive must hold x, and lengths if rows are padded, got "
+            f"{', '.join(arrays) or 'nothing'}."
+        )
+    return _of_arrays(path, arrays | {"y": np.zeros(arrays["x"].shape[:1])}, "")
 
 
 def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:

@@ -52,6 +52,23 @@ def read_table(path: Path, width: int) -> Tensor:
     return values
 
 
+def read_ids(path: Path, width: int, vocabulary: int) -> Tensor:
+    """A file of token ids as integers (rows, width); see `read_table`.
+
+    Raises:
+        DataError: as `read_table`, or a number that is no integer of 0..vocabulary - 1.
+    """
+    rows = read_table(path, width)
+    bad = ((rows != rows.floor()) | (rows < 0) | (rows >= vocabulary)).nonzero()
+    if len(bad):
+        row, column = bad[0].tolist()
+        raise DataError(
+            f"{path}: token ids must be integers of 0..{vocabulary - 1}, got "
+            f"{rows[row, column].item():g} in row {row + 1}, column {column + 1}."
+        )
+    return rows.long()
+
+
 def check_finite(rows: Tensor, where: str) -> None:
     """Raise `DataError` naming the first row and column that hold NaN or infinity."""
     if not rows.is_floating_point():

@@ -64,10 +64,45 @@ class ForecastTask(Regression, Task):
     def normalised(self, download: bool = True) -> tuple[Tensor, History]:
         """The series with mean 0 and variance 1 over its training part."""
         history = self.history(download)
+        mean, std = self._scale(history)
+        return torch.from_numpy((history.values - mean) / std).float(), history
+
+    @staticmethod
+    def _scale(history: History) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each column over the training part."""
         train = history.values[: history.ends[0]]
         std = train.std(0)
-        std[std == 0] = 1
-        return torch.from_numpy((history.values - train.mean(0)) / std).float(), history
+        return train.mean(0), np.where(std == 0, 1, std)
+
+    @property
+    def number_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns."""
+        return tuple(self.history().names)
+
+    def numbers(self, y: Tensor) -> Tensor:
+        """(batch, horizon, columns) in the units of the file."""
+        mean, std = self._scale(self.history())
+        steps = y.double().reshape(len(y), self.options.horizon, self.d_input)
+        return steps * torch.from_numpy(std) + torch.from_numpy(mean)
+
+    def read(self, path: Path) -> Tensor:
+        """The last ``length`` steps of a series like the one of the training, (1, time, columns).
+
+        Raises:
+            DataError: the file cannot be used, is shorter, or lacks a column.
+        """
+        values, names = read_history(path)
+        known = self.history()
+        missing = [name for name in known.names if name not in names]
+        if missing or len(values) < self.options.length:
+            raise DataError(
+                f"{path}: the series must have {self.options.length} steps of "
+                f"{', '.join(known.names)}, got {len(values)} of {', '.join(names)}."
+            )
+        mean, std = self._scale(known)
+        columns = [names.index(name) for name in known.names]
+        steps = (values[-self.options.length :, columns] - mean) / std
+        return torch.from_numpy(steps).float()[None]
 
     def datasets(self) -> Splits:
         """Windows of each part; what is read may begin in the part before."""

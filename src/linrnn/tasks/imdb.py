@@ -105,13 +105,18 @@ class IMDb(Task):
 
     def read(self, path: Path) -> Tensor:
         """Reviews from a user's file of text, a review a line."""
+        return self.read_padded(path)[0]
+
+    def read_padded(self, path: Path) -> tuple[Tensor, Tensor]:
+        """The same with their lengths: see `Task.read_padded`."""
         try:
             lines = path.read_bytes().splitlines()
         except OSError as error:
             raise DataError(f"{path}: the data file must be readable, got {error}.") from error
         if not lines:
             raise DataError(f"{path}: the data file must hold a line of text, got none.")
-        return torch.stack([self._pad(np.frombuffer(line, "u1"))[0] for line in lines])
+        rows, lengths = zip(*(self._pad(np.frombuffer(line, "u1")) for line in lines), strict=True)
+        return torch.stack(rows), torch.tensor(lengths)
 
     def example(self) -> str:
         """The beginning of a review; nothing is downloaded for it."""

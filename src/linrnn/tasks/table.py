@@ -95,6 +95,7 @@ class Table(Task):
         check_positive_int("Table", channels=self.options.channels)
         if self.options.kind == "regression":
             self.metric, self.higher_is_better = "mse", False  # type: ignore[misc]
+            self.kind, self.loss_name = "regression", "mean squared error"  # type: ignore[misc]
             self.d_output, self.chance = 1, 1.0
         if self.options.data:
             self._describe(self._loaded)
@@ -121,17 +122,37 @@ class Table(Task):
         irregular = len({len(x) for part in parts for x in part.x}) > 1
         made = []
         for part in parts:
-            lengths = torch.tensor([len(x) for x in part.x])
-            rows = [self._normalise(torch.from_numpy(x)) for x in part.x]
-            x = torch.zeros(len(rows), self.sequence_length, self.d_input)
-            for i, row in enumerate(rows):
-                x[i, : len(row)] = row
-            made.append(TensorDataset(x, self._targets(part.y), *([lengths] if irregular else [])))
+            x, _ = self._pad(part.x, self.sequence_length)
+            lengths = [torch.tensor([len(x) for x in part.x])] if irregular else []
+            made.append(TensorDataset(x, self._targets(part.y), *lengths))
         return Splits(*made)
 
     def read(self, path: Path) -> Tensor:
-        """Sequences of full length from a user's file, a row each, without what is asked."""
-        return self._normalise(super().read(path))
+        """Sequences from a user's file, padded to the longest of them: see `read_padded`."""
+        return self.read_padded(path)[0]
+
+    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
+        """Sequences of any length from a user's file, and their lengths where they differ.
+
+        What is asked may be missing and is not read: a .csv row is numbers alone, a .npz has ``x``
+        and perhaps ``lengths``, the labels of a .ts are left aside; .npy and .txt are tables with
+        as many numbers a row as the longest sequence of the training file has.
+        """
+        if path.suffix.lower() in (".npy", ".txt"):
+            return self._normalise(super().read(path)), None
+        layout = Layout(self.options.channels, label_first=False, labelled=False)
+        rows = read_series(path, layout)["train"].x
+        if rows[0].shape[1] != self.d_input:
+            raise DataError(
+                f"{path}: sequences must have {self.d_input} channels as those of the training "
+                f"data, got {rows[0].shape[1]}."
+            )
+        return self._pad(rows, max(map(len, rows)))
+
+    def numbers(self, y: Tensor) -> Tensor:
+        """What was asked, before it was brought to mean 0 and variance 1: (batch, 1)."""
+        mean, std = self._target_scale
+        return y.double() * std + mean
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy, or the mean squared error."""
@@ -145,6 +166,14 @@ class Table(Task):
             return (y - target).square().mean(1)
         return super().scores(y, target)
 
+    def _pad(self, sequences: list[np.ndarray], steps: int) -> tuple[Tensor, Tensor | None]:
+        """Normalised and padded (sequences, steps, channels); lengths where one is shorter."""
+        x = torch.zeros(len(sequences), steps, self.d_input)
+        for row, sequence in zip(x, sequences, strict=True):
+            row[: len(sequence)] = self._normalise(torch.from_numpy(sequence))
+        lengths = torch.tensor([len(sequence) for sequence in sequences])
+        return x, lengths if lengths.min() < steps else None
+
     def _normalise(self, x: Tensor) -> Tensor:
         loaded = self._loaded
         return ((x.double() - torch.from_numpy(loaded.mean)) / torch.from_numpy(loaded.std)).float()
@@ -152,10 +181,14 @@ class Table(Task):
     def _targets(self, labels: list[str]) -> Tensor:
         if self.options.kind == "classification":
             return torch.tensor([self._loaded.classes.index(label) for label in labels])
+        mean, std = self._target_scale
+        return torch.from_numpy((self._numbers(labels) - mean) / std).float()[:, None]
+
+    @property
+    def _target_scale(self) -> tuple[float, float]:
+        """Mean and standard deviation of the numbers asked for in the training data."""
         train = self._numbers(self._loaded.parts[0].y)
-        std = train.std() if train.std() > 0 else 1.0
-        scaled = (self._numbers(labels) - train.mean()) / std
-        return torch.from_numpy(scaled).float()[:, None]
+        return float(train.mean()), float(train.std()) or 1.0
 
     def _numbers(self, labels: list[str]) -> np.ndarray:
         values = np.array([_to_float(label) for label in labels])

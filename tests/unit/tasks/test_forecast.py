@@ -115,6 +115,32 @@ def test_own_series(write):
     assert torch.equal(one.datasets().test[0][0], splits.test[0][0][:, 1:])
 
 
+def test_the_last_steps_of_a_new_file_are_read_and_what_is_answered_has_its_units(write, tmp_path):
+    rows = "".join(f"day {i},{i},{3 * i + 5}\n" for i in range(100))
+    task = forecast(write("date,a,b\n" + rows), length=4, horizon=2)
+    (tmp_path / "new.csv").write_text("b,other,a\n" + "".join(f"{i},0,{-i}\n" for i in range(9)))
+    mean, std = np.arange(70).mean(), np.arange(70).std()
+    x = task.read(tmp_path / "new.csv")
+    steps = np.arange(5, 9)
+    expected = np.stack([(-steps - mean) / std, (steps - 3 * mean - 5) / (3 * std)], 1)
+    np.testing.assert_allclose(x[0], expected, rtol=1e-5)
+    y = task.numbers(torch.tensor([[0.0, 1.0, 2.0, 0.0]]))
+    middle = 3 * mean + 5
+    np.testing.assert_allclose(y[0], [[mean, middle + 3 * std], [mean + 2 * std, middle]])
+    assert task.number_names == ("a", "b")
+
+
+@pytest.mark.unchecked
+def test_a_series_that_cannot_be_continued_is_refused(write, tmp_path):
+    task = forecast(write("a,b\n" + "1,2\n" * 40), length=4, horizon=2)
+    (tmp_path / "new.csv").write_text("a,c\n" + "1,2\n" * 9)
+    with pytest.raises(DataError, match=r"new\.csv: the series must have 4 steps of a, b, got 9"):
+        task.read(tmp_path / "new.csv")
+    (tmp_path / "new.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"got 1 of a, b"):
+        task.read(tmp_path / "new.csv")
+
+
 BAD = {
     "empty": ("", "a row of names and others, got 0"),
     "names": ("a,b\n", "a row of names and others, got 1"),

@@ -165,6 +165,50 @@ def test_read_normalises_as_in_training(write):
     assert all(row.numpy().tobytes() in seen for part in task.datasets() for row, _ in part)
 
 
+UNLABELLED = {
+    "x.csv": "one,two\n1,2,3,4\n5,6\n",
+    "x.ts": "@classLabel false\n@data\n1,3:2,4\n5:6\n",
+    "y.ts": "@classLabel true a b\n@data\n1,3:2,4:?\n5:6:a\n",
+}
+
+
+@pytest.mark.parametrize("name", UNLABELLED)
+def test_sequences_without_what_is_asked_are_read_with_their_lengths(write, name):
+    task = make(write("train.csv", CSV), channels=2, normalise=False)
+    x, lengths = task.read_padded(write(name, UNLABELLED[name]))
+    assert x.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]]]
+    assert lengths.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["x", "whatever"])
+def test_an_archive_without_what_is_asked_may_be_longer_than_in_training(write, tmp_path, name):
+    task = make(write("train.csv", CSV), normalise=False)
+    x = np.arange(6.0).reshape(2, 3)
+    np.savez(tmp_path / "x.npz", **{name: x})
+    read, lengths = task.read_padded(tmp_path / "x.npz")
+    assert read[..., 0].tolist() == x.tolist()
+    assert lengths is None
+
+
+@pytest.mark.unchecked
+def test_sequences_of_other_channels_are_refused(write, tmp_path):
+    task = make(write("train.csv", CSV), channels=2)
+    with pytest.raises(DataError, match=r"x\.ts: sequences must have 2 channels .* got 1"):
+        task.read(write("x.ts", "@classLabel true a b\n@data\n1,3:a\n"))
+    with pytest.raises(DataError, match=r"must hold steps of 2 numbers, got 3 numbers in line 1"):
+        task.read(write("x.csv", "1,2,3\n"))
+    np.savez(tmp_path / "x.npz", a=np.zeros(3), b=np.zeros(3))
+    with pytest.raises(DataError, match="must hold x, and lengths if rows are padded, got a, b"):
+        task.read(tmp_path / "x.npz")
+
+
+def test_numbers_are_those_of_the_file(write):
+    text = "".join(f"{i},{10 * i + 3}\n" for i in range(20))
+    task = make(write("x.csv", text), kind="regression", normalise=False)
+    x, target = task.datasets().test[:]
+    torch.testing.assert_close(task.numbers(target).float(), 10 * x[:, 0] + 3)
+
+
 def test_constant_channel_is_left_alone(write):
     text = "".join(f"7,{i},{i % 2}\n" for i in range(20))
     x, _ = make(write("x.csv", text), channels=2).datasets().train[:]

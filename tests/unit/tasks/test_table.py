@@ -48,6 +48,22 @@ def test_read_table_one_flat_sequence(tmp_path):
     assert read_table(write(tmp_path / "x.npy", np.arange(4)), 4).shape == (1, 4)
 
 
+def test_task_reads_token_ids(tmp_path):
+    task = load("induction_heads")().at_length(4)
+    x = task.read(write(tmp_path / "x.csv", np.array([[1, 2, 15, 0]])))
+    assert x.tolist() == [[1, 2, 15, 0]]
+    assert not x.is_floating_point()
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("bad", [16, -1, 0.5])
+def test_what_is_no_token_id_is_refused(tmp_path, bad):
+    task = load("induction_heads")().at_length(4)
+    message = rf"ids must be integers of 0..15, got {bad} in row 1, column 2"
+    with pytest.raises(DataError, match=message):
+        task.read(write(tmp_path / "x.csv", np.array([[1, bad, 0, 0]])))
+
+
 def test_task_read_gives_sequences(tmp_path):
     x = load("digits")().read(write(tmp_path / "x.npy", np.zeros((5, 8, 8))))
     assert x.shape == (5, 64, 1)
