@@ -212,6 +212,9 @@ class SequenceModel(nn.Module):
         pool: ``mean`` or ``last`` over time for one output a sequence, ``none`` for one a step.
         encoder: ``linear`` for real inputs (batch, time, d_input), ``tokens`` for integer ones
             (batch, time).
+        final_norm: normalise once more before pooling and head, by the same ``norm``.
+        tie_embeddings: the head's matrix is that of the embedding, initially normal with variance
+            1 / d_model; needs tokens, and as many outputs as there are tokens.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -246,6 +249,8 @@ class SequenceModel(nn.Module):
         bidirectional: bool = False,
         pool: Literal["mean", "last", "none"] = "mean",
         encoder: Literal["linear", "tokens"] = "linear",
+        final_norm: bool = False,
+        tie_embeddings: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -286,7 +291,20 @@ class SequenceModel(nn.Module):
                 )
             )
         self.pool = Pool(pool)
+        self.final_norm = make_norm(norm, d_model, **factory) if final_norm else None
         self.head = nn.Linear(d_model, d_output, **factory)
+        self.tie_embeddings = tie_embeddings
+        if tie_embeddings:
+            self._tie()
+
+    def _tie(self) -> None:
+        if not isinstance(self.encoder, nn.Embedding) or self.d_input != self.d_output:
+            raise ArgumentError(
+                "SequenceModel: tie_embeddings must be False unless tokens go in and as many "
+                f"outputs come out, got d_input={self.d_input} and d_output={self.d_output}."
+            )
+        nn.init.normal_(self.encoder.weight, std=self.d_model**-0.5)  # logits of variance 1
+        self.head.weight = self.encoder.weight
 
     @property
     def mixers(self) -> list[Mixer]:
@@ -344,6 +362,8 @@ class SequenceModel(nn.Module):
         for block, before in zip(self.blocks, layers, strict=True):
             z, after = block(z, before, reset=reset, lengths=ends)
             new.append(after)
+        if self.final_norm is not None:
+            z = self.final_norm(z)
         z, pool = self.pool(z, pool, reset=reset, lengths=lengths)
         return self.head(z), {"layers": new, "pool": cast(State, pool)}
 
@@ -357,6 +377,8 @@ class SequenceModel(nn.Module):
         for block, before in zip(self.blocks, layers, strict=True):
             z, after = cast(Block, block).step(z, before)
             new.append(after)
+        if self.final_norm is not None:
+            z = self.final_norm(z)
         z, pool = self.pool.step(z, pool)
         return self.head(z), {"layers": new, "pool": cast(State, pool)}
 

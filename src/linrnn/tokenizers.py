@@ -331,13 +331,13 @@ class LibraryTokenizer(Tokenizer):
         return {"tokenizer": json.loads(self._text)}
 
 
-def make(kind: str, texts: Iterator[bytes], vocabulary_size: int = 4096) -> Tokenizer:
+def make(kind: str, texts: Iterator[str] | Iterator[bytes], vocabulary_size: int = 4096) -> Tokenizer:
     """A tokenizer for some text.
 
     Args:
         kind: ``byte``, ``char``, ``bpe``, or the path of a ``tokenizer.json``, ours or the
             library's, or of the folder that holds it.
-        texts: the text in pieces of UTF-8; ``byte`` and a path do not look at it.
+        texts: the text in pieces, strings or UTF-8; ``byte`` and a path do not look at it.
         vocabulary_size: tokens of ``bpe``.
 
     Raises:

@@ -264,3 +264,44 @@ def test_states_of_parts_are_checked():
     right["layers"][1] = {"mixer": state["layers"][1]}
     with pytest.raises(DTypeError, match=r"got a dict with \['mixer'\]"):
         net.step(x[:, 0], right)
+
+
+def language_model(**options):
+    return SequenceModel(11, 11, d_model=8, n_layers=1, norm="rms", pool="none",
+                         encoder="tokens", **options)  # fmt: skip
+
+
+def test_tied_embeddings_are_one_parameter():
+    model = language_model(tie_embeddings=True)
+    assert model.head.weight is model.encoder.weight
+    plain = language_model()
+    fewer = sum(p.numel() for p in plain.parameters()) - sum(p.numel() for p in model.parameters())
+    assert fewer == 11 * 8
+    model(torch.arange(6).reshape(2, 3))[0].square().sum().backward()
+    assert model.head.weight.grad is model.encoder.weight.grad
+    other = language_model(tie_embeddings=True)
+    other.load_state_dict({name: x.clone() for name, x in model.state_dict().items()})
+    assert other.head.weight is other.encoder.weight
+    assert torch.equal(other.head.weight, model.head.weight)
+
+
+def test_the_final_norm_is_before_the_head_and_in_every_step():
+    model = language_model(final_norm=True)
+    torch.nn.init.normal_(model.final_norm.weight)
+    seen = []
+    model.head.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    x = torch.arange(6).reshape(2, 3)
+    y, _ = model(x)
+    normed = seen[0] / model.final_norm.weight
+    assert torch.allclose(normed.square().mean(-1), torch.ones(2, 3), atol=1e-4)
+    state = model.init_state(2)
+    for t in range(3):
+        y_t, state = model.step(x[:, t], state)
+        assert torch.allclose(y_t, y[:, t], atol=1e-5)
+
+
+@pytest.mark.unchecked
+def test_embeddings_are_tied_where_they_fit_only():
+    for wrong in ({"d_output": 5, "encoder": "tokens"}, {"d_output": 11}):
+        with pytest.raises(ArgumentError, match="tie_embeddings must be False unless tokens go in"):
+            SequenceModel(11, **wrong, tie_embeddings=True)

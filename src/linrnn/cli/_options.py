@@ -3,11 +3,11 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from linrnn import mixers
+from linrnn import mixers, tasks
 from linrnn.train import Config
 
 UNTUNED = "none"
@@ -59,11 +59,14 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
     if start.recipe == UNTUNED:
         source = "untuned: they suit any task"
     command = _command(start, mixer, mixer_class(mixer, defaults))
+    short = tasks.load(config.task).short_options
+    also = ", ".join(f"--{name} for --{option}" for name, option in short.items())
     chosen: Any = tyro.cli(
         command,
-        args=list(argv),
+        args=spell_out(argv, short),
         prog=f"linrnn train {config.task}",
-        description=f"Train on the task {config.task}. Defaults are {source}.",
+        description=f"Train on the task {config.task}. Defaults are {source}."
+        + (f" Short: {also}." if also else ""),
     )
     config = dataclasses.replace(
         config,
@@ -76,6 +79,18 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
         train=chosen.train,
     )
     return config, chosen.out
+
+
+def spell_out(argv: Sequence[str], short: Mapping[str, str]) -> list[str]:
+    """A command line with the full names of options in place of a task's short ones.
+
+    Example:
+        >>> spell_out(["--data", "a", "--bptt=8"], {"data": "task.data", "bptt": "task.length"})
+        ['--task.data', 'a', '--task.length=8']
+    """
+    full = {f"--{name}": f"--{option}" for name, option in short.items()}
+    parts = (arg.partition("=") for arg in argv)
+    return ["".join((full.get(name, name), sign, value)) for name, sign, value in parts]
 
 
 def mixer_class(name: str, defaults: dict[str, Any]) -> type:

@@ -1,6 +1,7 @@
 """What a task is: data, the numbers that describe it, and how an output is scored."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -79,6 +80,12 @@ class Task(ABC):
     pools: ClassVar[tuple[str, ...]] = ("mean", "last")
     """Values of the model's ``pool`` that give an output of the shape of the target."""
 
+    perplexity: ClassVar[bool] = False
+    """Whether the exponential of the loss is of interest, as it is for a language model."""
+
+    short_options: ClassVar[Mapping[str, str]] = {}
+    """Short names of options on the command line: ``{"data": "task.data"}`` is ``--data``."""
+
     published: ClassVar[tuple[Published, ...]] = ()
     """Numbers to compare with, each with its source."""
 
@@ -93,6 +100,10 @@ class Task(ABC):
 
     d_output: int
     """Outputs of the model's head."""
+
+    contiguous: bool = False
+    """Whether each training example goes on where the one before it ended, so that the state can
+    be carried from one to the next."""
 
     class_names: tuple[str, ...] = ()
     """Name of each output, for classification."""
@@ -131,6 +142,19 @@ class Task(ABC):
                 f"{self.sequence_length} steps."
             )
         return type(self)(replace(self.options, length=length))
+
+    def kept(self) -> Mapping[str, str]:
+        """Text files a run folder keeps because its model needs them: name to content."""
+        return {}
+
+    @classmethod
+    def of_run(cls, options: Any, folder: Path) -> "Task":
+        """The task of a run, given its folder with the files of `kept` in it.
+
+        Raises:
+            DataError: such a file is missing or damaged.
+        """
+        return cls(options)
 
     def example(self) -> str:
         """One example in words, for ``linrnn show``. Default: the first of the training data."""

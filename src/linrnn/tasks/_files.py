@@ -23,7 +23,7 @@ _TIMEOUT = 30.0  # seconds without a byte
 _ATTEMPTS = 5
 
 # what reading a damaged file raises
-_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
 class Source(NamedTuple):
@@ -234,7 +234,7 @@ def read_packed(path: Path, what: str) -> bytes:
     try:
         with open_packed(path) as file:
             return file.read()
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise DataError(f"{path}: the file must hold {what}, got: {error}. Get it anew.") from error
 
 
@@ -260,5 +260,5 @@ def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[t
                         yield member.name, content.read() if content else b""
             while file.read(_CHUNK):
                 pass
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise DataError(f"{path}: the file must be {what}, got: {error}. Get it anew.") from error

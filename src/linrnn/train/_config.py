@@ -32,6 +32,10 @@ class ModelConfig:
     """Probability of dropping a channel, on what each part of a block adds, and before the GLU."""
     pool: Literal["mean", "last", "none"] = "mean"
     """How the outputs over time become one: their mean, the last one, or one output a step."""
+    final_norm: bool = False
+    """Normalise once more before the pooling and the head."""
+    tie_embeddings: bool = False
+    """One matrix for the embedding of tokens and for the head, which must be of the same size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,12 @@ class TrainConfig:
     """Passes through the training data."""
     batch_size: int = 64
     """Sequences in a batch."""
+    order: Literal["shuffled", "contiguous"] = "shuffled"
+    """Training examples in a new order in each epoch, or each row of a batch where the same row
+    of the batch before ended; every epoch is the same then."""
+    carry_state: bool = False
+    """Keep the state of each row from batch to batch, without its gradient (truncated
+    back-propagation through time), also in validation; the order is contiguous then."""
     precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
     """Number format: float32, float32 with bfloat16 products, or float64."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
@@ -108,6 +118,9 @@ class Config:
         _check_model(self.model)
         _check_optim(self.optim)
         _check_train(self.train)
+        if self.train.carry_state:
+            contiguous = dataclasses.replace(self.train, order="contiguous")
+            object.__setattr__(self, "train", contiguous)
         if self.task_options is None:
             object.__setattr__(self, "task_options", tasks.load(self.task).Options())
         pools = tasks.load(self.task).pools
@@ -141,6 +154,10 @@ def from_json(values: dict[str, Any]) -> Config:
     return config
 
 
+# added after the first run folders were written: what those do not name is the default
+_LATER = {"final_norm", "tie_embeddings", "order", "carry_state"}
+
+
 def _build(cls: type, values: Any, prefix: str) -> Any:
     hints = get_type_hints(cls)
     if not isinstance(values, dict):
@@ -152,7 +169,7 @@ def _build(cls: type, values: Any, prefix: str) -> Any:
     made = {name: _cast(hints[name], v, prefix + name) for name, v in values.items()}
     if cls is Config:
         return cls(**made)
-    missing = known - set(made)
+    missing = known - set(made) - _LATER
     if missing:
         raise ArgumentError(f"Config: {prefix}{min(missing)} must be given, got nothing.")
     return cls(**made)
@@ -220,6 +237,7 @@ def _check_train(train: TrainConfig) -> None:
     hints = get_type_hints(TrainConfig)
     check_in("Config", "train.precision", train.precision, get_args(hints["precision"]))
     check_in("Config", "train.device", train.device, get_args(hints["device"]))
+    check_in("Config", "train.order", train.order, get_args(hints["order"]))
     minutes = train.checkpoint_minutes
     _check_range("train.checkpoint_minutes", minutes, minutes > 0, "above 0")
 

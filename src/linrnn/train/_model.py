@@ -7,7 +7,7 @@ import torch
 
 from linrnn import state, tasks
 from linrnn.backbone import SequenceModel
-from linrnn.errors import RunFolderError
+from linrnn.errors import DataError, RunFolderError
 from linrnn.tasks import Task
 from linrnn.train._checkpoint import load_tensors
 from linrnn.train._config import Config
@@ -15,9 +15,19 @@ from linrnn.train._folder import RunFolder
 from linrnn.train._seeding import derive
 
 
-def build_task(config: Config) -> Task:
-    """The task with its options."""
-    return tasks.load(config.task)(config.task_options)
+def build_task(config: Config, folder: RunFolder | None = None) -> Task:
+    """The task with its options, and with what a run folder keeps for it.
+
+    Raises:
+        RunFolderError: what the folder keeps is missing, damaged or of another model.
+    """
+    cls = tasks.load(config.task)
+    if folder is None:
+        return cls(config.task_options)
+    try:
+        return cls.of_run(config.task_options, folder.path)
+    except DataError as error:
+        raise RunFolderError(f"{folder.path}: {error}") from error
 
 
 def build_model(config: Config, task: Task) -> SequenceModel:
@@ -44,6 +54,8 @@ def build_model(config: Config, task: Task) -> SequenceModel:
             dropout=config.model.dropout,
             pool=config.model.pool,
             encoder=task.encoder,
+            final_norm=config.model.final_norm,
+            tie_embeddings=config.model.tie_embeddings,
             dtype=torch.float64 if config.train.precision == "64-true" else torch.float32,
         )
 
@@ -60,7 +72,7 @@ def load_model(run: Path | str) -> tuple[SequenceModel, Task, Config]:
     folder = RunFolder(Path(run))
     config = folder.load_config()
     weights, _ = load_tensors(folder.require(folder.model, config))
-    task = build_task(config)
+    task = build_task(config, folder)
     model = build_model(config, task)
     restore(model, weights, folder.model)
     return model.eval(), task, config

@@ -1,0 +1,211 @@
+"""Text files as one long array of token ids on disk, made once and read without loading it."""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Literal, NamedTuple
+
+import numpy as np
+
+from linrnn._storage import write_atomically
+from linrnn.errors import DataError
+from linrnn.tasks._files import READ_ERRORS, folder_of, open_packed
+from linrnn.tokenizers import Tokenizer
+
+Documents = Literal["files", "blank-lines", "one"]
+
+_FORMAT = 1
+_CHUNK = 1 << 20
+_BLANK = re.compile(rb"(?:\r?\n){2,}")
+
+
+class Corpus(NamedTuple):
+    """Tokens of some files, one after the other."""
+
+    tokens: np.ndarray
+    """(tokens,) unsigned integers, mapped from the disk."""
+    starts: np.ndarray
+    """(documents,) places of the first token of each, rising, the first one 0."""
+    sha256: str
+    """Of the files' contents."""
+
+
+class Piece(NamedTuple):
+    """A part of a file that can be encoded by itself."""
+
+    text: bytes
+    offset: int
+    """Bytes before it in the file."""
+    begins: bool
+    """A document begins with it."""
+
+
+def read_corpus(
+    paths: Sequence[Path],
+    tokenizer: Tokenizer,
+    documents: Documents,
+    sha256: str | None = None,
+) -> Corpus:
+    """The tokens of some files, from the disk where they were made before.
+
+    They lie below ``LINRNN_DATA`` or else ``~/.cache/linrnn``, in the folder ``tokens``, under a
+    name that follows from what they depend on: the contents of the files, the tokenizer, and what
+    a document is. A file of another size than its header says is made anew.
+
+    Args:
+        paths: text files, packed as .gz or .xz or not.
+        tokenizer: turns their text into ids.
+        documents: what a document is: a file, a part between blank lines, or everything.
+        sha256: that the files must have, if it is known.
+
+    Raises:
+        DataError: a file is missing, damaged, another than expected, or holds what the tokenizer
+            does not know; they hold no text at all; or the disk cannot be written.
+    """
+    contents = hash_files(paths)
+    if sha256 not in (None, contents):
+        raise DataError(
+            f"{', '.join(map(str, paths))}: the text must be the one the run was trained on, "
+            f"SHA-256 {sha256:.12}, got {contents:.12}. Restore the files."
+        )
+    key = [_FORMAT, contents, tokenizer.to_json(), documents]
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    base = folder_of("tokens") / name
+    made = _open(base, tokenizer, contents)
+    if made is None:
+        try:
+            _make(base, paths, tokenizer, documents)
+        except OSError as error:
+            raise DataError(
+                f"{base.parent}: the folder must be one tokens can be written to, got: {error}. "
+                "Set LINRNN_DATA to another folder."
+            ) from error
+        made = _open(base, tokenizer, contents)
+        assert made is not None
+    return made
+
+
+def hash_files(paths: Sequence[Path]) -> str:
+    """SHA-256 of the contents of all files, and of where one ends and the next begins."""
+    digest = hashlib.sha256()
+    for path in paths:
+        own = hashlib.sha256()
+        for chunk in _chunks(path):
+            own.update(chunk)
+        digest.update(own.digest())
+    return digest.hexdigest()
+
+
+def pieces(path: Path, documents: Documents = "files") -> Iterator[Piece]:
+    """A file in parts of about a megabyte that end with a line, or where a document does.
+
+    Only where no line ends within a part is it cut between two characters.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    rest, offset, begins = b"", 0, documents != "one"
+    for chunk in chain(_chunks(path), [b""]):  # the empty one says that nothing follows
+        rest, done = rest + chunk, 0
+        for end in _ends(rest, final=not chunk) if documents == "blank-lines" else ():
+            yield Piece(rest[done:end], offset + done, begins)
+            begins, done = True, end
+        left = len(rest) - done
+        if left and (not chunk or left >= _CHUNK):
+            end = _cut(rest) if chunk else len(rest)
+            if end > done:
+                yield Piece(rest[done:end], offset + done, begins)
+                begins, done = False, end
+        rest, offset = rest[done:], offset + done
+
+
+def _ends(text: bytes, final: bool) -> Iterator[int]:
+    """Where documents end: after blank lines, unless more of those may follow."""
+    for match in _BLANK.finditer(text):
+        if final or match.end() < len(text):
+            yield match.end()
+
+
+def _cut(text: bytes) -> int:
+    """A place to cut at, not in a run of line ends: after a line, or else a character; or 0."""
+    text = text.rstrip(b"\r\n")
+    line = text.rfind(b"\n") + 1
+    if line:
+        return line
+    for end in range(len(text) - 1, max(0, len(text) - 5), -1):
+        if text[end] & 0xC0 != 0x80:  # not inside a character of UTF-8
+            return end
+    return 0
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """The content of a file.
+
+    Raises:
+        DataError: it is missing, empty or damaged.
+    """
+    if not path.is_file():
+        got = "a folder" if path.is_dir() else "no such file"
+        raise DataError(f"{path}: the data file must exist, got {got}. Check the path.")
+    found = False
+    try:
+        with open_packed(path) as file:
+            while chunk := file.read(_CHUNK):
+                found = True
+                yield chunk
+    except READ_ERRORS as error:
+        raise DataError(f"{path}: the file must be readable, got: {error}. Get it anew.") from error
+    if not found:
+        raise DataError(f"{path}: the file must hold text, got an empty file.")
+
+
+def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Documents) -> None:
+    """Encode the files; the header comes last, so that what has one is complete."""
+    base.parent.mkdir(parents=True, exist_ok=True)
+    count, starts = 0, [0]
+    with _replaced(base.with_suffix(".bin")) as file:
+        for path in paths:
+            for text, offset, begins in pieces(path, documents):
+                ids = tokenizer.encode(text, where=str(path), offset=offset)
+                if begins and count > starts[-1]:
+                    starts.append(count)
+                ids.astype(tokenizer.dtype, copy=False).tofile(file)
+                count += len(ids)
+    if not count:
+        raise DataError(f"{paths[0]}: the data must hold a token, got none.")
+    write_atomically(base.with_suffix(".starts"), np.array(starts, "<i8").tobytes())
+    header = {"dtype": tokenizer.dtype.name, "tokens": count, "documents": len(starts)}
+    write_atomically(base.with_suffix(".json"), json.dumps(header).encode())
+
+
+def _open(base: Path, tokenizer: Tokenizer, sha256: str) -> Corpus | None:
+    """What was made before, or None if that is missing, or is not what its header says."""
+    try:
+        header = json.loads(base.with_suffix(".json").read_text())
+        tokens = np.memmap(base.with_suffix(".bin"), tokenizer.dtype, "r")
+        starts = np.fromfile(base.with_suffix(".starts"), "<i8")
+    except (OSError, ValueError):
+        return None
+    found = {"dtype": tokenizer.dtype.name, "tokens": len(tokens), "documents": len(starts)}
+    return Corpus(tokens, starts, sha256) if header == found else None
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to that takes the place of ``path`` when it is complete."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,280 @@
+"""Language modelling: say what comes next in a text."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn import tokenizers
+from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
+from linrnn.tasks._base import Published, Splits, Task
+from linrnn.tasks._corpus import Corpus, pieces, read_corpus
+from linrnn.tasks._files import Source, obtain
+from linrnn.tasks._generated import BatchDataset
+from linrnn.tokenizers import Tokenizer
+
+_SHAKESPEARE = Source(
+    "input.txt",
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+)
+_MEASURED = 1 << 20  # tokens the bytes per token are measured on at most
+
+_MINRNN = "Feng et al. 2024, arXiv:2410.01201: best test loss {} nats per character"
+_DOCUMENTS = ("files", "blank-lines", "one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LMOptions:
+    """Options of the task `lm`."""
+
+    data: tuple[str, ...] = ()
+    """The files, packed as .gz or .xz or not; none: tiny Shakespeare, downloaded once."""
+    tokenizer: str = "byte"
+    """What a token is: byte, char, bpe, or the path of a tokenizer.json."""
+    vocabulary_size: int = 4096
+    """Tokens of bpe, the 256 bytes among them."""
+    length: int = 256
+    """Tokens of a training window."""
+    stride: int = 0
+    """From one training window to the next, in tokens; 0: the length, so that none overlap."""
+    validation: float = 0.1
+    """Part of the tokens for validation: the last ones, or those before the test part."""
+    test: float = 0.0
+    """Part of the tokens for testing, the last ones; 0: the validation part is the test part."""
+    documents: Literal["files", "blank-lines", "one"] = "files"
+    """What nothing is remembered beyond: a file, a part between blank lines; one: no bounds."""
+
+
+class TokenWindows(BatchDataset):
+    """Stretches of a text, each with the same stretch one token later as its target.
+
+    Args:
+        tokens: (tokens,) ids, perhaps on disk.
+        starts: places, rising, at which a document begins.
+        length: tokens of a window.
+        stride: from one window to the next; tokens at the end that fill none are left out.
+    """
+
+    def __init__(self, tokens: np.ndarray, starts: np.ndarray, length: int, stride: int) -> None:
+        self.tokens, self.starts = tokens, starts
+        self.length, self.stride = length, stride
+
+    def __len__(self) -> int:
+        return max(0, (len(self.tokens) - 1 - self.length) // self.stride + 1)
+
+    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+        """Input and target (windows, length); with documents also where one begins, boolean."""
+        firsts = np.asarray(indices, np.int64) * self.stride
+        rows = np.stack([self.tokens[i : i + self.length + 1] for i in firsts.tolist()])
+        ids = torch.from_numpy(rows.astype(np.int64))
+        x, target = ids[:, :-1], ids[:, 1:]
+        if not len(self.starts):
+            return x, target
+        reset = torch.zeros(len(rows), self.length, dtype=torch.bool)
+        bounds = np.searchsorted(self.starts, (firsts, firsts + self.length))
+        for row, (first, begin, end) in enumerate(zip(firsts, *bounds, strict=True)):
+            reset[row, self.starts[begin:end] - first] = True
+        return x, target, reset
+
+
+class LM(Task):
+    """Predict each token of a text from those before it.
+
+    Give files as ``--data FILE ...``; without any it is tiny Shakespeare (1,115,394 characters,
+    all ASCII). The first 90 % of the tokens are for training and the last 10 % for validation, by
+    position, as is usual for it; test is the validation part unless ``test`` says otherwise. A
+    window is ``length`` tokens; those for validation do not overlap, and what fills no whole
+    window is left out.
+
+    The loss is in nats per token. The metric is in bits per byte of the text, whatever a token
+    is, so that tokenizers can be compared: the loss over ln 2, over the bytes of a token, which
+    are counted over the held-out text (1,048,576 tokens of it at most). For ASCII text it is bits
+    per character as well. Chance, 8 bits, says that every byte is equally likely.
+
+    The state is reset where a document begins. Tokens are kept on disk (see ``LINRNN_DATA``) in
+    the smallest type that holds them, and mapped, not loaded; a large file costs no memory. The
+    tokenizer is kept in the run folder as ``tokenizer.json``.
+
+    Args:
+        options: `LMOptions`.
+        tokenizer: one that is there already; None makes the one the options name.
+
+    Raises:
+        ArgumentError: a size below 1, a part outside (0, 1), no training part.
+        UnknownNameError: an unknown tokenizer.
+        DataError: the tokenizer cannot be made out of the files.
+    """
+
+    Options: ClassVar[type] = LMOptions
+    summary: ClassVar[str] = "predict the next token of your own text: --data FILE ..."
+    metric: ClassVar[str] = "bits per byte"
+    higher_is_better: ClassVar[bool] = False
+    encoder: ClassVar[Literal["linear", "tokens"]] = "tokens"
+    pools: ClassVar[tuple[str, ...]] = ("none",)
+    perplexity: ClassVar[bool] = True
+    short_options: ClassVar[Mapping[str, str]] = {
+        "data": "task.data",
+        "tokenizer": "task.tokenizer",
+        "bptt": "task.length",
+        "carry-state": "train.carry-state",
+    }
+    published: ClassVar[tuple[Published, ...]] = tuple(
+        Published(
+            model=f"{model}, tiny Shakespeare, window 256, bits per character",
+            value=round(nats / math.log(2), 3),
+            source=_MINRNN.format(nats),
+        )
+        for model, nats in (
+            ("minGRU", 1.548),
+            ("minLSTM", 1.555),
+            ("Mamba", 1.575),
+            ("Transformer", 1.547),
+        )
+    )
+
+    chance = 8.0
+
+    def __init__(self, options: Any = None, tokenizer: Tokenizer | None = None) -> None:
+        super().__init__(options)
+        _check(self.options)
+        self._sha256: str | None = None
+        if tokenizer is None:
+            kind, size = self.options.tokenizer, self.options.vocabulary_size
+            tokenizer = tokenizers.make(kind, self._texts(), size)
+        self.tokenizer = tokenizer
+        self.sequence_length = self.options.length
+        self.d_input = self.d_output = tokenizer.vocabulary_size
+        self.contiguous = self.options.stride in (0, self.options.length)
+
+    def datasets(self) -> Splits:
+        """Windows of each part; the tokens are made where they are not there yet.
+
+        Raises:
+            DataError: a file cannot be used, the parts hold no whole window, or a run is continued
+                on other text than it began with.
+        """
+        corpus, length = self.corpus, self.options.length
+        first, second = self._bounds
+        ends = (0, first, second or len(corpus.tokens), len(corpus.tokens))
+        strides = (self.options.stride or length, length, length)
+        parts = [
+            self._windows(corpus, *bounds)
+            for bounds in zip(ends[:-1], ends[1:], strides, strict=True)
+        ]
+        if not second:
+            parts[2] = parts[1]
+        for name, part in zip(Splits._fields, parts, strict=True):
+            if not len(part):
+                raise DataError(
+                    f"lm: the {name} part must hold a window of {length} tokens and one more, got "
+                    f"{len(part.tokens)} of the {len(corpus.tokens)} tokens of the text. Choose a "
+                    "smaller length, or give more text."
+                )
+        return Splits(*parts)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The tokens of all files."""
+        return read_corpus(self._paths(), self.tokenizer, self.options.documents, self._sha256)
+
+    @cached_property
+    def bytes_per_token(self) -> float:
+        """Mean over the held-out text."""
+        if self.tokenizer.kind == "byte":
+            return 1.0
+        held = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
+        return len(self.tokenizer.decode(held).encode()) / len(held)
+
+    @cached_property
+    def characters_per_token(self) -> float:
+        """Mean over the held-out text."""
+        held = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
+        return len(self.tokenizer.decode(held)) / len(held)
+
+    def scores(self, y: Tensor, target: Tensor) -> Tensor:
+        """Bits per byte of each window: see the class."""
+        nats = F.cross_entropy(y.flatten(0, 1).float(), target.flatten(), reduction="none")
+        return nats.view_as(target).mean(1) / math.log(2) / self.bytes_per_token
+
+    def at_length(self, length: int) -> Task:
+        """The same text in other windows."""
+        other = type(self)(replace(self.options, length=length, stride=0), self.tokenizer)
+        other._sha256 = self._sha256
+        vars(other).update({k: v for k, v in vars(self).items() if k == "corpus"})
+        return other
+
+    def kept(self) -> Mapping[str, str]:
+        """The tokenizer, and the checksum of the text."""
+        text = {"sha256": self.corpus.sha256, "tokens": len(self.corpus.tokens)}
+        return {
+            "tokenizer.json": self.tokenizer.to_json(),
+            "text.json": json.dumps(text, indent=2) + "\n",
+        }
+
+    @classmethod
+    def of_run(cls, options: Any, folder: Path) -> "LM":
+        """With the tokenizer of a run; the text is not needed to use its model."""
+        task = cls(options, tokenizers.load(folder / "tokenizer.json"))
+        try:
+            task._sha256 = json.loads((folder / "text.json").read_text())["sha256"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{folder / 'text.json'}: the file must hold the checksum of the text, "
+                f"got: {error!r}. Restore it from a copy."
+            ) from error
+        return task
+
+    def example(self) -> str:
+        """The beginning of the text; nothing is downloaded for it."""
+        path = self._paths(download=False)[0]
+        text = next(pieces(path)).text[:1000].decode(errors="replace")
+        ids = self.tokenizer.encode(text)[:41]
+        shown = [self.tokenizer.decode(part) for part in (ids[:-1], ids[1:])]
+        return "input {!r}\ntarget {!r}".format(*shown)
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        """Where validation begins, and where the test part does, or 0."""
+        size = len(self.corpus.tokens)
+        held, test = self.options.validation, self.options.test
+        return int(size * (1 - held - test)), int(size * (1 - test)) if test else 0
+
+    def _windows(self, corpus: Corpus, begin: int, end: int, stride: int) -> TokenWindows:
+        starts = corpus.starts[(corpus.starts > begin) & (corpus.starts < end)] - begin
+        return TokenWindows(corpus.tokens[begin:end], starts, self.options.length, stride)
+
+    def _paths(self, download: bool = True) -> list[Path]:
+        if self.options.data:
+            return [Path(name).expanduser() for name in self.options.data]
+        return [obtain("lm", _SHAKESPEARE, "tinyshakespeare", "", download)]
+
+    def _texts(self) -> Iterator[str]:
+        for path in self._paths():
+            for piece in pieces(path):
+                yield tokenizers.as_text(piece.text, str(path), piece.offset)
+
+
+def _check(options: LMOptions) -> None:
+    check_positive_int("LM", length=options.length)
+    if isinstance(options.stride, bool) or options.stride < 0:
+        raise ArgumentError(f"LM: stride must be an integer of at least 0, got {options.stride!r}.")
+    check_in("LM", "documents", options.documents, _DOCUMENTS)
+    for name, low in (("validation", options.validation > 0), ("test", options.test >= 0)):
+        if not (low and getattr(options, name) < 1):
+            raise ArgumentError(
+                f"LM: {name} must be a part of the text in (0, 1), got {getattr(options, name)}."
+            )
+    if options.validation + options.test >= 1:
+        raise ArgumentError(
+            "LM: validation and test must leave a part for training, got "
+            f"{options.validation} and {options.test}."
+        )
