@@ -1,0 +1,225 @@
+"""Printed numbers and ours side by side: tables, figures, and what they let one conclude."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from linrnn.compare import Row
+from linrnn.reproductions._base import Findings, Table
+from linrnn.reproductions._trained import Outcome, changes, n_steps, seconds, slug
+from linrnn.train._figures import metric_scale, new_figure
+
+_FEW = 8  # rows whose order is spelt out
+
+
+class Quoted(NamedTuple):
+    """A printed number, in the unit it is printed in, and the error beside it, if there is one.
+
+    Example:
+        >>> Quoted(72.2, 0.2).text, Quoted(18.3).text, FAILS.text
+        ('72.2 ± 0.2', '18.3', '✗')
+    """
+
+    value: float
+    error: float = math.nan
+
+    @property
+    def text(self) -> str:
+        """As a cell of a table."""
+        if math.isnan(self.value):
+            return "✗"
+        return f"{self.value:.1f}" + ("" if math.isnan(self.error) else f" ± {self.error:.1f}")
+
+
+FAILS = Quoted(math.nan)
+"""Printed as no better than guessing."""
+
+Printed = Mapping[str, Quoted]
+"""The printed number of each row of a column."""
+
+
+def findings(
+    outcomes: Sequence[Outcome],
+    printed: Mapping[str, Printed],
+    *,
+    notes: Sequence[str] = (),
+    figures: Mapping[str, Any] | None = None,
+) -> Findings:
+    """Tables, figures and what can be concluded.
+
+    Args:
+        outcomes: of the columns.
+        printed: numbers of each column by its name; none for a column that has none.
+        notes: of the reproduction.
+        figures: besides those of every column that has printed numbers.
+    """
+    changed = [found for outcome in outcomes if (found := changes(outcome)) is not None]
+    drawn: dict[str, Any] = {}
+    said: list[str] = []
+    for outcome in outcomes:
+        theirs = printed.get(outcome.column.name, {})
+        said += _remarks(outcome, theirs)
+        if theirs and any(row.values for row in outcome.rows):
+            drawn[slug(outcome.column.name)] = figure(outcome, theirs)
+    return Findings(
+        tables=(*(table(o, printed.get(o.column.name, {})) for o in outcomes), *changed),
+        comparable=comparable(outcomes),
+        notes=(*said, *notes),
+        figures=drawn | dict(figures or {}),
+    )
+
+
+def table(outcome: Outcome, printed: Printed) -> Table:
+    """Printed numbers and ours, row by row; what failed or was not run says so."""
+    metric = outcome.task.metric
+    unit = metric_scale(metric)[1]
+    head = [
+        "model",
+        *([f"published{unit}"] if printed else []),
+        f"ours{unit}, mean ± s.e.",
+        "seeds",
+        "parameters",
+        "steps",
+        "ms per step",
+    ]
+    found = {row.label: row for row in outcome.rows}
+    rows = []
+    for label in outcome.labels:
+        theirs = [printed[label].text if label in printed else ""] if printed else []
+        ours = _cells(found[label]) if label in found else ["not run", *[""] * 4]
+        rows.append([label, *theirs, *ours])
+    return Table(f"{outcome.column.name}: test {metric}", head, rows)
+
+
+def _cells(row: Row) -> list[str]:
+    seeds = str(len(row.values)) + (f", {len(row.failures)} failed" if row.failures else "")
+    if not row.values:
+        return ["failed", seeds, "", "", ""]
+    sizes = [f"{row.n_parameters:,}", f"{n_steps(row):,}", f"{1e3 * row.seconds_per_step:.3g}"]
+    return [measured(row), seeds, *sizes]
+
+
+def measured(row: Row) -> str:
+    """Mean and standard error as a cell: per cent for an accuracy, else three digits."""
+    scale = metric_scale(row.metric)[0]
+    form = ".1f" if row.metric == "accuracy" else ".3g"
+    error = row.standard_error
+    beside = "" if math.isnan(error) else f" ± {format(scale * error, form)}"
+    return f"{format(scale * row.mean, form)}{beside}"
+
+
+def comparable(outcomes: Sequence[Outcome]) -> str:
+    """What may be concluded at the sizes that were run."""
+    missing = [o.column.name for o in outcomes if not any(row.values for row in o.rows)]
+    changed = [o.column.name for o in outcomes if changes(o) is not None]
+    full = [o.column.name for o in outcomes if o.column.name not in {*missing, *changed}]
+    parts = []
+    if full:
+        parts.append(f"{_list(full)}: the numbers, within their errors.")
+    shrunk = [name for name in changed if name not in missing]
+    if shrunk:
+        parts.append(
+            f"{_list(shrunk)}: the order of the rows, and nothing else. Sizes or training are not "
+            "the published ones (see what was changed), so no number is to be compared with a "
+            "published one."
+        )
+    if missing:
+        parts.append(f"{_list(missing)}: nothing, since no run finished.")
+    if any(len(row.values) == 1 for o in outcomes for row in o.rows):
+        parts.append("Rows with one seed have no standard error: their order may be chance.")
+    return " ".join(parts)
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+def _remarks(outcome: Outcome, printed: Printed) -> list[str]:
+    """The chance level, how well the orders agree, and every shortfall."""
+    name, metric = outcome.column.name, outcome.task.metric
+    scale, unit = metric_scale(metric)
+    lines = [f"{name}: chance level {scale * outcome.task.chance:.3g}{unit}."]
+    if outcome.problem:
+        lines.append(f"{name}: not run: {outcome.problem}")
+    lines += [f"{name}: {row.label} failed: {why}" for row in outcome.rows for why in row.failures]
+    agreement = _agreement(outcome, printed)
+    if agreement:
+        lines.append(f"{name}: {agreement}")
+    took = sum(map(seconds, outcome.rows))
+    if took:
+        lines.append(f"{name}: the runs that finished took {took:,.0f} s, one by one.")
+    return lines
+
+
+def _agreement(outcome: Outcome, printed: Printed) -> str:
+    """Both orders, best first, of the rows that have a number in both; of many, their agreement."""
+    pairs = {
+        row.label: (printed[row.label].value, row.mean)
+        for row in outcome.rows
+        if row.label in printed and row.values and not math.isnan(printed[row.label].value)
+    }
+    if len(pairs) < 2:
+        return ""
+    theirs, ours = ([pair[k] for pair in pairs.values()] for k in (0, 1))
+    if len(pairs) > _FEW:
+        return (
+            f"rank correlation of the {len(pairs)} published means and ours "
+            f"{rank_correlation(theirs, ours):.2f} (1: the same order, 0: none)."
+        )
+    labels, sign = list(pairs), -1 if outcome.task.higher_is_better else 1
+    words = [
+        " > ".join(labels[i] for i in sorted(range(len(labels)), key=lambda i: sign * values[i]))
+        for values in (theirs, ours)
+    ]
+    return f"order of the means, best first: published {words[0]}; ours {words[1]}."
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
+    """Spearman's: the correlation of the ranks, equal values sharing theirs.
+
+    Example:
+        >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 30, 25]), 2)
+        0.8
+    """
+    ranks = [[sum(b < a for b in v) + sum(b == a for b in v) / 2 for a in v] for v in (x, y)]
+    if any(len(set(r)) < 2 for r in ranks):
+        return math.nan
+    return statistics.correlation(*ranks)
+
+
+def figure(outcome: Outcome, printed: Printed) -> Any:
+    """Printed numbers on the left, ours on the right, a line for each row of the table."""
+    labels, rows = outcome.labels, {row.label: row for row in outcome.rows}
+    scale, unit = metric_scale(outcome.task.metric)
+    drawn = new_figure(8.6, 1.3 + 0.28 * max(4, len(labels)))
+    left, right = drawn.subplots(1, 2, sharey=True)
+    style: dict[str, Any] = {"fmt": "o", "color": "black", "capsize": 3, "markersize": 5}
+    for y, label in enumerate(labels):
+        quoted = printed.get(label, FAILS)
+        if not math.isnan(quoted.value):
+            left.errorbar(quoted.value, y, xerr=_bar(quoted.error), **style)
+        elif label in printed:
+            left.annotate("✗", (0.02, y), xycoords=("axes fraction", "data"), va="center")
+        row = rows.get(label)
+        if row is None or not row.values:
+            right.annotate("failed", (0.02, y), xycoords=("axes fraction", "data"), va="center")
+            continue
+        right.errorbar(scale * row.mean, y, xerr=_bar(scale * row.standard_error), **style)
+        seeds = [scale * v for v in row.values]
+        right.plot(seeds, [y] * len(seeds), "|", color="0.45", markersize=9)
+    right.axvline(scale * outcome.task.chance, color="0.5", linestyle=":", label="chance")
+    left.set_yticks(range(len(labels)), labels)
+    left.invert_yaxis()
+    left.set(xlabel=f"test {outcome.task.metric}{unit}", title="published")
+    shrunk = "" if changes(outcome) is None else ", scaled down"
+    right.set(xlabel=f"test {outcome.task.metric}{unit}", title=f"ours{shrunk}; bars are seeds")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    right.legend()
+    drawn.suptitle(f"{outcome.column.name}: means and standard errors")
+    return drawn
+
+
+def _bar(error: float) -> float:
+    return 0.0 if math.isnan(error) else error

@@ -1,0 +1,165 @@
+"""Whether a linear RNN learns faster than one with tanh."""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from linrnn.compare import Row
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import findings
+from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._figures import line, new_figure
+from linrnn.train._folder import RunFolder
+from linrnn.train._metrics import read_metrics
+
+MIXERS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "linear": ("linear_rnn", {}),
+    "tanh": ("tanh_rnn", {"bias": False}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What the paper does not print, and the size it does."""
+
+    d_state: int = 100
+    """Hidden units, as published."""
+    steps: int = 1_000
+    """Steps of Adam, each on all 32 sequences."""
+    lrs: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
+    """Learning rates; each model is judged at its best."""
+    reached: float = 0.01
+    """Of the error of always answering 0: when a model counts as having learned."""
+
+
+class LRUAppendixE2(Reproduction):
+    """Learning curves of a linear RNN and a tanh RNN on a long convolution.
+
+    The target is the convolution of 32 inputs of 100 steps with a kernel that oscillates and
+    decays; see the task `convolution`. A single recurrent layer reads the input as it is.
+
+    Args:
+        size: of the experiment.
+    """
+
+    summary: ClassVar[str] = "linear and tanh RNN learning a convolution: which is faster"
+    source: ClassVar[str] = "Orvieto et al. 2023, arXiv:2303.06349, appendix E.2"
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "100 hidden units, 32 sequences of 100 steps and Adam, as published; shows the claim, "
+            "which is the order of two curves"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Statement on the learning curves; no number is printed",
+            ["model", "learns"],
+            [["linear RNN", "faster"], ["tanh RNN", "slower"]],
+        ),
+    )
+
+    def __init__(self, size: Size | None = None) -> None:
+        self.size = size or Size()
+
+    def run(self, setting: Setting) -> Findings:
+        """Train both with several learning rates."""
+        size = self.size
+        base = _config(size)
+        column = Column(name="convolution", config=base, paper=base, steps=size.steps)
+        rows = {
+            f"{name}, learning rate {lr:g}": _row(base, mixer, options, lr)
+            for name, (mixer, options) in MIXERS.items()
+            for lr in size.lrs
+        }
+        outcome = train(column, rows, setting)
+        threshold = size.reached * outcome.task.chance
+        found = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
+        verdict = _speed(outcome, size, threshold)
+        return Findings(
+            tables=(verdict, *found.tables),
+            comparable=_COMPARABLE if found.figures else found.comparable,
+            notes=found.notes,
+            figures=found.figures,
+        )
+
+
+_COMPARABLE = (
+    "which of the two learns faster; sizes and optimiser are the published ones, the numbers that "
+    "make the inputs, the learning rates and the number of steps are ours."
+)
+_NOTES = (
+    "input, recurrence of 100 units, output: the backbone adds two scalar layers and a skip of "
+    "one channel around it. No schedule, no weight decay, no clipping.",
+)
+
+
+def _config(size: Size) -> Config:
+    return Config(
+        task="convolution",
+        mixer="linear_rnn",
+        mixer_options={"d_state": size.d_state},
+        model=ModelConfig(
+            d_model=1, n_layers=1, norm="none", block="bare", dropout=0.0, pool="none"
+        ),
+        optim=OptimConfig(
+            recurrent_lr_factor=1.0,
+            weight_decay=0.0,
+            warmup_fraction=0.0,
+            schedule="constant",
+            clip=0.0,
+        ),
+        train=TrainConfig(epochs=size.steps, batch_size=32, threads=1),
+    )
+
+
+def _row(base: Config, mixer: str, options: Mapping[str, Any], lr: float) -> Config:
+    return replace(
+        base,
+        mixer=mixer,
+        mixer_options={**base.mixer_options, **options},
+        optim=replace(base.optim, lr=lr),
+    )
+
+
+def _curves(row: Row) -> list[list[tuple[int, float]]]:
+    """Step and training error of every seed that finished."""
+    runs = [read_metrics(f) for f in map(RunFolder, row.folders) if f.result.is_file()]
+    return [[(r.step, r.train_loss) for r in run] for run in runs]
+
+
+def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:
+    """When each row has learned, in steps."""
+    found = {row.label: row for row in outcome.rows}
+    rows = []
+    for label in outcome.labels:
+        curves = _curves(found[label]) if label in found else []
+        steps = [next((s for s, loss in c if loss <= threshold), None) for c in curves]
+        cells = [str(s) if s is not None else f"not in {size.steps:,}" for s in steps]
+        low = [min(loss for _, loss in c) for c in curves]
+        best = f"{statistics.fmean(low):.2g}" if low else "failed"
+        rows.append([label, ", ".join(cells) or "failed", best])
+    head = ["model", f"steps to a training MSE of {threshold:.2g}, seed by seed", "lowest MSE"]
+    return Table(f"Steps until the error is {size.reached:.0%} of that of answering 0", head, rows)
+
+
+def _figures(outcome: Outcome, threshold: float) -> dict[str, Any]:
+    if not any(row.values for row in outcome.rows):
+        return {}
+    figure = new_figure(9.6, 4.4)
+    axes = figure.subplots()
+    for i, row in enumerate(r for r in outcome.rows if r.values):
+        style = {**line(i), "markevery": 0.1}
+        curves = _curves(row)
+        steps = [s for s, _ in curves[0]]
+        means = [
+            statistics.fmean(v) for v in zip(*([x for _, x in c] for c in curves), strict=True)
+        ]
+        axes.plot(steps, means, label=row.label, **style)
+    axes.axhline(outcome.task.chance, color="0.5", linestyle=":", label="always 0")
+    axes.axhline(threshold, color="0.5", linestyle="--", label="learned")
+    axes.set(xlabel="step of Adam", ylabel="training MSE", yscale="log", title="Mean over seeds")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper")
+    return {"curves": figure}

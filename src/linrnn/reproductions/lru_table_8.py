@@ -1,0 +1,132 @@
+"""From a dense linear RNN to the LRU, one change at a time."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from linrnn.mixers.lru import ladder
+from linrnn.recipes._lru import TABLE
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import FAILS, Quoted, findings
+from linrnn.reproductions._lru_columns import NAMES, NOTES, SOURCE, Size, published, small
+from linrnn.reproductions._trained import Column, train, with_mixer
+from linrnn.tasks.scifar import SCIFAROptions
+from linrnn.train import Config
+
+CPU = {
+    "scifar": Size(
+        task_options=SCIFAROptions(train_images=9_000),
+        d_model=64,
+        d_state=64,
+        n_layers=4,
+        epochs=10,
+        lr=4e-3,
+    ),
+}
+"""The tasks of the scale "cpu", and what they are scaled down to."""
+
+RUNGS = {
+    "dense A": "dense",
+    "Λ real + imaginary": "naive",
+    "Λ exponential": "exponential",
+    "Λ stable exponential": "stable exponential",
+    "+ ring": "ring",
+}
+"""Names in `linrnn.mixers.lru.ladder` of the paper's rows but the last."""
+LAST = "+ γ (LRU)"
+
+RINGS = {
+    "scifar": (0.9, 0.99),
+    "listops": (0.0, 1.0),
+    "imdb": (0.0, 0.9),
+    "retrieval": (0.5, 0.9),
+    "pathfinder": (0.9, 0.999),
+    "path_x": (0.999, 0.9999),
+}
+"""r_min and r_max without gamma; Table 8 prints none for PathX, which has that of the LRU here."""
+
+_PRINTED = {
+    "dense A": ((72.2, 0.2), (50.4, 0.2), (89.1, 0.1), (89.1, 0.1), None, None),
+    "Λ real + imaginary": ((86.5, 0.1), (58.8, 0.3), (87.4, 0.3), (87.8, 0.5), None, None),
+    "Λ exponential": ((85.4, 0.7), (60.5, 0.3), (86.5, 0.4), (89.4, 0.1), (65.4, 9.0), None),
+    "Λ stable exponential": ((87.2, 0.4), (59.4, 0.3), (87.6, 0.3), (89.1, 0.2), (93.5, 0.5), None),
+    "+ ring": ((88.1, 0.0), (59.4, 0.3), (89.4, 0.1), (90.1, 0.1), (94.4, 0.3), None),
+    LAST: ((89.0, 0.1), (60.2, 0.8), (89.4, 0.1), (89.9, 0.1), (95.1, 0.1), (94.2, 0.4)),
+}
+PRINTED = {
+    name: {k: Quoted(*pair) if (pair := v[i]) else FAILS for k, v in _PRINTED.items()}
+    for i, name in enumerate(NAMES.values())
+}
+"""Accuracy in per cent and its standard error, by column and row."""
+
+_OTHERS = {
+    "S4D, reproduced": ("91.5 ± 0.2", "60.2 ± 0.3", "86.4 ± 0.0", "89.5 ± 0.0", "94.2 ± 0.3"),
+    "S5, reproduced": ("88.8 ± 0.1", "58.5 ± 0.3", "86.2 ± 0.1", "88.9 ± 0.0", "95.7 ± 0.1"),
+}
+_OTHERS_PATHX = {"S4D, reproduced": "97.5 ± 0.0", "S5, reproduced": "96.0 ± 0.1"}
+
+
+class LRUTable8(Reproduction):
+    """The ladder of the LRU paper: diagonal, exponential, stable, ring, gamma.
+
+    A rung is one change after the one before: eigenvalues in place of a matrix; learned as decay
+    and phase; decays that cannot leave the unit disk; initial eigenvalues on a ring; a normalised
+    input. The last row is the LRU as its paper has it, which also learns the logarithm of the
+    phase and, for PathX, starts with small phases.
+
+    Args:
+        columns: tasks and sizes to run in place of those of the scale.
+    """
+
+    summary: ClassVar[str] = "from a dense linear RNN to the LRU, one change at a time"
+    source: ClassVar[str] = f"{SOURCE}, Tables 2, 7 and 8"
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "a part of colour CIFAR-10, pixel by pixel, narrow models; shows which rungs matter at "
+            "length 1,024, not the accuracies"
+        ),
+        "paper": (
+            "all tasks with the hyperparameters of Table 9; shows the numbers themselves. Needs a "
+            "GPU: at the LRU's steps a second on an A100 (the paper's Table 4), one seed of the "
+            "last row takes 58 hours, half of them for PathX; the dense row takes longer"
+        ),
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Test accuracy (%) ± standard error; ✗: no better than guessing",
+            ["model", *PRINTED],
+            [
+                *([label, *(PRINTED[c][label].text for c in PRINTED)] for label in _PRINTED),
+                *([label, *cells, _OTHERS_PATHX[label]] for label, cells in _OTHERS.items()),
+            ],
+        ),
+    )
+
+    def __init__(self, columns: Sequence[Column] | None = None) -> None:
+        self.columns = columns
+
+    def run(self, setting: Setting) -> Findings:
+        """Train every rung on every task."""
+        columns = self.columns or _columns(setting.scale)
+        outcomes = [train(column, rungs(column), setting) for column in columns]
+        return findings(outcomes, PRINTED, notes=(*NOTES, _START))
+
+
+_START = (
+    "rungs without a ring start with eigenvalues uniform in the unit disk; the rings of the others "
+    "are those of Table 8."
+)
+
+
+def rungs(column: Column) -> dict[str, Config]:
+    """The configuration of every row."""
+    task = column.config.task
+    before, last = ladder(*RINGS[task]), TABLE[task]
+    options = {"r_min": last.ring[0], "r_max": last.ring[1], "max_phase": last.max_phase}
+    found = {label: with_mixer(column.config, *before[rung]) for label, rung in RUNGS.items()}
+    return {**found, LAST: with_mixer(column.config, "lru", options)}
+
+
+def _columns(scale: str) -> list[Column]:
+    if scale == "paper":
+        return [published(task) for task in NAMES]
+    return [small(task, size) for task, size in CPU.items()]

@@ -1,0 +1,101 @@
+"""How many layers of gates that depend on the input alone it takes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, ClassVar
+
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import Quoted, findings
+from linrnn.reproductions._selective_copying import CPU, NAME, NOTES, SOURCE, column
+from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.train import Config
+from linrnn.train._figures import Point, metric_against_depth
+
+MIXERS = {"minLSTM": "minlstm", "minGRU": "mingru"}
+LAYERS = (1, 2, 3)
+
+_PRINTED = {
+    "minLSTM": ((37.6, 2.0), (85.7, 5.8), (96.0, 2.8)),
+    "minGRU": ((37.0, 2.3), (96.8, 3.2), (99.5, 0.2)),
+}
+
+
+def label(mixer: str, layers: int) -> str:
+    """Of a row.
+
+    Example:
+        >>> label("minGRU", 2)
+        'minGRU, 2 layers'
+    """
+    return f"{mixer}, {layers} layer{'s' if layers > 1 else ''}"
+
+
+PRINTED = {
+    label(mixer, layers): Quoted(*_PRINTED[mixer][layers - 1])
+    for mixer, layers in product(MIXERS, LAYERS)
+}
+"""Accuracy in per cent and its standard deviation, by row."""
+
+
+class MinRNNTable1(Reproduction):
+    """minGRU and minLSTM of one, two and three layers on selective copying.
+
+    Gates of the first layer see the current token alone; those of the next see what the first has
+    kept. A second layer is therefore what makes the task solvable.
+
+    Args:
+        column: size to run in place of that of the scale.
+        layers: depths to run in place of 1, 2 and 3.
+    """
+
+    summary: ClassVar[str] = "selective copying by minGRU and minLSTM of 1, 2 and 3 layers"
+    source: ClassVar[str] = f"{SOURCE}, Table 1"
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "shorter sequences and fewer of them, models as published; shows what a second and a "
+            "third layer bring, not the accuracies at length 4,096"
+        ),
+        "paper": ("length 4,096, 400,000 batches of 64; shows the numbers themselves, needs a GPU"),
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Accuracy on selective copying (%) ± standard deviation",
+            ["model", *(f"{n} layer{'s' if n > 1 else ''}" for n in LAYERS)],
+            [[mixer, *(PRINTED[label(mixer, n)].text for n in LAYERS)] for mixer in MIXERS],
+        ),
+    )
+
+    def __init__(self, column: Column | None = None, layers: Sequence[int] = LAYERS) -> None:
+        self.column, self.layers = column, layers
+
+    def run(self, setting: Setting) -> Findings:
+        """Train both mixers at every depth."""
+        chosen = self.column or column(CPU if setting.scale == "cpu" else None)
+        outcome = train(chosen, self._rows(chosen.config), setting)
+        figures = self._figures(outcome)
+        return findings([outcome], {chosen.name: PRINTED}, notes=NOTES, figures=figures)
+
+    def _rows(self, base: Config) -> dict[str, Config]:
+        found = {}
+        for mixer, n in product(MIXERS, self.layers):
+            model = replace(base.model, n_layers=n)
+            found[label(mixer, n)] = replace(base, mixer=MIXERS[mixer], model=model)
+        return found
+
+    def _figures(self, outcome: Outcome) -> dict[str, Any]:
+        rows = {row.label: row for row in outcome.rows if row.values}
+        series: dict[str, list[Point]] = {}
+        for mixer, n in product(MIXERS, self.layers):
+            if label(mixer, n) in rows:
+                row = rows[label(mixer, n)]
+                series.setdefault(mixer, []).append((n, row.mean, row.standard_error))
+        if not series:
+            return {}
+        figure = metric_against_depth(
+            series,
+            metric=outcome.task.metric,
+            chance=outcome.task.chance,
+            title=f"{NAME}: means and standard errors over the seeds",
+        )
+        return {"depth": figure}
