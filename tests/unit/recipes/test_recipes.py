@@ -16,6 +16,15 @@ each_scale = pytest.mark.parametrize(("name", "scale"), SCALES)
 each_cpu_recipe = pytest.mark.parametrize("name", [name for name, s in SCALES if s == "cpu"])
 
 
+@pytest.fixture(autouse=True)
+def _text(tmp_path, monkeypatch):
+    """A text in the place of tiny Shakespeare, which must not be downloaded."""
+    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("A line of a text.\n" * 300)
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
+
+
 class TwoSteps(train.Reporter):
     """Collect the losses of two steps, then end the run."""
 

@@ -36,6 +36,7 @@ def write_all(root):
     write_ett(root / "ett" / "ETTh1.csv")
     write_imdb(root / "imdb" / "aclImdb_v1.tar.gz")
     write_audio(root)
+    write_text(root / "tinyshakespeare" / "input.txt")
 
 
 def write_table(folder):
@@ -54,6 +55,7 @@ def options(task, root):
         "speech_commands": {"length": 200},
         "spoken_digits": {"length": 200},
         "imdb": {"validation_size": 2},
+        "path_x": {"train_size": 10, "validation_size": 10, "test_size": 10},
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
     }
     return own.get(task, {})
@@ -103,6 +105,12 @@ def write_imdb(path, each=3):
                 members[f"aclImdb/{split}/{label}/{i}_{1 + i}.txt"] = text.encode()
     write_tar(path, members)
     return members
+
+
+def write_text(path, lines=300):
+    """Some text in the place of Shakespeare's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"Line {i} of a text.\n" for i in range(lines)))
 
 
 def wav(samples, rate=16_000, channels=1, width=2):
