@@ -1,24 +1,111 @@
-"""Test the weights of a run again, from its folder."""
+"""Test the weights of a run again, from its folder, also on sequences of other lengths."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linrnn.cli._progress import metric_text
+from linrnn.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from linrnn.train import LengthScore
+
+EPILOG = """With --lengths a table is printed, and the run folder gets lengths.csv and the plot
+lengths.png, lengths.svg. A model whose state has a constant size reads long sequences in chunks, in
+constant memory; one that reads in both directions, or attention without a window, reads them whole.
+
+example: linrnn eval runs/induction_heads-mamba-1 --lengths 2^6..2^14 --examples 200"""
+
+_LENGTHS = "the task's option `length` to test at: numbers, powers such as 2^10, or A..B, doubling"
+_EXAMPLES = "test sequences to use, spread evenly over the test data, at each length (all)"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the test metric of a run."""
-    parser = argparse.ArgumentParser(prog="linrnn eval", description=__doc__)
+    """Print the test metric of a run, or one for each length."""
+    parser = argparse.ArgumentParser(
+        prog="linrnn eval",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    parser.add_argument("--lengths", metavar="A,B,...", help=_LENGTHS)
+    parser.add_argument("--examples", type=int, metavar="N", help=_EXAMPLES)
     args = parser.parse_args(argv)
+    if args.lengths is not None:
+        return _lengths(args.run, parse_lengths(args.lengths), args.examples)
     from linrnn.train import evaluate
 
-    score, config = evaluate(args.run)
+    score, config = evaluate(args.run, examples=args.examples)
     value = metric_text(score.metric_name, score.metric)
     sys.stdout.write(
         f"test {value} on {score.examples:,} sequences, loss {score.loss:.4g} "
         f"({config.task}, {config.mixer}, seed {config.seed})\n"
     )
     return 0
+
+
+def parse_lengths(text: str) -> list[int]:
+    """Lengths from numbers, powers and ranges of doublings, with commas between them.
+
+    Raises:
+        ArgumentError: something else, or a range whose end is not its begin times a power of two.
+
+    Example:
+        >>> parse_lengths("100,2^6..2^8")
+        [100, 64, 128, 256]
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dots, last = (p.strip() for p in part.partition(".."))
+        begin = _number(first, text)
+        end = _number(last, text) if dots else begin
+        doublings = [begin << k for k in range(max(1, (end // begin).bit_length()))]
+        if doublings[-1] != end:
+            raise ArgumentError(
+                f"eval: lengths A..B must go up by doubling from A to B, got {part.strip()!r}."
+            )
+        found += doublings
+    return found
+
+
+def _number(text: str, whole: str) -> int:
+    """A positive integer, or a power of one."""
+    match = re.fullmatch(r"(\d{1,10})(?:\^(\d{1,2}))?", text)
+    value = int(match[1]) ** int(match[2] or 1) if match else 0
+    if value < 1:
+        raise ArgumentError(
+            f"eval: --lengths must be like 64,128 or 2^6..2^14, of at least 1, got {whole!r}."
+        )
+    return value
+
+
+def _lengths(run: Path, lengths: Sequence[int], examples: int | None) -> int:
+    from linrnn.train import evaluate_lengths
+
+    rows: list[LengthScore] = []
+
+    def say(found: "LengthScore") -> None:
+        if not rows:
+            name = f"test {found.score.metric_name}"
+            sys.stdout.write(f"{'length':>9}  {'steps':>9}  {name:>23}  {'chance':>9}  sequences\n")
+        rows.append(found)
+        sys.stdout.write(_row(found))
+        sys.stdout.flush()  # a long one may take minutes
+
+    evaluate_lengths(run, lengths, examples=examples, say=say)
+    sys.stdout.write(f"{run} holds this table as lengths.csv, and the plot lengths (PNG, SVG).\n")
+    return 0
+
+
+def _row(found: "LengthScore") -> str:
+    score = found.score
+    scale, unit = (100, " %") if score.metric_name == "accuracy" else (1, "")
+    value = f"{scale * score.metric:.4g} ± {scale * score.standard_error:.2g}{unit}"
+    chance = f"{scale * found.chance:.4g}{unit}"
+    return (
+        f"{found.length:>9,}  {found.steps:>9,}  {value:>23}  {chance:>9}  {score.examples:>9,}\n"
+    )

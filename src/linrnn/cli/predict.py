@@ -6,17 +6,33 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linrnn.errors import DataError
 
+if TYPE_CHECKING:
+    from linrnn.train import Estimate, Prediction
+
+EPILOG = """FILE holds the sequences to answer for, without what is asked:
+  most tasks      a table of numbers, one sequence a row: .npy, .npz, .csv or .txt
+                  (for digits a row is 64 pixels, 0 to 16; token ids are integers)
+  table           what the run was trained on, labels left out or not read: .csv rows, .npz with
+                  x and perhaps lengths, .ts; sequences may differ in length
+  forecast, ett   a .csv like the one of the training; what follows its last step is forecast
+  imdb            text, a review a line
+  speech          a .wav
+
+The answer is a class and its probability or, in regression, numbers in the units of the data; where
+there is one a step, the steps are counted from 0."""
+
 
 def main(argv: Sequence[str]) -> int:
-    """Print index, class and probability of each row, or write them to a file."""
+    """Print the answers as CSV, or write them to a file."""
     parser = argparse.ArgumentParser(
         prog="linrnn predict",
         description=__doc__,
-        epilog="FILE is a table of numbers, one sequence a row: .npy, .npz, .csv or .txt. "
-        "For the task digits a row is 64 pixels, 0 to 16.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     parser.add_argument("file", type=Path, metavar="FILE", help="the rows to answer for")
@@ -24,17 +40,32 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     from linrnn.train import predict
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("index", "class", "probability"))
     answers = predict(args.run, args.file)
-    writer.writerows((a.index, a.label, f"{a.probability:.4f}") for a in answers)
+    text = _table(answers)
     if args.out is None:
-        sys.stdout.write(text.getvalue())
+        sys.stdout.write(text)
         return 0
     try:
-        args.out.write_text(text.getvalue(), encoding="utf-8")
+        args.out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise DataError(f"{args.out}: the file must be writable, got: {error}.") from error
     sys.stdout.write(f"{len(answers):,} predictions are in {args.out}\n")
     return 0
+
+
+def _table(answers: "Sequence[Prediction | Estimate]") -> str:
+    """One line for each answer, under a line of names."""
+    from linrnn.train import Estimate
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for i, answer in enumerate(answers):
+        if isinstance(answer, Estimate):
+            cells = {name: f"{value:.6g}" for name, value in answer.values.items()}
+        else:
+            cells = {"class": answer.label, "probability": f"{answer.probability:.4f}"}
+        place = {"index": answer.index} | ({} if answer.step is None else {"step": answer.step})
+        if i == 0:
+            writer.writerow([*place, *cells])
+        writer.writerow([*place.values(), *cells.values()])
+    return text.getvalue()

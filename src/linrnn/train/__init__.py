@@ -18,30 +18,38 @@ from linrnn.train._report import Result as Result
 from linrnn.train._report import StepReport as StepReport
 
 if TYPE_CHECKING:
-    from linrnn.train._evaluate import Prediction as Prediction
+    from linrnn.train._evaluate import LengthScore as LengthScore
     from linrnn.train._evaluate import Score as Score
     from linrnn.train._evaluate import evaluate as evaluate
-    from linrnn.train._evaluate import predict as predict
+    from linrnn.train._evaluate import evaluate_lengths as evaluate_lengths
     from linrnn.train._model import load_model as load_model
     from linrnn.train._optim import lr_factor as lr_factor
     from linrnn.train._optim import param_groups as param_groups
+    from linrnn.train._predict import Estimate as Estimate
+    from linrnn.train._predict import Prediction as Prediction
+    from linrnn.train._predict import predict as predict
     from linrnn.train._run import resume as resume
     from linrnn.train._run import run as run
 
 _HEAVY = {
-    "Prediction": "_evaluate",
+    "Estimate": "_predict",
+    "LengthScore": "_evaluate",
+    "Prediction": "_predict",
     "Score": "_evaluate",
     "evaluate": "_evaluate",
+    "evaluate_lengths": "_evaluate",
     "load_model": "_model",
     "lr_factor": "_optim",
     "param_groups": "_optim",
-    "predict": "_evaluate",
+    "predict": "_predict",
     "resume": "_run",
     "run": "_run",
 }
 __all__ = [
     "Config",
     "EpochReport",
+    "Estimate",
+    "LengthScore",
     "ModelConfig",
     "OptimConfig",
     "Plan",
@@ -52,6 +60,7 @@ __all__ = [
     "StepReport",
     "TrainConfig",
     "evaluate",
+    "evaluate_lengths",
     "load_model",
     "lr_factor",
     "param_groups",

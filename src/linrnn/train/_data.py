@@ -1,15 +1,15 @@
 """Batches in an order that follows from the seed and the step, so a run can stop anywhere."""
 
-from collections.abc import Iterator, Sized
-from typing import Any, cast
+from collections.abc import Iterator, Sequence, Sized
+from typing import Any, NamedTuple, cast
 
 import torch
+from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
     Sampler,
-    SequentialSampler,
     TensorDataset,
 )
 
@@ -42,6 +42,25 @@ class EpochBatches(Sampler[list[int]]):
         return steps_per_epoch(self.size, self.batch_size) - self.start
 
 
+class Batch(NamedTuple):
+    """What a data set gives, by its names."""
+
+    x: Tensor
+    target: Tensor
+    lengths: Tensor | None
+    """(batch,) integers: valid steps of rows that are padded."""
+    reset: Tensor | None
+    """(batch, time) boolean: a new sequence begins."""
+
+
+def unpack(batch: Sequence[Tensor]) -> Batch:
+    """Tell apart by their dtype what may come after input and target."""
+    x, target, *more = batch
+    lengths = [extra for extra in more if extra.dtype != torch.bool]
+    reset = [extra for extra in more if extra.dtype == torch.bool]
+    return Batch(x, target, lengths[0] if lengths else None, reset[0] if reset else None)
+
+
 def steps_per_epoch(size: int, batch_size: int) -> int:
     """Batches in one pass through ``size`` examples."""
     return -(-size // batch_size)
@@ -66,10 +85,14 @@ def train_loader(dataset: Dataset[Any], batch_size: int, seed: int, step: int) -
     return _loader(dataset, EpochBatches(size, batch_size, seed, epoch, start))
 
 
-def eval_loader(dataset: Dataset[Any], batch_size: int) -> DataLoader[Any]:
-    """Every example once, in order."""
-    order = range(size_of(dataset, "evaluation data"))
-    return _loader(dataset, BatchSampler(SequentialSampler(order), batch_size, drop_last=False))
+def eval_loader(
+    dataset: Dataset[Any], batch_size: int, examples: int | None = None
+) -> DataLoader[Any]:
+    """Every example once, in order, or that many of them, spread evenly: files may be sorted."""
+    size = size_of(dataset, "evaluation data")
+    count = size if examples is None else min(size, examples)
+    order = [i * size // count for i in range(count)]
+    return _loader(dataset, BatchSampler(order, batch_size, drop_last=False))
 
 
 def _loader(dataset: Dataset[Any], batches: Sampler[list[int]]) -> DataLoader[Any]:

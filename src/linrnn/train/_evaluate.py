@@ -1,19 +1,29 @@
-"""Score a trained model, and let it answer."""
+"""Score a trained model, on sequences as long as in training or of other lengths."""
 
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.tasks import Task
+from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config
-from linrnn.train._data import eval_loader
+from linrnn.train._data import eval_loader, unpack
+from linrnn.train._figures import metric_against_length, save
+from linrnn.train._folder import RunFolder
 from linrnn.train._model import load_model
+from linrnn.train._outputs import CHUNK, answers, why_not_streamed
+
+_READ = 2**16  # steps a model reads at once, over all rows of a batch
+_DRAWN = 2**21  # steps of the sequences in memory, which are smaller than what is computed of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,78 +34,172 @@ class Score:
     metric: float
     metric_name: str
     examples: int
+    standard_error: float
+    """Of the metric as the mean over the examples; NaN for a single one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """The answer for one sequence."""
+class LengthScore:
+    """The test of a run at one length."""
 
-    index: int
-    """Its row in the file, from 0."""
-    label: str
-    """Name of the most probable class."""
-    probability: float
-    """Of that class, in [0, 1]."""
+    length: int
+    """As it was asked for: the task's option ``length``."""
+    steps: int
+    """Of the longest sequence."""
+    chance: float
+    """The metric of guessing at this length."""
+    score: Score
 
 
 @torch.no_grad()
-def score(model: SequenceModel, task: Task, data: Dataset[Any], batch_size: int) -> Score:
-    """Loss and metric of a model in evaluation mode over a data set."""
-    loss = total = 0.0
-    examples = 0
-    for x, target, *lengths in eval_loader(data, batch_size):
-        y = _outputs(model, x, lengths[0] if lengths else None)
-        target = target.to(y.device)
-        loss += task.loss(y, target).item() * len(x)
-        total += task.scores(y, target).double().sum().item()
-        examples += len(x)
+def score(
+    model: SequenceModel,
+    task: Task,
+    data: Dataset[Any],
+    batch_size: int,
+    *,
+    examples: int | None = None,
+    chunk: int | None = None,
+) -> Score:
+    """Loss and metric of a model in evaluation mode over a data set.
+
+    Args:
+        model, task, data: that fit each other.
+        batch_size: rows of a batch.
+        examples: how many are used, spread evenly over the data set; None uses all.
+        chunk: steps that are read at a time, with the state carried over; None reads whole
+            sequences.
+    """
+    loss, scores = 0.0, []
+    for batch in map(unpack, eval_loader(data, batch_size, examples)):
+        y, target = answers(model, batch, chunk)
+        loss += task.loss(y, target).item() * len(batch.x)
+        scores.append(task.scores(y, target).double().cpu())
+    every = torch.cat(scores)
+    n = len(every)
     return Score(
-        loss=loss / examples,
-        metric=total / examples,
+        loss=loss / n,
+        metric=every.sum().item() / n,
         metric_name=task.metric,
-        examples=examples,
+        examples=n,
+        standard_error=every.std().item() / math.sqrt(n) if n > 1 else math.nan,
     )
 
 
-def evaluate(run: Path | str) -> tuple[Score, Config]:
+def evaluate(
+    run: Path | str, *, length: int | None = None, examples: int | None = None
+) -> tuple[Score, Config]:
     """Test loss and metric of a run's best weights, computed anew.
+
+    Args:
+        run: the run folder.
+        length: test on sequences of another length: see `Task.at_length`. None: as in training.
+        examples: how many test sequences are used, spread evenly; None uses all.
 
     Raises:
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
         DataError: the task's data is missing or damaged.
+        ArgumentError: the task cannot be of this length, or examples is below 1.
     """
+    _check_examples(examples)
     model, task, config = load_model(run)
-    return score(model, task, task.datasets().test, config.train.batch_size), config
+    if length is not None:
+        return _score_at(model, _at_length(task, length), config, examples), config
+    test = task.datasets().test
+    return score(model, task, test, config.train.batch_size, examples=examples), config
 
 
-@torch.no_grad()
-def predict(run: Path | str, file: Path | str) -> list[Prediction]:
-    """Class and probability for each row of a file.
+def evaluate_lengths(
+    run: Path | str,
+    lengths: Sequence[int],
+    *,
+    examples: int | None = None,
+    say: Callable[[LengthScore], Any] = lambda found: None,
+) -> list[LengthScore]:
+    """Test a run's best weights on sequences of other lengths.
+
+    A model whose state has a constant size reads long sequences in chunks with the state carried
+    over, so that what is in memory besides the sequences themselves does not grow with their
+    length. One that reads in both directions, or attention without a window, reads them whole.
+
+    After each length, what was found so far is written into the run folder: ``lengths.csv``, and
+    the plot ``lengths`` (PNG and SVG).
 
     Args:
         run: the run folder.
-        file: a table that the run's task can read; see `Task.read`.
+        lengths: what `Task.at_length` is given; each is tested once, the shortest first.
+        examples: how many test sequences are used at each length, spread evenly over the test
+            data; None uses all.
+        say: told the result at each length.
 
     Raises:
-        RunFolderError: the run cannot be used.
-        DataError: the file cannot be used.
-        ArgumentError: the task is no classification.
+        RunFolderError, DataError: as `evaluate`.
+        ArgumentError: no lengths, a length below 1 or one the task cannot have, or examples is
+            below 1. The lengths are checked before any is tested.
     """
+    _check_examples(examples)
+    if not lengths:
+        raise ArgumentError("evaluate_lengths: there must be at least one length, got none.")
     model, task, config = load_model(run)
-    if not task.class_names:
-        raise ArgumentError(f"predict: the task must have classes, got {config.task}.")
-    parts = task.read(Path(file)).split(config.train.batch_size)
-    probabilities = torch.cat([_outputs(model, x).softmax(-1) for x in parts])
-    best, label = probabilities.max(-1)
-    return [
-        Prediction(index=i, label=task.class_names[k], probability=p)
-        for i, (k, p) in enumerate(zip(label.tolist(), best.tolist(), strict=True))
-    ]
+    tasks = {length: _at_length(task, length) for length in sorted(set(lengths))}
+    found = []
+    for length, other in tasks.items():
+        result = _score_at(model, other, config, examples)
+        found.append(
+            LengthScore(
+                length=length, steps=other.sequence_length, chance=other.chance, score=result
+            )
+        )
+        _write(RunFolder(Path(run)), found, config, task)
+        say(found[-1])
+    return found
 
 
-def _outputs(model: SequenceModel, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-    weight = model.head.weight
-    x = x.to(weight.device)
-    lengths = None if lengths is None else lengths.to(weight.device)
-    y: Tensor = model(x.to(weight.dtype) if x.is_floating_point() else x, lengths=lengths)[0]
-    return y
+def _check_examples(examples: int | None) -> None:
+    if examples is not None:
+        check_positive_int("evaluate", examples=examples)
+
+
+def _at_length(task: Task, length: int) -> Task:
+    check_positive_int("evaluate", length=length)
+    other = task.at_length(length)
+    if (other.d_input, other.d_output) != (task.d_input, task.d_output):
+        raise ArgumentError(
+            f"evaluate: at length {length} the task must have {task.d_input} inputs and "
+            f"{task.d_output} outputs as the model has, got {other.d_input} and {other.d_output}."
+        )
+    return other
+
+
+def _score_at(model: SequenceModel, task: Task, config: Config, examples: int | None) -> Score:
+    """Score with batches, and if possible chunks, of bounded size."""
+    steps = task.sequence_length
+    chunk = CHUNK if steps > CHUNK and why_not_streamed(model) is None else None
+    rows = min(config.train.batch_size, _READ // (chunk or steps), _DRAWN // steps)
+    test = task.datasets().test
+    return score(model, task, test, max(1, rows), examples=examples, chunk=chunk)
+
+
+def _write(folder: RunFolder, found: list[LengthScore], config: Config, task: Task) -> None:
+    """Write ``lengths.csv`` and the plot."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ("length", "steps", "metric", "value", "standard_error", "chance", "loss", "examples")
+    )
+    for f in found:
+        s = f.score
+        numbers = (s.metric, s.standard_error, f.chance, s.loss)
+        writer.writerow(
+            (f.length, f.steps, s.metric_name, *(f"{v:.6g}" for v in numbers), s.examples)
+        )
+    write_atomically(folder.lengths, text.getvalue().encode())
+    label = f"{config.mixer}, seed {config.seed}"
+    figure = metric_against_length(
+        {label: [(f.steps, f.score.metric, f.score.standard_error) for f in found]},
+        metric=task.metric,
+        chance={f.steps: f.chance for f in found},
+        trained=task.sequence_length,
+        title=f"{config.task}: mean ± standard error over the test sequences",
+    )
+    save(figure, folder.lengths_plot)

@@ -86,6 +86,11 @@ def metric_scale(metric: str) -> tuple[float, str]:
     return (100.0, " (%)") if metric == "accuracy" else (1.0, "")
 
 
+def spans_decades(values: Sequence[float]) -> bool:
+    """Whether values are best drawn as logarithms: positive, the largest over 10 of the least."""
+    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+
+
 def metric_against_depth(
     series: Mapping[str, Sequence[Point]],
     *,
@@ -122,14 +127,15 @@ def metric_against_length(
     series: Mapping[str, Sequence[Point]],
     *,
     metric: str,
-    chance: float | None = None,
+    chance: float | Mapping[int, float] | None = None,
     trained: int | None = None,
     title: str = "",
 ) -> "Figure":
     """A test metric against the length of the test sequences, which is drawn as a logarithm.
 
     Args:
-        series, metric, chance, title: as of `metric_against_depth`, with (steps, mean, error).
+        series, metric, title: as of `metric_against_depth`, with (steps, mean, error).
+        chance: metric of guessing, for all lengths or by the length.
         trained: steps of the training sequences, marked by an upright line; None leaves it out.
 
     Raises:
@@ -176,17 +182,24 @@ def time_against_length(
 
 
 def _metric(
-    series: Mapping[str, Sequence[Point]], metric: str, chance: float | None
+    series: Mapping[str, Sequence[Point]],
+    metric: str,
+    chance: float | Mapping[int, float] | None,
 ) -> tuple["Figure", "Axes"]:
     scale, unit = metric_scale(metric)
     figure, axes = _lines(series, scale)
     if chance is not None:
-        axes.axhline(scale * chance, color="0.5", linestyle=":", label="chance")
+        level: dict[str, Any] = {"color": "0.5", "linestyle": ":", "label": "chance"}
+        if isinstance(chance, Mapping) and len(set(chance.values())) > 1:
+            axes.plot([*chance], [scale * c for c in chance.values()], **level)
+        else:
+            one = next(iter(chance.values())) if isinstance(chance, Mapping) else chance
+            axes.axhline(scale * one, **level)
     axes.set_ylabel(f"test {metric}{unit}")
     values = [y for points in series.values() for _, y, _ in points if math.isfinite(y)]
     if metric == "accuracy":
         axes.set_ylim(-3, 103)
-    elif values and min(values) > 0 and max(values) > 10 * min(values):
+    elif spans_decades(values):
         axes.set_yscale("log")
     return figure, axes
 

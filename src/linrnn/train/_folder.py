@@ -45,9 +45,14 @@ class RunFolder:
         self.last = path / "checkpoints" / "last.safetensors"
         self.best = path / "checkpoints" / "best.safetensors"
         self.result = path / "result.json"
-        self.curves = path / "curves.png"
-        self.eigenvalues = path / "eigenvalues.png"
-        self.memory = path / "memory.png"
+        # plots, each of them .png and .svg
+        self.curves = path / "curves"
+        self.eigenvalues = path / "eigenvalues"
+        self.memory = path / "memory"
+        self.samples = path / "samples"
+        # of `linrnn eval --lengths`
+        self.lengths = path / "lengths.csv"
+        self.lengths_plot = path / "lengths"
 
     @classmethod
     def create(cls, out: Path | None, config: Config) -> "RunFolder":

@@ -6,61 +6,81 @@ from typing import Any
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, MaxNLocator
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from linrnn.backbone import SequenceModel
-from linrnn.tasks import Task
+from linrnn.tasks import Splits, Task
 from linrnn.train._config import Config
-from linrnn.train._data import eval_loader
+from linrnn.train._data import eval_loader, unpack
+from linrnn.train._figures import dense_line, metric_scale, new_figure, save, spans_decades
 from linrnn.train._folder import RunFolder
 from linrnn.train._memory import LayerMemory, measure
 from linrnn.train._metrics import read_metrics
 from linrnn.train._model import build_model
+from linrnn.train._outputs import outputs
 from linrnn.train._report import EpochReport
 
 _EXAMPLES = 32  # sequences the memory is measured on
 _DARK, _LIGHT = "#1f4e9c", "#e08214"  # far apart in lightness as well as in hue
-_STYLES = ("-", "--", "-.", ":")
+_SAMPLES = 16
 
 
 def draw_plots(
-    folder: RunFolder, config: Config, task: Task, model: SequenceModel, data: Dataset[Any]
+    folder: RunFolder, config: Config, task: Task, model: SequenceModel, splits: Splits
 ) -> None:
-    """Draw curves, eigenvalues and memory of a trained model.
+    """Draw curves, eigenvalues, memory and, of images, samples of a trained model.
 
     Args:
         folder: gets the images, and gives the metrics.
         config, task: of the run.
         model: with the trained weights, in evaluation mode.
-        data: real sequences the memory is measured on.
+        splits: the memory is measured on the validation data; samples are of the test data.
     """
-    _save(_curves(read_metrics(folder), task), folder.curves)
+    save(_curves(read_metrics(folder), task), folder.curves)
     initial = build_model(config, task)
     if any(m.eigenvalues() is not None for m in model.mixers):
-        _save(_eigenvalues(initial, model), folder.eigenvalues)
-    x = next(iter(eval_loader(data, _EXAMPLES)))[0]
+        save(_eigenvalues(initial, model), folder.eigenvalues)
+    x = next(iter(eval_loader(splits.validation, _EXAMPLES)))[0]
     weight = model.head.weight
     x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
-    _save(_memory(measure(model, x)), folder.memory)
+    save(_memory(measure(model, x)), folder.memory)
+    samples = draw_samples(task, model, splits.test)
+    if samples is not None:
+        save(samples, folder.samples)
+
+
+class _PlainLogFormatter(LogFormatter):
+    """0.3 and not 3 times a power of ten, at the ticks at which there is room."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
 
 
 def _curves(rows: list[EpochReport], task: Task) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = new_figure(9, 3.6)
     loss, metric = figure.subplots(1, 2)
     epochs = [r.epoch for r in rows]
     train = {"color": _LIGHT, "linestyle": "--", "marker": "o", "markersize": 3}
     validation = {"color": _DARK, "linestyle": "-", "marker": "s", "markersize": 3}
     loss.plot(epochs, [r.train_loss for r in rows], label="training", **train)
     loss.plot(epochs, [r.validation_loss for r in rows], label="validation", **validation)
-    loss.set(xlabel="epoch", ylabel="loss (nats)", yscale="log", title="Loss")
-    scale = 100 if task.metric == "accuracy" else 1
-    unit = " (%)" if task.metric == "accuracy" else ""
+    loss.set(xlabel="epoch", ylabel=task.loss_name, yscale="log", title="Loss")
+    scale, unit = metric_scale(task.metric)
     for name, style in (("train_metric", train), ("validation_metric", validation)):
         values = [scale * getattr(r, name) for r in rows]
         metric.plot(epochs, values, label=name.split("_")[0].replace("train", "training"), **style)
     metric.axhline(scale * task.chance, color="0.5", linestyle=":", label="chance")
-    metric.set(xlabel="epoch", ylabel=task.metric + unit, title=task.metric.capitalize())
+    metric.set(xlabel="epoch", ylabel=task.metric + unit, title="Metric")
+    shown = [getattr(r, name) for r in rows for name in ("train_metric", "validation_metric")]
+    if not task.higher_is_better and spans_decades(shown):
+        metric.set_yscale("log")
     for axes in (loss, metric):
+        if axes.get_yscale() == "log":
+            axes.yaxis.set_major_formatter(_PlainLogFormatter())
+            axes.yaxis.set_minor_formatter(_PlainLogFormatter())
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend()
     return figure
@@ -70,7 +90,7 @@ def _eigenvalues(initial: SequenceModel, trained: SequenceModel) -> Figure:
     layers = len(trained.mixers)
     columns = min(layers, 4)
     rows = ceil(layers / columns)
-    figure = Figure(figsize=(4.2 * columns, 4.5 * rows), layout="constrained")
+    figure = new_figure(4.2 * columns, 4.5 * rows)
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     pairs = zip(initial.mixers, trained.mixers, strict=True)
     for layer, (axes, (before, after)) in enumerate(zip(grid, pairs, strict=False)):
@@ -112,12 +132,11 @@ def _unit_disk(axes: Axes, r_min: float | None, r_max: float | None) -> None:
 def _memory(layers: list[LayerMemory]) -> Figure:
     timed = [m for m in layers if m.time_constants is not None]
     columns = 2 if timed else 1
-    figure = Figure(figsize=(4.8 * columns, 3.9), layout="constrained")
+    figure = new_figure(4.8 * columns, 3.9)
     axes = figure.subplots(1, columns, squeeze=False)[0]
     for i, memory in enumerate(layers):
-        style = _line(i, len(layers))
         label = f"layer {i + 1}: 90 % within {memory.span} steps"
-        axes[0].plot(memory.influence.numpy(), label=label, **style)
+        axes[0].plot(memory.influence.numpy(), label=label, **dense_line(i))
     axes[0].set(
         xlabel="lag k (steps back)",
         ylabel="influence of input t − k on output t",
@@ -126,6 +145,7 @@ def _memory(layers: list[LayerMemory]) -> Figure:
     )
     if timed:
         _draw_time_constants(axes[1], layers)
+    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
     for a in axes:
         a.grid(alpha=0.3, which="both")
         a.legend()
@@ -139,7 +159,7 @@ def _draw_time_constants(axes: Axes, layers: list[LayerMemory]) -> None:
                 range(1, len(memory.time_constants) + 1),
                 memory.time_constants.numpy(),
                 label=f"layer {i + 1}",
-                **_line(i, len(layers)),
+                **dense_line(i),
             )
     steps = len(layers[0].influence)
     axes.axhline(steps, color="0.4", linewidth=1, label=f"sequence length, {steps} steps")
@@ -151,13 +171,47 @@ def _draw_time_constants(axes: Axes, layers: list[LayerMemory]) -> None:
     )
 
 
-def _line(index: int, count: int) -> dict[str, Any]:
-    """Layers differ by shade and by dash, so they can be told apart in grey."""
-    from matplotlib import colormaps
+@torch.no_grad()
+def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure | None:
+    """A few inputs as images with the class asked for and the one answered; None if there are none.
 
-    shade = colormaps["viridis"](0.8 * index / max(1, count - 1))
-    return {"color": shade, "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.8}
+    A wrong answer has a thick frame and a cross before its name.
+
+    Args:
+        task: whose `Task.picture` makes the images.
+        model: in evaluation mode.
+        data: from which inputs are taken, spread evenly.
+    """
+    x, target, lengths, reset = unpack(next(iter(eval_loader(data, _SAMPLES, _SAMPLES))))
+    first = task.picture(x[0])
+    if first is None or task.kind != "classification" or target.ndim != 1:
+        return None
+    answers = outputs(model, x, lengths, reset).argmax(-1).tolist()
+    columns = min(8, len(x))
+    rows = ceil(len(x) / columns)
+    figure = new_figure(1.5 * columns, 0.5 + 1.85 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes, image, asked, answered in zip(grid, x, target.tolist(), answers, strict=False):
+        _draw_sample(axes, task, image, asked, answered)
+    for axes in grid[len(x) :]:
+        axes.set_axis_off()
+    wrong = sum(a != t for a, t in zip(answers, target.tolist(), strict=True))
+    figure.suptitle(
+        f"{len(x)} test examples: prediction over target; {wrong} wrong, with × and a thick frame",
+        fontsize=10,
+    )
+    return figure
 
 
-def _save(figure: Figure, path: Any) -> None:
-    figure.savefig(path, dpi=130)
+def _draw_sample(axes: Axes, task: Task, x: Tensor, asked: int, answered: int) -> None:
+    image = task.picture(x)
+    assert image is not None
+    axes.imshow(image.cpu().numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    names = task.class_names or range(task.d_output)
+    right = asked == answered
+    mark, weight = ("", "normal") if right else ("× ", "bold")
+    axes.set_title(f"{mark}{names[answered]}", fontsize=9, fontweight=weight, pad=4)
+    axes.set_xlabel(str(names[asked]), fontsize=9)
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():  # neither black nor white, as most images are
+        spine.set(linewidth=0.8 if right else 4, color="black" if right else _LIGHT)

@@ -175,7 +175,7 @@ def _finish(
     restore(model, load_tensors(folder.require(folder.model, config))[0], folder.model)
     model.eval()
     tested = score(model, task, splits.test, config.train.batch_size)
-    draw_plots(folder, config, task, model, splits.validation)
+    draw_plots(folder, config, task, model, splits)
     run = load_tree(folder.last)["run"]
     return Result(
         task=config.task,

@@ -3,6 +3,8 @@ import re
 import pytest
 
 from linrnn.cli import main
+from linrnn.cli.eval import parse_lengths
+from linrnn.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +43,50 @@ def test_eval_without_a_run_exits_with_2(capsys):
         main(["eval"])
     assert caught.value.code == 2
     assert "RUN" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("eval") / "heads"
+    sizes = {"length": 8, "train-size": 32, "validation-size": 8, "test-size": 8}
+    options = [word for name, n in sizes.items() for word in (f"--task.{name}", str(n))]
+    tiny = ["--model.d-model", "6", "--model.n-layers", "1", "--train.epochs", "1"]
+    tiny += ["--mixer", "mingru", "--recipe", "none", "--model.pool", "last"]
+    assert main(["train", "induction_heads", *options, *tiny, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_eval_prints_a_row_for_each_length(heads, capsys):
+    capsys.readouterr()
+    assert main(["eval", str(heads), "--lengths", "2^3..2^5,10", "--examples", "4"]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["length", "steps", "test", "accuracy", "chance", "sequences"]
+    assert [row.split()[0] for row in rows] == ["8", "10", "16", "32"]
+    assert all(row.split()[-3:] == ["6.667", "%", "4"] for row in rows)
+    assert last.startswith(f"{heads} holds this table as lengths.csv")
+
+
+@pytest.mark.unchecked
+def test_eval_of_a_task_without_lengths_is_one_line(run, capsys):
+    assert main(["eval", str(run), "--lengths", "64"]) == 2
+    err = capsys.readouterr().err
+    assert "the task must have an option 'length'" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("text", ["", "a", "64,", "0", "2^", "-4", "2^4..", "1e3", "4...16"])
+def test_lengths_that_are_none_are_refused(text):
+    with pytest.raises(ArgumentError, match="--lengths must be like 64,128 or 2"):
+        parse_lengths(text)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("text", ["64..100", "128..64"])
+def test_ranges_go_up_by_doubling(text):
+    with pytest.raises(ArgumentError, match=r"lengths A\.\.B must go up by doubling"):
+        parse_lengths(text)
+
+
+def test_lengths_are_numbers_powers_and_ranges():
+    assert parse_lengths("64, 100,2^3..2^5,10..20") == [64, 100, 8, 16, 32, 10, 20]

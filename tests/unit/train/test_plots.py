@@ -1,8 +1,13 @@
 import pytest
+import torch
 from matplotlib.image import imread
+from torch import nn
+
+from linrnn import tasks, train
+from linrnn.train._plots import _curves, draw_samples
 
 
-@pytest.mark.parametrize("name", ["curves", "eigenvalues", "memory"])
+@pytest.mark.parametrize("name", ["curves", "eigenvalues", "memory", "samples"])
 def test_plot_is_drawn(finished, name):
     image = imread(finished.folder / f"{name}.png")[..., :3]
     height, width, _ = image.shape
@@ -13,3 +18,62 @@ def test_plot_is_drawn(finished, name):
     assert (grey > 0.99).mean() > 0.3
     assert (grey < 0.3).mean() > 0.001
     assert len(set((grey * 20).astype(int).flatten())) > 8
+    assert b"<svg" in (finished.folder / f"{name}.svg").read_bytes()
+
+
+class Answers(nn.Module):
+    """In the place of a model: answers 3 whatever it reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(1, 1)
+
+    def forward(self, x, lengths=None):
+        return torch.eye(10)[3].expand(len(x), 10), None
+
+
+def test_samples_show_prediction_and_target_and_mark_what_is_wrong():
+    task = tasks.load("digits")()
+    test = task.datasets().test
+    figure = draw_samples.__wrapped__(task, Answers(), test)
+    asked = [int(test[i * len(test) // 16][1]) for i in range(16)]
+    assert [axes.get_xlabel() for axes in figure.axes] == [str(k) for k in asked]
+    for axes, k in zip(figure.axes, asked, strict=True):
+        assert axes.get_title() == ("3" if k == 3 else "× 3")
+        assert (axes.spines["top"].get_linewidth() > 2) == (k != 3)
+    assert f"{sum(k != 3 for k in asked)} wrong" in figure.get_suptitle()
+    shown = figure.axes[0].images[0].get_array()
+    assert shown.shape == (8, 8)
+    assert torch.equal(torch.as_tensor(shown), test[0][0].reshape(8, 8))
+
+
+def test_inputs_that_are_no_images_have_no_samples():
+    task = tasks.load("adding")().at_length(4)
+    assert draw_samples(task, Answers(), task.datasets().test) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "metric"),
+    [
+        ("digits", "cross-entropy (nats)", "accuracy (%)"),
+        ("adding", "mean squared error", "mse"),
+        ("forecast", "mean squared error", "mse"),
+    ],
+)
+def test_curves_say_what_the_loss_is(name, loss, metric):
+    rows = [
+        train.EpochReport(
+            epoch=i,
+            step=i,
+            train_loss=1 / i,
+            train_metric=0.5,
+            validation_loss=1 / i,
+            validation_metric=0.5,
+            lr=0.1,
+            seconds=1.0,
+        )
+        for i in (1, 2)
+    ]
+    left, right = _curves(rows, tasks.load(name)()).axes
+    assert (left.get_ylabel(), right.get_ylabel()) == (loss, metric)
+    assert all(tick == int(tick) for tick in left.get_xticks())

@@ -20,8 +20,13 @@ FILES = (
     "checkpoints/best.safetensors",
     "result.json",
     "curves.png",
+    "curves.svg",
     "eigenvalues.png",
+    "eigenvalues.svg",
     "memory.png",
+    "memory.svg",
+    "samples.png",
+    "samples.svg",
 )
 
 

@@ -1,0 +1,87 @@
+"""What a model answers to a batch: in one pass, or in chunks with the state carried over."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from linrnn.backbone import SequenceModel
+from linrnn.tasks._base import IGNORE
+
+if TYPE_CHECKING:
+    from linrnn.train._data import Batch  # which asks this module what can be streamed
+
+CHUNK = 8192
+"""Steps that are read at once where a model can be streamed."""
+
+
+def outputs(
+    model: SequenceModel, x: Tensor, lengths: Tensor | None = None, reset: Tensor | None = None
+) -> Tensor:
+    """The answer to the model's input, read in one pass on the model's device."""
+    x, lengths, reset = _placed(model, x, lengths, reset)
+    y: Tensor = model(x, lengths=lengths, reset=reset)[0]
+    return y
+
+
+def why_not_streamed(model: SequenceModel) -> str | None:
+    """Why a model has to read a sequence in one pass; None if it can carry its state over."""
+    for mixer in model.mixers:
+        if not mixer.causal:
+            return "it reads in both directions"
+        if "constant_memory" in mixer.declared:
+            return f"the state of {type(mixer).__name__} grows with what was read"
+    return None
+
+
+def answers(model: SequenceModel, batch: "Batch", chunk: int | None) -> tuple[Tensor, Tensor]:
+    """The answer to a batch beside what was asked, both on the model's device.
+
+    In chunks, with one output a step, those steps are left out for which no row has a target; what
+    a task's loss and scores say does not depend on them.
+
+    Args:
+        model: in evaluation mode; one for which `why_not_streamed` is None where there is a chunk.
+        batch: on any device.
+        chunk: steps that are read at a time, with the state carried over; None reads them all.
+
+    Returns:
+        ``(y, target)``.
+    """
+    x, target, lengths, reset = batch
+    if chunk is None:
+        y = outputs(model, x, lengths, reset)
+        return y, target.to(y.device)
+    state, parts, asked_of = None, [], []
+    per_step = model.pool.kind == "none"
+    for start in range(0, x.shape[1], chunk):
+        steps = slice(start, start + chunk)
+        ends = None if lengths is None else (lengths - start).clamp(0, x[:, steps].shape[1])
+        cut = None if reset is None else reset[:, steps]
+        piece, ends, cut = _placed(model, x[:, steps], ends, cut)
+        y, state = model(piece, state, lengths=ends, reset=cut)
+        if per_step:
+            asked = _asked(target[:, steps])
+            parts.append(y[:, asked.to(y.device)])
+            asked_of.append(target[:, steps][:, asked])
+    if per_step:
+        y, target = torch.cat(parts, 1), torch.cat(asked_of, 1)
+    return y, target.to(y.device)
+
+
+def _asked(target: Tensor) -> Tensor:
+    """(time,): whether a step is asked about in any row."""
+    if target.is_floating_point() or target.ndim > 2:
+        return torch.ones(target.shape[1], dtype=torch.bool)
+    asked: Tensor = (target != IGNORE).any(0)
+    return asked
+
+
+def _placed(
+    model: SequenceModel, x: Tensor, lengths: Tensor | None, reset: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Inputs on the device and, if they are real numbers, of the dtype of the weights."""
+    weight = model.head.weight
+    x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
+    ends, cut = (None if v is None else v.to(weight.device) for v in (lengths, reset))
+    return x, ends, cut

@@ -1,0 +1,15 @@
+"""Run folders without a training before them."""
+
+from dataclasses import replace
+
+from linrnn.train._checkpoint import save_tensors
+from linrnn.train._folder import RunFolder
+from linrnn.train._model import build_model, build_task
+
+
+def untrained(config, path, pool="last", **changes):
+    """A folder with the initial weights of a configuration; ``pool`` and others are changed."""
+    config = replace(config, model=replace(config.model, pool=pool), **changes)
+    folder = RunFolder.create(path, config)
+    save_tensors(build_model(config, build_task(config)).state_dict(), folder.model)
+    return path
