@@ -13,9 +13,14 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from linrnn.errors import DataError
-from linrnn.tasks import BatchDataset
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, DataError
+from linrnn.state import map_state
+from linrnn.tasks import BatchDataset, Task
+from linrnn.train._config import Config
+from linrnn.train._outputs import why_not_streamed
 from linrnn.train._seeding import generator
+from linrnn.typing import State
 
 
 class EpochBatches(Sampler[list[int]]):
@@ -42,6 +47,28 @@ class EpochBatches(Sampler[list[int]]):
         return steps_per_epoch(self.size, self.batch_size) - self.start
 
 
+class ContiguousBatches(Sampler[list[int]]):
+    """Batches in which each row goes on where it ended in the batch before.
+
+    The examples are cut into rows of as many consecutive ones as an epoch has batches. Where the
+    last row is shorter, the last batches are without it, so that every example comes once.
+
+    Args:
+        size, batch_size, start: as of `EpochBatches`.
+    """
+
+    def __init__(self, size: int, batch_size: int, start: int = 0) -> None:
+        self.size, self.start = size, start
+        self.steps = steps_per_epoch(size, batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in range(self.start, self.steps):
+            yield list(range(step, self.size, self.steps))
+
+    def __len__(self) -> int:
+        return self.steps - self.start
+
+
 class Batch(NamedTuple):
     """What a data set gives, by its names."""
 
@@ -61,6 +88,32 @@ def unpack(batch: Sequence[Tensor]) -> Batch:
     return Batch(x, target, lengths[0] if lengths else None, reset[0] if reset else None)
 
 
+def first_rows(state: State | None, rows: int) -> State | None:
+    """A carried state for a batch that may be without the last rows of the one before."""
+    return None if state is None else map_state(lambda h: h[:rows], state)
+
+
+def check_order(config: Config, task: Task, model: SequenceModel) -> None:
+    """Raise unless data and model suit the order of the batches and a state that is carried.
+
+    Raises:
+        ArgumentError: the examples are unrelated or overlap, or the state would grow.
+    """
+    if config.train.order == "contiguous" and not task.contiguous:
+        raise ArgumentError(
+            f"Config: train.order and train.carry_state must be 'shuffled' and False where no "
+            f"training example goes on where the one before it ended, got them for the task "
+            f"{config.task}. The task lm without overlap (--task.stride 0) has such examples."
+        )
+    if config.train.carry_state:
+        reason = why_not_streamed(model)
+        if reason:
+            raise ArgumentError(
+                "Config: train.carry_state must be False for a model whose state has no constant "
+                f"size, got True and {reason}. Take a recurrent mixer, or attention with a window."
+            )
+
+
 def steps_per_epoch(size: int, batch_size: int) -> int:
     """Batches in one pass through ``size`` examples."""
     return -(-size // batch_size)
@@ -78,18 +131,28 @@ def size_of(dataset: Dataset[Any], where: str) -> int:
     return size
 
 
-def train_loader(dataset: Dataset[Any], batch_size: int, seed: int, step: int) -> DataLoader[Any]:
+def train_loader(
+    dataset: Dataset[Any], batch_size: int, seed: int, step: int, *, contiguous: bool = False
+) -> DataLoader[Any]:
     """What is left at ``step`` of the epoch it lies in."""
     size = size_of(dataset, "training data")
     epoch, start = divmod(step, steps_per_epoch(size, batch_size))
+    if contiguous:
+        return _loader(dataset, ContiguousBatches(size, batch_size, start))
     return _loader(dataset, EpochBatches(size, batch_size, seed, epoch, start))
 
 
 def eval_loader(
-    dataset: Dataset[Any], batch_size: int, examples: int | None = None
+    dataset: Dataset[Any],
+    batch_size: int,
+    examples: int | None = None,
+    *,
+    contiguous: bool = False,
 ) -> DataLoader[Any]:
     """Every example once, in order, or that many of them, spread evenly: files may be sorted."""
     size = size_of(dataset, "evaluation data")
+    if contiguous:
+        return _loader(dataset, ContiguousBatches(size, batch_size))
     count = size if examples is None else min(size, examples)
     order = [i * size // count for i in range(count)]
     return _loader(dataset, BatchSampler(order, batch_size, drop_last=False))

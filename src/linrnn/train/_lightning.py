@@ -17,16 +17,25 @@ from torch.utils.data import DataLoader
 
 from linrnn.backbone import SequenceModel
 from linrnn.errors import InterruptedRunError, NonFiniteError
+from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.tasks import Splits, Task
 from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
 from linrnn.train._config import Config
-from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_loader
+from linrnn.train._data import (
+    eval_loader,
+    first_rows,
+    size_of,
+    steps_per_epoch,
+    train_loader,
+    unpack,
+)
 from linrnn.train._folder import RunFolder
 from linrnn.train._interrupt import StopRequest
 from linrnn.train._metrics import MetricsLog
 from linrnn.train._optim import lr_factor, make_optimizer
 from linrnn.train._report import EpochReport, Reporter, StepReport
 from linrnn.train._seeding import derive, generator
+from linrnn.typing import State
 
 
 class Mean:
@@ -71,6 +80,8 @@ class TrainingModule(LightningModule):
         self.started_at = time.monotonic()
         self.train_mean, self.validation_mean = Mean(), Mean()
         self.best: dict[str, float] = {}
+        self.carried: State | None = None  # of the training rows, before the next step
+        self.validation_carried: State | None = None
 
     def seconds(self) -> float:
         """Training time so far, that before an interruption included."""
@@ -79,11 +90,18 @@ class TrainingModule(LightningModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """The rest of the epoch; Lightning asks anew for each."""
         train = self.config.train
-        return train_loader(self.splits.train, train.batch_size, self.config.seed, self.done_steps)
+        return train_loader(
+            self.splits.train,
+            train.batch_size,
+            self.config.seed,
+            self.done_steps,
+            contiguous=train.order == "contiguous",
+        )
 
     def val_dataloader(self) -> DataLoader[Any]:
         """The validation data in order."""
-        return eval_loader(self.splits.validation, self.config.train.batch_size)
+        train = self.config.train
+        return eval_loader(self.splits.validation, train.batch_size, contiguous=train.carry_state)
 
     def configure_optimizers(self) -> Any:
         """AdamW and the schedule, which moves at every step."""
@@ -98,9 +116,14 @@ class TrainingModule(LightningModule):
         """The loss of one batch."""
         seed, step = self.config.seed, self.done_steps
         torch.manual_seed(derive(seed, "dropout", step))
-        x, target, *lengths = batch
+        x, target, lengths, reset = unpack(batch)
         x = self.task.augment(x, generator(seed, "augment", step))
-        y = self.model(x, lengths=lengths[0] if lengths else None)[0]
+        if step % self.epoch_steps == 0:
+            self.carried = None  # the rows begin anew
+        before = first_rows(self.carried, len(x))
+        y, after = self.model(x, before, lengths=lengths, reset=reset)
+        if self.config.train.carry_state:
+            self.carried = detach(after)
         loss = self.task.loss(y, target)
         value = loss.item()
         if not math.isfinite(value):
@@ -122,13 +145,15 @@ class TrainingModule(LightningModule):
 
     def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
         """Count one batch into the validation means."""
-        x, target, *lengths = batch
-        y = self.model(x, lengths=lengths[0] if lengths else None)[0]
+        x, target, lengths, reset = unpack(batch)
+        before = first_rows(self.validation_carried, len(x))
+        y, after = self.model(x, before, lengths=lengths, reset=reset)
+        self.validation_carried = after if self.config.train.carry_state else None
         self.validation_mean.add(self.task.loss(y, target).item(), self.task.scores(y, target))
 
     def on_validation_epoch_start(self) -> None:
-        """Start the means anew."""
-        self.validation_mean = Mean()
+        """Start the means anew, and every row without a past."""
+        self.validation_mean, self.validation_carried = Mean(), None
 
     def on_validation_epoch_end(self) -> None:
         """Refuse to keep weights whose validation loss is not a number."""
@@ -143,6 +168,7 @@ class TrainingModule(LightningModule):
             "seconds": self.seconds(),
             "best": dict(self.best),
             "train_mean": self.train_mean.values,
+            "carried": None if self.carried is None else flatten(self.carried),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -150,6 +176,9 @@ class TrainingModule(LightningModule):
         run = checkpoint["run"]
         self.done_steps, self.seconds_before = run["step"], run["seconds"]
         self.best, self.train_mean = run["best"], Mean(run["train_mean"])
+        if run.get("carried") is not None:
+            stored = unflatten(run["carried"], self.model.init_state(1))
+            self.carried = map_state(lambda h: h.to(self.device), stored)
 
     def _non_finite(self, what: str, value: float) -> NonFiniteError:
         step = self.done_steps + 1

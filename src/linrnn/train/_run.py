@@ -5,12 +5,13 @@ from pathlib import Path
 
 import torch
 
+from linrnn._storage import write_atomically
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError
 from linrnn.tasks import Splits, Task
 from linrnn.train._checkpoint import load_tensors, load_tree
 from linrnn.train._config import Config
-from linrnn.train._data import size_of, steps_per_epoch
+from linrnn.train._data import check_order, size_of, steps_per_epoch
 from linrnn.train._evaluate import score
 from linrnn.train._folder import RunFolder
 from linrnn.train._interrupt import StopRequest
@@ -49,7 +50,10 @@ def run(
     task = build_task(config)
     model = build_model(config, task)
     splits = task.datasets()
+    check_order(config, task, model)
     folder = RunFolder.create(None if out is None else Path(out), config)
+    for name, text in task.kept().items():
+        write_atomically(folder.path / name, text.encode())
     with folder.locked():
         return _train(config, task, model, splits, folder, reporter or Reporter(), 0)
 
@@ -80,7 +84,7 @@ def resume(run: Path | str, *, reporter: Reporter | None = None) -> Result:
     _check_device(config)
     with folder.locked():
         step = load_tree(folder.require(folder.last, config))["run"]["step"]
-        task = build_task(config)
+        task = build_task(config, folder)
         model = build_model(config, task)
         return _train(config, task, model, task.datasets(), folder, reporter or Reporter(), step)
 
@@ -94,7 +98,7 @@ def _train(
     reporter: Reporter,
     step: int,
 ) -> Result:
-    plan = _plan(config, model, splits, folder, step)
+    plan = _plan(config, task, model, splits, folder, step)
     folder.write_environment(plan)
     reporter.started(plan)
     try:
@@ -109,7 +113,7 @@ def _train(
 
 
 def _plan(
-    config: Config, model: SequenceModel, splits: Splits, folder: RunFolder, step: int
+    config: Config, task: Task, model: SequenceModel, splits: Splits, folder: RunFolder, step: int
 ) -> Plan:
     n_train = size_of(splits.train, "training data")
     n_parameters, n_state = sizes(model)
@@ -118,7 +122,7 @@ def _plan(
     return Plan(
         task=config.task,
         mixer=config.mixer,
-        metric=build_task(config).metric,
+        metric=task.metric,
         epochs=config.train.epochs,
         steps_per_epoch=steps_per_epoch(n_train, config.train.batch_size),
         start_step=step,
