@@ -7,6 +7,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from linrnn import cli, mixers
+from linrnn.cli import _recipes
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 ARXIV = "https://arxiv.org/abs/"
@@ -31,14 +32,24 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
-    """Fill in the table of verbs where a page asks for it."""
-    return markdown.replace("<!-- verbs -->", verb_table())
+    """Fill in the tables of verbs and of recipes where a page asks for one."""
+    markdown = markdown.replace("<!-- verbs -->", verb_table())
+    if "<!-- recipes -->" in markdown:
+        markdown = markdown.replace("<!-- recipes -->", recipe_table())
+    return markdown
 
 
 def verb_table() -> str:
     """Every verb of the command line and its summary."""
     rows = [f"| `linrnn {verb}` | {summary} |" for verb, summary in cli.verbs().items()]
     return "\n".join(["| command | what it does |", "| --- | --- |", *rows])
+
+
+def recipe_table() -> str:
+    """Every recipe and scale, what to expect of it and what it shows."""
+    head = ["recipe", "scale", "expected", "time", "what it is", "can and cannot show"]
+    lines = [head, ["---"] * len(head), *_recipes.rows()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def mixer_page(name: str) -> str:

@@ -111,6 +111,14 @@ def test_mixer_has_its_page(name, hooks):
     assert "../references.md#" in page
 
 
+def test_page_on_recipes_lists_every_scale(hooks):
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    table = hooks.on_page_markdown(page).split("## What there is")[1]
+    for name in recipes.names():
+        for scale in recipes.scales(name):
+            assert f"| {name} | {scale} | " in table
+
+
 def test_bibliography_is_read_whole(hooks):
     text = hooks.BIBLIOGRAPHY.read_text(encoding="utf-8")
     entries = hooks.read_bibliography()
@@ -126,6 +134,12 @@ def test_bibliography_is_read_whole(hooks):
 def test_every_entry_of_a_catalogue_loads(catalogue):
     for name in catalogue.names():
         assert inspect.getdoc(catalogue.load(name))
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_scale_has_a_docstring(name):
+    module = importlib.import_module(f"linrnn.recipes.{name}")
+    assert all(inspect.getdoc(getattr(module, scale)) for scale in recipes.scales(name))
 
 
 def test_every_verb_has_a_summary_and_a_main():

@@ -59,7 +59,10 @@ def _problem_with_verb(words):
     subject = words[1] if len(words) > 1 else None
     known = {
         "list": ("mixers", "tasks", "recipes"),
-        "show": (*summaries("mixers"), *summaries("tasks"), *summaries("recipes")),
+        "show": (
+            *(name for kind in ("mixers", "tasks", "recipes") for name in summaries(kind)),
+            *(name.replace("_", "-") for name in summaries("reproductions")),
+        ),
         "train": tasks.names(),
     }.get(words[0])
     if known is None or subject is None or subject.isupper():

@@ -27,18 +27,21 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def table() -> str:
-    """Every recipe and scale with the metric and the time to expect, a line each."""
-    rows = [
-        (name, scale, *_cells(recipes.load(name, scale)))
+def rows() -> list[tuple[str, str, str, str, str, str]]:
+    """Name, scale, metric and time to expect, summary and what it shows, of every scale."""
+    return [
+        (name, scale, *_cells(recipe), recipe.shows)
         for name in recipes.names()
         for scale in recipes.scales(name)
+        for recipe in [recipes.load(name, scale)]
     ]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
-    return "".join(
-        "  ".join([*(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)), row[-1]]) + "\n"
-        for row in rows
-    )
+
+
+def table() -> str:
+    """Every recipe and scale with the metric and the time to expect, a line each."""
+    lines = [row[:5] for row in rows()]
+    widths = [max((len(line[i]) for line in lines), default=0) for i in range(4)]
+    return "".join("  ".join([*map(str.ljust, line, widths), line[-1]]) + "\n" for line in lines)
 
 
 def _cells(recipe: "recipes.Recipe") -> tuple[str, str, str]:

@@ -16,10 +16,14 @@ _DEPARTURES = (
 )
 _GROUPS = {
     "standard": "",
-    "BfastandCdecay": "The scripts' B learns at the full rate with weight decay; ours as the recurrence.",
+    "BfastandCdecay": (
+        "The scripts' B learns at the full rate with weight decay; ours as the recurrence."
+    ),
     "BandCdecay": "The scripts' B has weight decay; ours has none.",
-    "noBCdecay": "The scripts' C learns at the recurrence's rate without weight decay; ours at the full "
-    "rate with it.",
+    "noBCdecay": (
+        "The scripts' C learns at the recurrence's rate without weight decay; ours at the full "
+        "rate with it."
+    ),
 }
 _FAST_DT = "The scripts' dt learns at the full rate; ours at the recurrence's."
 
