@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import Quoted, findings
-from linrnn.reproductions._selective_copying import CPU, NAME, NOTES, SOURCE, column
+from linrnn.reproductions._selective_copying import NAME, NOTES, SOURCE, column
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config
 from linrnn.train._figures import Point, metric_against_depth
@@ -53,7 +53,7 @@ class MinRNNTable1(Reproduction):
     source: ClassVar[str] = f"{SOURCE}, Table 1"
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
-            "shorter sequences and fewer of them, models as published; shows what a second and a "
+            "shorter sequences, fewer of them and an expansion of 2; shows what a second and a "
             "third layer bring, not the accuracies at length 4,096"
         ),
         "paper": ("length 4,096, 400,000 batches of 64; shows the numbers themselves, needs a GPU"),
@@ -71,7 +71,7 @@ class MinRNNTable1(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train both mixers at every depth."""
-        chosen = self.column or column(CPU if setting.scale == "cpu" else None)
+        chosen = self.column or column(setting.scale)
         outcome = train(chosen, self._rows(chosen.config), setting)
         figures = self._figures(outcome)
         return findings([outcome], {chosen.name: PRINTED}, notes=NOTES, figures=figures)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from linrnn import recipes
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import Quoted, findings
-from linrnn.reproductions._selective_copying import CPU, NOTES, SOURCE, Size, column, shrink
+from linrnn.reproductions._selective_copying import NOTES, SOURCE, at_scale, column
 from linrnn.reproductions._trained import Column, train, with_mixer
 from linrnn.train import Config
 
@@ -46,7 +46,7 @@ class MinRNNTable2(Reproduction):
     source: ClassVar[str] = f"{SOURCE}, Table 2, the rows of other models quoted from {_AFTER}"
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
-            "shorter sequences and fewer of them, models as published; shows which mixers solve "
+            "shorter sequences, fewer of them and an expansion of 2; shows which mixers solve "
             "the task and which do not, not the accuracies at length 4,096"
         ),
         "paper": ("length 4,096, 400,000 batches of 64; shows the numbers themselves, needs a GPU"),
@@ -66,14 +66,13 @@ class MinRNNTable2(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train every mixer."""
-        size = CPU if setting.scale == "cpu" else None
-        chosen = self.column or column(size)
-        outcome = train(chosen, self.rows or models(size), setting)
+        chosen = self.column or column(setting.scale)
+        outcome = train(chosen, self.rows or models(setting.scale), setting)
         return findings([outcome], {chosen.name: PRINTED}, notes=(*NOTES, *_MODELS))
 
 
-def models(size: Size | None) -> dict[str, Config]:
-    """The configuration of every row at a size; None is the published one."""
+def models(scale: str) -> dict[str, Config]:
+    """The configuration of every row at a scale."""
     mamba = recipes.load("selective_copy_mamba", "paper").config
     mingru = recipes.load("selective_copy", "paper").config
     glu: Any = replace(mamba.model, block="glu")
@@ -85,7 +84,9 @@ def models(size: Size | None) -> dict[str, Config]:
         "minGRU": mingru,
         "minLSTM": replace(mingru, mixer="minlstm"),
     }
-    return found if size is None else {k: shrink(c, size) for k, c in found.items()}
+    if scale == "paper":
+        return found
+    return {label: at_scale(config, scale) for label, config in found.items()}
 
 
 _MODELS = (

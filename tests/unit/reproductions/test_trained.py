@@ -145,7 +145,7 @@ def test_published_columns_are_the_published_experiment(task):
 def test_every_row_at_the_scale_cpu_is_a_model():
     found = [lru.small("scifar", lru_table_5.CPU)]
     found += [lru.small(t, s) for m in (lru_table_1, lru_table_8) for t, s in m.CPU.items()]
-    rows = [*kinds.models(copying.CPU).values(), copying.column(copying.CPU).config]
+    rows = [*kinds.models("cpu").values(), copying.column("cpu").config]
     rows += [with_mixer(c.config, "linear_rnn") for c in found]
     rows += [row for c in found for row in lru_table_8.rungs(c).values()]
     for config in rows:
@@ -178,6 +178,9 @@ def test_orders_are_compared():
     printed = {"a": Quoted(50.0), "b": Quoted(70.0), "c": FAILS}
     found = findings([outcome({"a": 0.3, "b": 0.2, "c": 0.9})], {"ListOps": printed})
     assert "ListOps: order of the means, best first: published b > a; ours a > b." in found.notes
+    assert found.complete
+    tied = findings([outcome({"a": 0.3, "b": 0.3})], {"ListOps": printed})
+    assert any(note.endswith("ours a = b.") for note in tied.notes)
     many = {str(i): Quoted(float(i)) for i in range(12)}
     found = findings([outcome({str(i): i / 100 for i in range(12)})], {"ListOps": many})
     assert any("rank correlation of the 12 published means and ours 1.00" in n for n in found.notes)
@@ -223,6 +226,7 @@ def test_missing_data_leaves_rows_that_were_not_run(trained, tmp_path):
     assert cells(found.tables[0], "published")["stable, ring [0, 0.9]"] == "86.2 ± 0.2"
     assert found.comparable == "sCIFAR: nothing, since no run finished."
     assert "scifar: the data file" in said[0]
+    assert not found.complete
     assert not list(tmp_path.iterdir())
 
 
@@ -255,8 +259,8 @@ def test_speed_of_learning_is_counted_in_steps(trained, tmp_path):
 
 
 def test_published_sizes_of_selective_copying():
-    assert changes(outcome({"a": 0.1}, column=copying.column(None))) is None
-    rows = kinds.models(None)
+    assert changes(outcome({"a": 0.1}, column=copying.column("paper"))) is None
+    rows = kinds.models("paper")
     assert {k: c.model.n_layers for k, c in rows.items()} == {
         **dict.fromkeys(["S4, no gate", "LRU", "H3", "Mamba"], 2),
         **dict.fromkeys(["minGRU", "minLSTM"], 3),
@@ -264,10 +268,16 @@ def test_published_sizes_of_selective_copying():
     for config in rows.values():
         assert config.task_options == SelectiveCopyOptions(train_size=2_560_000)
         assert config.train.epochs * 2_560_000 // config.train.batch_size == copying.STEPS
-    small = kinds.models(replace(copying.CPU, length=32, lr=0.5))
-    assert {c.task_options.length for c in small.values()} == {32}
-    assert {c.optim.lr for c in small.values()} == {0.5}
-    assert small["Mamba"].model.dropout == 0.0
+
+
+def test_selective_copying_is_scaled_down_alike_for_all():
+    small, recipe = kinds.models("cpu"), recipes.load("selective_copy", "cpu").config
+    assert small["minGRU"] == recipe
+    assert small["minLSTM"] == replace(recipe, mixer="minlstm")
+    assert {c.model.n_layers for k, c in small.items() if not k.startswith("min")} == {2}
+    for config in small.values():
+        assert config.task_options == recipe.task_options
+        assert (config.optim, config.train) == (recipe.optim, recipe.train)
 
 
 def test_column_of_another_mixer_keeps_the_state_size_alone():
