@@ -91,15 +91,7 @@ class PixelTask(Task):
 
     def read(self, path: Path) -> Tensor:
         """Images from a user's file, a row of pixels of 0..255 each."""
-        from linrnn.tasks._table import read_table
-
-        pixels = read_table(path, int(np.prod(self.image_shape)))
-        if len(pixels) and not (pixels.min() >= 0 and 1 < pixels.max() <= 255):
-            raise DataError(
-                f"{path}: pixels must lie in 0..255, got {pixels.min().item():g} to "
-                f"{pixels.max().item():g}. Scale them so that white is 255."
-            )
-        return self.sequences(pixels.reshape(-1, *self.image_shape))
+        return self.sequences(read_pixels(path, self.image_shape))
 
     image_shape: ClassVar[tuple[int, ...]]
     """Height, width and, if there are several, channels."""
@@ -171,6 +163,23 @@ class IdxTask(PixelTask):
         source = self.sources[part]
         path = obtain(self._where(), source, self.data_set, self.options.data, download)
         return read_idx(path, 3 if part.endswith("images") else 1)
+
+
+def read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """Images (images, *shape) of 0..255 from a user's file, a row of pixels each.
+
+    Raises:
+        DataError: the file is no such table, or its numbers are on another scale.
+    """
+    from linrnn.tasks._table import read_table
+
+    pixels = read_table(path, int(np.prod(shape)))
+    if len(pixels) and not (pixels.min() >= 0 and 1 < pixels.max() <= 255):
+        raise DataError(
+            f"{path}: pixels must lie in 0..255, got {pixels.min().item():g} to "
+            f"{pixels.max().item():g}. Scale them so that white is 255."
+        )
+    return pixels.reshape(-1, *shape)
 
 
 def read_idx(path: Path, axes: int) -> np.ndarray:

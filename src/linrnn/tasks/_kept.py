@@ -1,0 +1,67 @@
+"""Images that take long to make, kept in a file from the first time one is asked for."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.tasks._generated import BatchDataset
+
+Make = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Bytes (images, width) and classes (images,), below 255, of the images with some numbers."""
+
+
+class KeptImages(BatchDataset):
+    """Images of bytes with a class each, made when they are first asked for.
+
+    They are kept in a file that is as large as all of them, most of it a hole at first; each
+    image's last byte is 1 + its class once it is there. Processes may share the file, for all
+    would write the same. Where it cannot be written, they are kept in memory.
+
+    Args:
+        size: number of images.
+        width: pixels of one.
+        make: makes some of them.
+        sequences: bytes (images, width) as what a model reads.
+        path: of the file, whose name must tell apart all that would be made differently.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        width: int,
+        make: Make,
+        sequences: Callable[[Tensor], Tensor],
+        path: Path,
+    ) -> None:
+        self.make, self.sequences = make, sequences
+        self.rows = _open(path, size, width + 1)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+        """Sequences and classes."""
+        wanted = np.asarray(indices)
+        missing = np.unique(wanted[self.rows[wanted, -1] == 0])
+        if len(missing):
+            pixels, label = self.make(missing)
+            self.rows[missing, :-1] = pixels
+            self.rows[missing, -1] = 1 + label  # last, so that no half of an image is taken for one
+        found = torch.from_numpy(np.array(self.rows[wanted]))
+        return self.sequences(found[:, :-1]), found[:, -1].long() - 1
+
+
+def _open(path: Path, size: int, width: int) -> np.ndarray:
+    """(size, width) bytes, 0 where nothing was written yet."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.truncate(size * width)
+        return np.memmap(path, np.uint8, "r+", shape=(size, width))
+    except OSError as error:
+        logging.getLogger(__name__).warning("images are kept in memory alone: %s", error)
+        return np.zeros((size, width), np.uint8)
