@@ -78,8 +78,8 @@ def starting_config(task: str, args: Sequence[str]) -> Start:
     if recipe in (None, UNTUNED):
         if scale not in (None, UNTUNED):
             raise ArgumentError(
-                f"train: --scale must come with a recipe, got {scale!r} for the task {task!r} "
-                "and none. Name one of `linrnn list recipes` with --recipe."
+                f"train: --scale must come with a recipe, got {scale!r} without one for the task "
+                f"{task!r}. Name one of `linrnn list recipes` with --recipe."
             )
         return Start(recipes.untuned(task), UNTUNED, UNTUNED)
     scale = scale or recipes.default_scale(recipe)

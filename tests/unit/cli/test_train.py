@@ -154,7 +154,7 @@ def test_train_refuses_a_folder_in_use(folder, capsys):
         (["digits", "--mixer", "lur"], "no mixer named 'lur'. Did you mean 'lru'"),
         (["digits", "--recipe=digts"], "no recipe named 'digts'. Did you mean 'digits'"),
         (["digits", "--scale", "cup"], "no scale of the recipe digits named 'cup'. Did you"),
-        (["ett", "--scale", "paper"], "--scale must come with a recipe, got 'paper' for the task"),
+        (["ett", "--scale", "paper"], "--scale must come with a recipe, got 'paper' without one"),
         (["digits", "--recipe", "none", "--scale", "cpu"], "--scale must come with a recipe"),
         (["digits", "--recipe", "reverse"], "must be one for the task 'digits', got 'reverse'"),
         (["digits", "--model.d-model", "0"], "model.d_model must be an integer of at least 1"),
