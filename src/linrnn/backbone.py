@@ -42,6 +42,7 @@ class Block(nn.Module):
         mixer: what mixes along time.
         kind: ``glu``, ``mlp``, ``channel_mix`` or ``bare``.
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
+        norm_eps: see `linrnn.nn.make_norm`.
         prenorm: normalise before each part (True) or after its skip (False).
         dropout: probability, on the output of each part, and before the GLU.
         conv_width: taps of the convolution; 0 leaves it out.
@@ -55,6 +56,7 @@ class Block(nn.Module):
         *,
         kind: Literal["glu", "mlp", "channel_mix", "bare"] = "glu",
         norm: str = "batch",
+        norm_eps: float | None = None,
         prenorm: bool = True,
         dropout: float = 0.0,
         conv_width: int = 0,
@@ -73,24 +75,25 @@ class Block(nn.Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.kind, self.prenorm = kind, prenorm
         self.mixer = mixer
-        self.norm = make_norm(norm, width, **factory)
+        self.norm = make_norm(norm, width, eps=norm_eps, **factory)
         self.glu = GLU(width, **factory) if kind == "glu" else None
         self.dropout = nn.Dropout(dropout)
         self._parts = [("mixer", "norm")]  # each with its norm, in the order of computation
         self._stateful = ["mixer"]
-        if conv_width:
-            self._add("conv", CausalConv(width, conv_width, **factory), norm, factory, first=True)
-        if kind == "mlp":
-            self._add("mlp", MLP(width, **factory), norm, factory)
-        if kind == "channel_mix":
-            part = ChannelMix(width, layer=layer, n_layers=n_layers, **factory)
-            self._add("channel_mix", part, norm, factory)
 
-    def _add(
-        self, name: str, part: nn.Module, norm: str, factory: dict[str, Any], first: bool = False
-    ) -> None:
+        def add(name: str, part: nn.Module, first: bool = False) -> None:
+            self._add(name, part, make_norm(norm, width, eps=norm_eps, **factory), first)
+
+        if conv_width:
+            add("conv", CausalConv(width, conv_width, **factory), first=True)
+        if kind == "mlp":
+            add("mlp", MLP(width, **factory))
+        if kind == "channel_mix":
+            add("channel_mix", ChannelMix(width, layer=layer, n_layers=n_layers, **factory))
+
+    def _add(self, name: str, part: nn.Module, norm: nn.Module, first: bool) -> None:
         self.add_module(name, part)
-        self.add_module(f"{name}_norm", make_norm(norm, self.mixer.d_model, **factory))
+        self.add_module(f"{name}_norm", norm)
         self._parts.insert(0 if first else len(self._parts), (name, f"{name}_norm"))
         if not isinstance(part, MLP):
             self._stateful.append(name)
@@ -202,6 +205,7 @@ class SequenceModel(nn.Module):
         d_model: width of the residual stream.
         n_layers: number of blocks.
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
+        norm_eps: see `linrnn.nn.make_norm`.
         prenorm: normalise before the mixer (True) or after the skip (False).
         dropout: probability, on what each part of a block adds, and before the GLU.
         block: ``glu``, ``mlp``, ``channel_mix`` or ``bare``: see `Block`.
@@ -212,7 +216,9 @@ class SequenceModel(nn.Module):
         pool: ``mean`` or ``last`` over time for one output a sequence, ``none`` for one a step.
         encoder: ``linear`` for real inputs (batch, time, d_input), ``tokens`` for integer ones
             (batch, time).
+        encoder_norm: normalise what the encoder gives, by the same ``norm``, as RWKV does.
         final_norm: normalise once more before pooling and head, by the same ``norm``.
+        head_bias: add a bias to each output.
         tie_embeddings: the head's matrix is that of the embedding, initially normal with variance
             1 / d_model; needs tokens, and as many outputs as there are tokens.
         device, dtype: of the parameters, as in torch.nn.
@@ -242,6 +248,7 @@ class SequenceModel(nn.Module):
         d_model: int = 64,
         n_layers: int = 4,
         norm: Literal["batch", "layer", "rms", "none"] = "batch",
+        norm_eps: float | None = None,
         prenorm: bool = True,
         dropout: float = 0.0,
         block: Literal["glu", "mlp", "channel_mix", "bare"] = "glu",
@@ -249,7 +256,9 @@ class SequenceModel(nn.Module):
         bidirectional: bool = False,
         pool: Literal["mean", "last", "none"] = "mean",
         encoder: Literal["linear", "tokens"] = "linear",
+        encoder_norm: bool = False,
         final_norm: bool = False,
+        head_bias: bool = True,
         tie_embeddings: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -283,6 +292,7 @@ class SequenceModel(nn.Module):
                     build(mixer, d_model, own, **factory),
                     kind=block,
                     norm=norm,
+                    norm_eps=norm_eps,
                     prenorm=prenorm,
                     dropout=dropout,
                     conv_width=conv_width,
@@ -291,8 +301,12 @@ class SequenceModel(nn.Module):
                 )
             )
         self.pool = Pool(pool)
-        self.final_norm = make_norm(norm, d_model, **factory) if final_norm else None
-        self.head = nn.Linear(d_model, d_output, **factory)
+        outer = (
+            make_norm(norm, d_model, eps=norm_eps, **factory) if wanted else None
+            for wanted in (encoder_norm, final_norm)
+        )
+        self.encoder_norm, self.final_norm = outer
+        self.head = nn.Linear(d_model, d_output, bias=head_bias, **factory)
         self.tie_embeddings = tie_embeddings
         if tie_embeddings:
             self._tie()
@@ -352,12 +366,28 @@ class SequenceModel(nn.Module):
         Returns:
             ``(y, state)``: y is (batch, d_output), or (batch, time, d_output) for pool "none".
         """
+        z, state = self.features(x, state, reset=reset, lengths=lengths)
+        return self.head(z), state
+
+    def features(
+        self,
+        x: Float[Tensor, "batch time d_input"] | Integer[Tensor, "batch time"],
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        lengths: Integer[Tensor, " batch"] | None = None,
+    ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
+        """What the head reads, ``(z, state)``: `forward` but for its last matrix product.
+
+        Where the vocabulary is large and only the last output is wanted, that product is what
+        most of the memory, and much of the time, would go to.
+        """
         self._check(x, time=True)
         if lengths is not None:
             check_lengths("SequenceModel", lengths, x)
         state = self.init_state(len(x), device=x.device) if state is None else state
         layers, pool = _split(state, len(self.blocks))
-        z, new = self.encoder(x), []
+        z, new = self._encode(x), []
         ends = lengths if self.bidirectional else None
         for block, before in zip(self.blocks, layers, strict=True):
             z, after = block(z, before, reset=reset, lengths=ends)
@@ -365,7 +395,7 @@ class SequenceModel(nn.Module):
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool(z, pool, reset=reset, lengths=lengths)
-        return self.head(z), {"layers": new, "pool": cast(State, pool)}
+        return z, {"layers": new, "pool": cast(State, pool)}
 
     def step(
         self, x_t: Float[Tensor, "batch d_input"] | Integer[Tensor, " batch"], state: State
@@ -373,7 +403,7 @@ class SequenceModel(nn.Module):
         """Read one time step; with pooling, the output is for everything read so far."""
         self._check(x_t, time=False)
         layers, pool = _split(state, len(self.blocks))
-        z, new = self.encoder(x_t), []
+        z, new = self._encode(x_t), []
         for block, before in zip(self.blocks, layers, strict=True):
             z, after = cast(Block, block).step(z, before)
             new.append(after)
@@ -381,6 +411,10 @@ class SequenceModel(nn.Module):
             z = self.final_norm(z)
         z, pool = self.pool.step(z, pool)
         return self.head(z), {"layers": new, "pool": cast(State, pool)}
+
+    def _encode(self, x: Tensor) -> Tensor:
+        z: Tensor = self.encoder(x)
+        return z if self.encoder_norm is None else cast(Tensor, self.encoder_norm(z))
 
     def _check(self, x: Tensor, *, time: bool) -> None:
         axes: dict[str, int | None] = {"batch": None, "time": None, "d_input": self.d_input}

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import check_in
+from linrnn.errors import ArgumentError, check_in
 
 NORMS = ("batch", "layer", "rms", "none")
 
@@ -33,13 +33,22 @@ def make_norm(
     kind: str,
     d_model: int,
     *,
+    eps: float | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> nn.Module:
     """A normalisation layer over the last axis: ``batch``, ``layer``, ``rms`` or ``none``.
 
+    Args:
+        kind: which one.
+        d_model: channels.
+        eps: added to the variance, or mean square, under the root. Default: PyTorch's, 1e-5, and
+            for ``rms`` the rounding of the dtype.
+        device, dtype: of the parameters, as in torch.nn.
+
     Raises:
         UnknownNameError: another kind.
+        ArgumentError: an eps that is not positive and finite.
 
     Example:
         >>> make_norm("layer", 8)(torch.zeros(2, 3, 8)).shape
@@ -47,6 +56,10 @@ def make_norm(
     """
     check_in("make_norm", "kind", kind, NORMS)
     where: dict[str, Any] = {"device": device, "dtype": dtype}
+    if eps is not None:
+        if not 0 < eps < float("inf"):
+            raise ArgumentError(f"make_norm: eps must be positive and finite, got {eps}.")
+        where["eps"] = eps
     if kind == "batch":
         return _BatchNorm(d_model, **where)
     if kind == "layer":
