@@ -13,8 +13,8 @@ from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_in
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import Bidirectional, check_lengths
 from linrnn.mixers._state import check_state
-from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, Pool, make_norm
-from linrnn.typing import Float, Inexact, Integer, ResetMask, Sequence, State, Token
+from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, Pair, Pool, make_norm
+from linrnn.typing import Bool, Float, Inexact, Integer, ResetMask, Sequence, State, Token
 
 BLOCKS = ("glu", "mlp", "channel_mix", "bare")
 
@@ -221,6 +221,8 @@ class SequenceModel(nn.Module):
         head_bias: add a bias to each output.
         tie_embeddings: the head's matrix is that of the embedding, initially normal with variance
             1 / d_model; needs tokens, and as many outputs as there are tokens.
+        documents: 1, or 2 for a question about a pair: both are read by the same layers, and
+            ``y = head(pair(pool(x_1), pool(x_2)))`` with `linrnn.nn.Pair`.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -260,6 +262,7 @@ class SequenceModel(nn.Module):
         final_norm: bool = False,
         head_bias: bool = True,
         tie_embeddings: bool = False,
+        documents: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -271,7 +274,13 @@ class SequenceModel(nn.Module):
         check_in(where, "encoder", encoder, ("linear", "tokens"))
         if not 0 <= dropout < 1:
             raise ArgumentError(f"{where}: dropout must be in [0, 1), got {dropout}.")
+        if documents not in (1, 2) or (documents == 2 and pool == "none"):
+            raise ArgumentError(
+                f"{where}: documents must be 1, or 2 with a pool over time, got {documents} with "
+                f"pool={pool!r}."
+            )
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
+        self.documents = documents
         self._reads_tokens = encoder == "tokens"
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.encoder: nn.Module
@@ -306,6 +315,7 @@ class SequenceModel(nn.Module):
             for wanted in (encoder_norm, final_norm)
         )
         self.encoder_norm, self.final_norm = outer
+        self.pair = Pair(d_model, **factory) if documents == 2 else None
         self.head = nn.Linear(d_model, d_output, bias=head_bias, **factory)
         self.tie_embeddings = tie_embeddings
         if tie_embeddings:
@@ -332,8 +342,11 @@ class SequenceModel(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> dict[str, State]:
-        """The state before the first step: one tree a layer, and what the pooling has summed."""
-        weight = self.head.weight
+        """The state before the first step: one tree a layer, and what the pooling has summed.
+
+        Of pairs of documents it has two rows each, neighbours.
+        """
+        weight, batch_size = self.head.weight, batch_size * self.documents
         device, real = device or weight.device, dtype or weight.dtype
         return {
             "layers": [
@@ -347,11 +360,12 @@ class SequenceModel(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch time d_input"] | Integer[Tensor, "batch time"],
+        x: Float[Tensor, "batch *documents time d_input"]
+        | Integer[Tensor, "batch *documents time"],
         state: State | None = None,
         *,
-        reset: ResetMask | None = None,
-        lengths: Integer[Tensor, " batch"] | None = None,
+        reset: Bool[Tensor, "batch *documents time"] | None = None,
+        lengths: Integer[Tensor, "batch *documents"] | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_output"], dict[str, State]]:
         """Read a whole sequence.
 
@@ -363,6 +377,8 @@ class SequenceModel(nn.Module):
                 mixers that read backward, ignore the rest. The returned state has read the
                 padding too.
 
+        With pairs of documents x, reset and lengths have an axis of 2 after the batch.
+
         Returns:
             ``(y, state)``: y is (batch, d_output), or (batch, time, d_output) for pool "none".
         """
@@ -371,11 +387,12 @@ class SequenceModel(nn.Module):
 
     def features(
         self,
-        x: Float[Tensor, "batch time d_input"] | Integer[Tensor, "batch time"],
+        x: Float[Tensor, "batch *documents time d_input"]
+        | Integer[Tensor, "batch *documents time"],
         state: State | None = None,
         *,
-        reset: ResetMask | None = None,
-        lengths: Integer[Tensor, " batch"] | None = None,
+        reset: Bool[Tensor, "batch *documents time"] | None = None,
+        lengths: Integer[Tensor, "batch *documents"] | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
         """What the head reads, ``(z, state)``: `forward` but for its last matrix product.
 
@@ -383,9 +400,11 @@ class SequenceModel(nn.Module):
         most of the memory, and much of the time, would go to.
         """
         self._check(x, time=True)
+        state = self.init_state(len(x), device=x.device) if state is None else state
+        if self.documents > 1:
+            x, reset, lengths = _apart(x, reset, lengths)
         if lengths is not None:
             check_lengths("SequenceModel", lengths, x)
-        state = self.init_state(len(x), device=x.device) if state is None else state
         layers, pool = _split(state, len(self.blocks))
         z, new = self._encode(x), []
         ends = lengths if self.bidirectional else None
@@ -395,12 +414,19 @@ class SequenceModel(nn.Module):
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool(z, pool, reset=reset, lengths=lengths)
+        if self.pair is not None:
+            z = self.pair(z.unflatten(0, (-1, 2)))
         return z, {"layers": new, "pool": cast(State, pool)}
 
     def step(
         self, x_t: Float[Tensor, "batch d_input"] | Integer[Tensor, " batch"], state: State
     ) -> tuple[Inexact[Tensor, "batch d_output"], dict[str, State]]:
         """Read one time step; with pooling, the output is for everything read so far."""
+        if self.documents > 1:
+            raise ArgumentError(
+                "SequenceModel.step: documents must be 1 to read step by step, got "
+                f"{self.documents}. Call the model on whole documents."
+            )
         self._check(x_t, time=False)
         layers, pool = _split(state, len(self.blocks))
         z, new = self._encode(x_t), []
@@ -417,7 +443,9 @@ class SequenceModel(nn.Module):
         return z if self.encoder_norm is None else cast(Tensor, self.encoder_norm(z))
 
     def _check(self, x: Tensor, *, time: bool) -> None:
-        axes: dict[str, int | None] = {"batch": None, "time": None, "d_input": self.d_input}
+        pairs = {"documents": 2} if self.documents > 1 else {}
+        axes: dict[str, int | None] = {"batch": None, **pairs, "time": None}
+        axes["d_input"] = self.d_input
         if not time:
             del axes["time"]
         if self._reads_tokens:
@@ -425,6 +453,17 @@ class SequenceModel(nn.Module):
             if x.is_floating_point() or x.is_complex():
                 raise DTypeError(f"SequenceModel: x must be integer token ids, got {x.dtype}.")
         check_shape("SequenceModel", "x" if time else "x_t", x.shape, axes)
+
+
+def _apart(
+    x: Tensor, reset: Tensor | None, lengths: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Both documents of each pair as rows of one batch."""
+    axes: dict[str, int | None] = {"batch": len(x), "documents": 2}
+    if lengths is not None:
+        check_shape("SequenceModel", "lengths", lengths.shape, axes)
+    ends, cut = (None if v is None else v.flatten(0, 1) for v in (lengths, reset))
+    return x.flatten(0, 1), cut, ends
 
 
 def _gelu_of_few(z: Tensor) -> Tensor:

@@ -7,6 +7,17 @@ from linrnn.nn.conv import recall as recall
 from linrnn.nn.glu import GLU as GLU
 from linrnn.nn.mlp import MLP as MLP
 from linrnn.nn.norm import make_norm as make_norm
+from linrnn.nn.pair import Pair as Pair
 from linrnn.nn.pool import Pool as Pool
 
-__all__ = ["GLU", "MLP", "CausalConv", "ChannelMix", "Pool", "last_inputs", "make_norm", "recall"]
+__all__ = [
+    "GLU",
+    "MLP",
+    "CausalConv",
+    "ChannelMix",
+    "Pair",
+    "Pool",
+    "last_inputs",
+    "make_norm",
+    "recall",
+]

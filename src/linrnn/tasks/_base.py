@@ -77,6 +77,9 @@ class Task(ABC):
     encoder: ClassVar[Literal["linear", "tokens"]] = "linear"
     """Whether an input is (time, d_input) real numbers or (time,) token ids."""
 
+    documents: ClassVar[int] = 1
+    """How many sequences a question is about: of 2, inputs and lengths have an axis in front."""
+
     pools: ClassVar[tuple[str, ...]] = ("mean", "last")
     """Values of the model's ``pool`` that give an output of the shape of the target."""
 

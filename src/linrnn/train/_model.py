@@ -56,6 +56,7 @@ def build_model(config: Config, task: Task) -> SequenceModel:
             encoder=task.encoder,
             final_norm=config.model.final_norm,
             tie_embeddings=config.model.tie_embeddings,
+            documents=task.documents,
             dtype=torch.float64 if config.train.precision == "64-true" else torch.float32,
         )
 

@@ -36,6 +36,7 @@ def write_all(root):
     write_ett(root / "ett" / "ETTh1.csv")
     write_imdb(root / "imdb" / "aclImdb_v1.tar.gz")
     write_audio(root)
+    write_pairs(root / "retrieval")
     write_text(root / "tinyshakespeare" / "input.txt")
 
 
@@ -55,6 +56,7 @@ def options(task, root):
         "speech_commands": {"length": 200},
         "spoken_digits": {"length": 200},
         "imdb": {"validation_size": 2},
+        "retrieval": {"length": 40},
         "path_x": {"train_size": 10, "validation_size": 10, "test_size": 10},
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
     }
@@ -111,6 +113,18 @@ def write_text(path, lines=300):
     """Some text in the place of Shakespeare's."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"Line {i} of a text.\n" for i in range(lines)))
+
+
+def write_pairs(folder, each=6, length=30):
+    """The three files of Retrieval; of a pair that belongs together both texts say the same."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "eval", "test"):
+        rows = []
+        for i in range(each):
+            first = f"{part} paper {i} " + "abc " * (i % 3) + "~" * length
+            second = first if i % 2 else f"{part} other {i} é"
+            rows.append(f"{i % 2}.0\tid{i}\tid{i + 1}\t{first}\t{second}\n")
+        (folder / f"new_aan_pairs.{part}.tsv").write_text("".join(rows), encoding="utf-8")
 
 
 def wav(samples, rate=16_000, channels=1, width=2):
