@@ -26,6 +26,8 @@ def outputs(
 
 def why_not_streamed(model: SequenceModel) -> str | None:
     """Why a model has to read a sequence in one pass; None if it can carry its state over."""
+    if model.documents > 1:
+        return "it compares whole documents"
     for mixer in model.mixers:
         if not mixer.causal:
             return "it reads in both directions"
