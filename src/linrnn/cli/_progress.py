@@ -1,8 +1,10 @@
 """How a run looks on the terminal, and in a file of its output."""
 
+import math
 import sys
 from typing import Any
 
+from linrnn import tasks
 from linrnn.train import EpochReport, Plan, Reporter, Result, StepReport
 
 
@@ -29,6 +31,11 @@ def summary(result: Result) -> str:
         f"test {metric_text(result.metric, result.test_metric)} | "
         f"{result.n_parameters:,} parameters | {result.n_state:,} floats of state | "
         f"{result.seconds:.1f} s of training"
+        + (
+            f" | perplexity {math.exp(result.test_loss):.4g}"
+            if tasks.load(result.task).perplexity
+            else ""
+        )
     )
 
 

@@ -1,12 +1,14 @@
 """Test the weights of a run again, from its folder, also on sequences of other lengths."""
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from linrnn import tasks
 from linrnn.cli._progress import metric_text
 from linrnn.errors import ArgumentError
 
@@ -45,7 +47,28 @@ def main(argv: Sequence[str]) -> int:
         f"test {value} on {score.examples:,} sequences, loss {score.loss:.4g} "
         f"({config.task}, {config.mixer}, seed {config.seed})\n"
     )
+    if tasks.load(config.task).perplexity:
+        _language(args.run, score.loss, score.metric)
     return 0
+
+
+def _language(run: Path, loss: float, bits_per_byte: float) -> None:
+    """What else there is to say of a language model."""
+    from linrnn.tasks.lm import LM
+    from linrnn.train import load_model, loss_by_position, write_positions
+
+    _, task, _ = load_model(run)
+    assert isinstance(task, LM)
+    bits = bits_per_byte * task.bytes_per_token / task.characters_per_token
+    sys.stdout.write(f"perplexity {math.exp(loss):.4g} per token, {bits:.4g} bits per character\n")
+    sys.stdout.flush()  # what follows may take longer
+    found = loss_by_position(run)
+    write_positions(run, found)
+    sys.stdout.write(f"{'position':>13}  loss (nats per token)\n")
+    for p in found:
+        place = f"{p.first:,}" if p.first == p.last else f"{p.first:,}-{p.last:,}"
+        sys.stdout.write(f"{place:>13}  {p.loss:.4f} ± {p.standard_error:.2g}\n")
+    sys.stdout.write(f"{run} holds this table as positions.csv, and the plot positions.\n")
 
 
 def parse_lengths(text: str) -> list[int]:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from linrnn.train._model import load_model as load_model
     from linrnn.train._optim import lr_factor as lr_factor
     from linrnn.train._optim import param_groups as param_groups
+    from linrnn.train._positions import PositionLoss as PositionLoss
+    from linrnn.train._positions import loss_by_position as loss_by_position
+    from linrnn.train._positions import write_positions as write_positions
     from linrnn.train._predict import Estimate as Estimate
     from linrnn.train._predict import Prediction as Prediction
     from linrnn.train._predict import predict as predict
@@ -34,16 +37,19 @@ if TYPE_CHECKING:
 _HEAVY = {
     "Estimate": "_predict",
     "LengthScore": "_evaluate",
+    "PositionLoss": "_positions",
     "Prediction": "_predict",
     "Score": "_evaluate",
     "evaluate": "_evaluate",
     "evaluate_lengths": "_evaluate",
     "load_model": "_model",
+    "loss_by_position": "_positions",
     "lr_factor": "_optim",
     "param_groups": "_optim",
     "predict": "_predict",
     "resume": "_run",
     "run": "_run",
+    "write_positions": "_positions",
 }
 __all__ = [
     "Config",
@@ -53,6 +59,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "Plan",
+    "PositionLoss",
     "Prediction",
     "Reporter",
     "Result",
@@ -62,11 +69,13 @@ __all__ = [
     "evaluate",
     "evaluate_lengths",
     "load_model",
+    "loss_by_position",
     "lr_factor",
     "param_groups",
     "predict",
     "resume",
     "run",
+    "write_positions",
 ]
 
 

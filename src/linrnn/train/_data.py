@@ -15,12 +15,10 @@ from torch.utils.data import (
 
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError
-from linrnn.state import map_state
 from linrnn.tasks import BatchDataset, Task
 from linrnn.train._config import Config
 from linrnn.train._outputs import why_not_streamed
 from linrnn.train._seeding import generator
-from linrnn.typing import State
 
 
 class EpochBatches(Sampler[list[int]]):
@@ -86,11 +84,6 @@ def unpack(batch: Sequence[Tensor]) -> Batch:
     lengths = [extra for extra in more if extra.dtype != torch.bool]
     reset = [extra for extra in more if extra.dtype == torch.bool]
     return Batch(x, target, lengths[0] if lengths else None, reset[0] if reset else None)
-
-
-def first_rows(state: State | None, rows: int) -> State | None:
-    """A carried state for a batch that may be without the last rows of the one before."""
-    return None if state is None else map_state(lambda h: h[:rows], state)
 
 
 def check_order(config: Config, task: Task, model: SequenceModel) -> None:

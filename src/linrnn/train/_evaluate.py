@@ -20,7 +20,7 @@ from linrnn.train._data import eval_loader, unpack
 from linrnn.train._figures import metric_against_length, save
 from linrnn.train._folder import RunFolder
 from linrnn.train._model import load_model
-from linrnn.train._outputs import CHUNK, answers, why_not_streamed
+from linrnn.train._outputs import CHUNK, answers, carried_answers, why_not_streamed
 
 _READ = 2**16  # steps a model reads at once, over all rows of a batch
 _DRAWN = 2**21  # steps of the sequences in memory, which are smaller than what is computed of them
@@ -60,6 +60,7 @@ def score(
     *,
     examples: int | None = None,
     chunk: int | None = None,
+    carry: bool = False,
 ) -> Score:
     """Loss and metric of a model in evaluation mode over a data set.
 
@@ -69,11 +70,15 @@ def score(
         examples: how many are used, spread evenly over the data set; None uses all.
         chunk: steps that are read at a time, with the state carried over; None reads whole
             sequences.
+        carry: let each example begin with the state of the one before; takes them all.
     """
     loss, scores = 0.0, []
-    for batch in map(unpack, eval_loader(data, batch_size, examples)):
-        y, target = answers(model, batch, chunk)
-        loss += task.loss(y, target).item() * len(batch.x)
+    batches = map(unpack, eval_loader(data, batch_size, examples, contiguous=carry))
+    whole = (
+        carried_answers(model, batches) if carry else (answers(model, b, chunk) for b in batches)
+    )
+    for y, target in whole:
+        loss += task.loss(y, target).item() * len(target)
         scores.append(task.scores(y, target).double().cpu())
     every = torch.cat(scores)
     n = len(every)
@@ -94,7 +99,8 @@ def evaluate(
     Args:
         run: the run folder.
         length: test on sequences of another length: see `Task.at_length`. None: as in training.
-        examples: how many test sequences are used, spread evenly; None uses all.
+        examples: how many test sequences are used, spread evenly; None uses all. Those of a run
+            that carries its state begin without a past then.
 
     Raises:
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
@@ -106,7 +112,8 @@ def evaluate(
     if length is not None:
         return _score_at(model, _at_length(task, length), config, examples), config
     test = task.datasets().test
-    return score(model, task, test, config.train.batch_size, examples=examples), config
+    carry = config.train.carry_state and examples is None
+    return score(model, task, test, config.train.batch_size, examples=examples, carry=carry), config
 
 
 def evaluate_lengths(

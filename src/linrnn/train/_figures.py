@@ -151,6 +151,36 @@ def metric_against_length(
     return figure
 
 
+def loss_against_position(
+    series: Mapping[str, Sequence[Point]],
+    *,
+    trained: int | None = None,
+    title: str = "",
+) -> "Figure":
+    """Loss per token against how much of a window was read, which is drawn as a logarithm.
+
+    Args:
+        series: points (position, nats, standard error) of each label.
+        trained: tokens of the training windows, marked by an upright line; None leaves it out.
+        title: above the plot; should say what the standard errors are over.
+
+    Raises:
+        ArgumentError: there is nothing to draw.
+    """
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    figure, axes = _lines(series, 1.0)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    if trained is not None:
+        label = f"trained on {trained:,} tokens"
+        axes.axvline(trained, color="0.35", linestyle=(0, (5, 2)), linewidth=1, label=label)
+    axes.set(xlabel="position in the window (tokens)", ylabel="loss (nats per token)", title=title)
+    _legend(figure, axes)
+    return figure
+
+
 def time_against_length(
     series: Mapping[str, Sequence[Point]],
     *,

@@ -53,6 +53,9 @@ class RunFolder:
         # of `linrnn eval --lengths`
         self.lengths = path / "lengths.csv"
         self.lengths_plot = path / "lengths"
+        # of `linrnn eval` for a language model
+        self.positions = path / "positions.csv"
+        self.positions_plot = path / "positions"
 
     @classmethod
     def create(cls, out: Path | None, config: Config) -> "RunFolder":

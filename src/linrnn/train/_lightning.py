@@ -21,18 +21,12 @@ from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.tasks import Splits, Task
 from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
 from linrnn.train._config import Config
-from linrnn.train._data import (
-    eval_loader,
-    first_rows,
-    size_of,
-    steps_per_epoch,
-    train_loader,
-    unpack,
-)
+from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_loader, unpack
 from linrnn.train._folder import RunFolder
 from linrnn.train._interrupt import StopRequest
 from linrnn.train._metrics import MetricsLog
 from linrnn.train._optim import lr_factor, make_optimizer
+from linrnn.train._outputs import first_rows
 from linrnn.train._report import EpochReport, Reporter, StepReport
 from linrnn.train._seeding import derive, generator
 from linrnn.typing import State

@@ -1,12 +1,15 @@
 """What a model answers to a batch: in one pass, or in chunks with the state carried over."""
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from linrnn.backbone import SequenceModel
+from linrnn.state import map_state
 from linrnn.tasks._base import IGNORE
+from linrnn.typing import State
 
 if TYPE_CHECKING:
     from linrnn.train._data import Batch  # which asks this module what can be streamed
@@ -22,6 +25,22 @@ def outputs(
     x, lengths, reset = _placed(model, x, lengths, reset)
     y: Tensor = model(x, lengths=lengths, reset=reset)[0]
     return y
+
+
+def first_rows(state: State | None, rows: int) -> State | None:
+    """A carried state for a batch that may be without the last rows of the one before."""
+    return None if state is None else map_state(lambda h: h[:rows], state)
+
+
+def carried_answers(
+    model: SequenceModel, batches: Iterable["Batch"]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """`answers` to batches whose rows each go on where they ended in the batch before."""
+    state = None
+    for x, target, lengths, reset in batches:
+        x, lengths, reset = _placed(model, x, lengths, reset)
+        y, state = model(x, first_rows(state, len(x)), lengths=lengths, reset=reset)
+        yield y, target.to(y.device)
 
 
 def why_not_streamed(model: SequenceModel) -> str | None:

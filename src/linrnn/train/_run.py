@@ -178,7 +178,8 @@ def _finish(
 
     restore(model, load_tensors(folder.require(folder.model, config))[0], folder.model)
     model.eval()
-    tested = score(model, task, splits.test, config.train.batch_size)
+    train = config.train
+    tested = score(model, task, splits.test, train.batch_size, carry=train.carry_state)
     draw_plots(folder, config, task, model, splits)
     run = load_tree(folder.last)["run"]
     return Result(
