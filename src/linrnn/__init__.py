@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linrnn import compare as compare
+    from linrnn import generation as generation
     from linrnn import mixers as mixers
     from linrnn import ops as ops
     from linrnn import recipes as recipes
@@ -27,6 +28,7 @@ _SUBMODULES = (
     "backbone",
     "compare",
     "errors",
+    "generation",
     "mixers",
     "nn",
     "ops",

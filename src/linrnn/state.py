@@ -55,7 +55,7 @@ def concat(states: Sequence[State]) -> State:
     first, *others = states
     shapes = [h.shape[1:] for h in leaves(first)]
     for i, other in enumerate(others, 1):
-        same = tree_structure(other) == tree_structure(first)
+        same = tree_structure(ordered(other)) == tree_structure(ordered(first))
         if not same or [h.shape[1:] for h in leaves(other)] != shapes:
             raise ArgumentError(
                 f"concat: every state must be of the same model, got one with parts of "
@@ -151,14 +151,29 @@ def to(
 
 
 def leaves(state: State) -> list[Tensor]:
-    """Every tensor of a state, in a fixed order.
+    """Every tensor of a state, in an order that does not depend on that of the keys of its dicts.
 
     Example:
         >>> import torch
         >>> [h.shape for h in leaves((torch.zeros(2, 3), torch.zeros(2)))]
         [torch.Size([2, 3]), torch.Size([2])]
     """
-    return cast(list[Tensor], tree_flatten(state)[0])
+    return cast(list[Tensor], tree_flatten(ordered(state))[0])
+
+
+def ordered(state: State) -> State:
+    """The same tree with the keys of every dict sorted, so that equal states lie in one order.
+
+    Example:
+        >>> import torch
+        >>> ordered({"b": torch.ones(1), "a": []})
+        {'a': [], 'b': tensor([1.])}
+    """
+    if isinstance(state, dict):
+        return {key: ordered(state[key]) for key in sorted(state)}
+    if isinstance(state, (tuple, list)):
+        return type(state)(ordered(part) for part in state)
+    return state
 
 
 def n_floats(state: State) -> int:
@@ -210,7 +225,7 @@ def unflatten(flat: Mapping[str, Tensor], like: State) -> State:
         stored = flat[next(remaining)]
         return torch.view_as_complex(stored.contiguous()) if h.is_complex() else stored
 
-    return map_state(restore, like)
+    return map_state(restore, ordered(like))
 
 
 def save(state: State, path: Path | str, header: Mapping[str, Any] | None = None) -> None:
@@ -326,4 +341,4 @@ def _check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tenso
 def _rebuild(like: State, tensors: Sequence[Tensor]) -> State:
     """The tree of ``like`` with other tensors."""
     remaining = iter(tensors)
-    return map_state(lambda _: next(remaining), like)
+    return map_state(lambda _: next(remaining), ordered(like))

@@ -18,7 +18,7 @@ from linrnn import __version__
 from linrnn import state as states
 from linrnn._storage import checksum
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
+from linrnn.errors import ArgumentError, DataError, DTypeError, check_positive_int, check_shape
 from linrnn.mixers import Mixer
 from linrnn.typing import State
 
@@ -105,7 +105,7 @@ class Session:
             DataError: no such file, damaged, or of a newer linrnn.
             ArgumentError: it is the state of another model, or of several streams.
         """
-        self.state, self.steps = load_stream(path, self.model)
+        self.state, self.steps = _load_read(path, self.model)
 
 
 class Sessions:
@@ -237,7 +237,7 @@ class Sessions:
 
     def load(self, name: Hashable, path: Path | str) -> None:
         """Add a stream that goes on where a saved one was: see `Session.load`."""
-        state, steps = load_stream(path, self.model)
+        state, steps = _load_read(path, self.model)
         self.join(name, state, steps=steps)
 
     def _row(self, name: Hashable) -> int:
@@ -308,7 +308,13 @@ def read(model: Streamable, x: Tensor, state: State, *, chunk: int = CHUNK) -> t
     return (ys[-1] if _pools(model) else torch.cat(ys, 1)), state
 
 
-def save_stream(path: Path | str, model: Streamable, state: State, steps: int = 0) -> None:
+def save_stream(
+    path: Path | str,
+    model: Streamable,
+    state: State,
+    steps: int = 0,
+    pending: Sequence[int] = (),
+) -> None:
     """Write a state and what says which model it is of: safetensors, no code, all or nothing.
 
     Args:
@@ -316,13 +322,17 @@ def save_stream(path: Path | str, model: Streamable, state: State, steps: int = 
         model: whose state it is.
         state: of any number of rows.
         steps: how many the stream has read.
+        pending: tokens among those that are not in the state yet.
     """
-    header = {"linrnn": __version__, "model": fingerprint(model), "steps": steps}
+    header: dict[str, Any] = {"linrnn": __version__, "steps": steps, "pending": list(pending)}
+    header["model"] = fingerprint(model)
     states.save(state, path, header)
 
 
-def load_stream(path: Path | str, model: Streamable, *, rows: int = 1) -> tuple[State, int]:
-    """A state that `save_stream` wrote, on the device of the model, and the steps it has read.
+def load_stream(
+    path: Path | str, model: Streamable, *, rows: int = 1
+) -> tuple[State, int, list[int]]:
+    """What `save_stream` wrote: state (on the device of the model), steps and pending tokens.
 
     Raises:
         DataError: no such file, damaged, larger than such a state can be, or of a newer linrnn.
@@ -340,9 +350,21 @@ def load_stream(path: Path | str, model: Streamable, *, rows: int = 1) -> tuple[
         raise ArgumentError(
             f"{path}: the state must have {rows} rows, got {states.batch_size(state)}."
         )
-    steps = header.get("steps")
     device = next(model.parameters()).device
-    return states.to(state, device=device), steps if isinstance(steps, int) else 0
+    try:
+        steps, pending = int(header["steps"]), [int(token) for token in header["pending"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: the file must say what was read, got {error!r}.") from error
+    return states.to(state, device=device), steps, pending
+
+
+def _load_read(path: Path | str, model: Streamable) -> tuple[State, int]:
+    """The state that has read everything, pending tokens too, and how many steps those were."""
+    state, steps, pending = load_stream(path, model)
+    if pending:
+        tokens, _ = as_input(str(path), model, pending)
+        state = read(model, tokens[None], state)[1]
+    return state, steps
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:

@@ -89,3 +89,16 @@ def test_save_and_load_are_inverse(tmp_path):
     for h, back in zip(leaves(STATE), leaves(load(tmp_path / "s", STATE)), strict=True):
         assert torch.equal(h, back)
     assert list(tmp_path.iterdir()) == [tmp_path / "s"]
+
+
+def test_the_order_of_keys_makes_no_difference(tmp_path):
+    a, b = torch.ones(1, 2), torch.zeros(1, 2)
+    one, other = {"a": a, "b": [b]}, {"b": [b], "a": a}
+    assert [h is k for h, k in zip(leaves(one), leaves(other), strict=True)] == [True, True]
+    assert torch.equal(unflatten(flatten(other), one)["a"], a)
+    assert torch.equal(concat([one, other])["a"], torch.ones(2, 2))
+    save(other, tmp_path / "s")
+    assert torch.equal(load(tmp_path / "s", one)["a"], a)
+    state = {"b": [torch.ones(1, 2)], "a": torch.ones(1, 2)}
+    put(state, [0], one)
+    assert torch.equal(state["b"][0], b)

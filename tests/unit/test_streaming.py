@@ -306,3 +306,16 @@ def test_nothing_of_the_gradient_is_kept():
     pool.join("a")
     assert not pool.feed({"a": torch.zeros(D)})["a"].requires_grad
     assert not Session(mixer).state.requires_grad
+
+
+def test_streams_of_blocks_with_several_states_are_not_mixed_up(tmp_path):
+    stack, x = model(mixer="mingru", block="mlp", conv_width=4), torch.randn(20, 1)
+    pool = Sessions(stack)
+    pool.join("a")
+    pool.feed({"a": x[:10]})
+    pool.save("a", tmp_path / "s")
+    session = Session(stack)
+    session.load(tmp_path / "s")
+    whole = stack(x[None])[0][0, 10:]
+    torch.testing.assert_close(session.feed(x[10:]), whole, rtol=0, atol=ROUNDINGS)
+    torch.testing.assert_close(pool.feed({"a": x[10:]})["a"], whole, rtol=0, atol=ROUNDINGS)

@@ -1,0 +1,415 @@
+"""Language models that read and write: generation, and how much a text surprises a model.
+
+The state has a fixed size, so a text may be as long as one likes, longer than anything the model
+was trained on, and every token costs the same.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn import state as states
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, NonFiniteError
+from linrnn.streaming import (
+    CHUNK,
+    check_streamable,
+    check_tokens,
+    fresh,
+    load_stream,
+    read,
+    save_stream,
+    vocabulary,
+)
+from linrnn.tokenizers import Stream, Tokenizer
+from linrnn.typing import Float, State
+
+_LOGITS = 1 << 22  # numbers of a chunk's output at most: 16 MB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a token is drawn from the model's probabilities.
+
+    Raises:
+        ArgumentError: a value outside the range named below.
+    """
+
+    temperature: float = 1.0
+    """Divides the logits, at least 0; below 1 likely tokens get likelier, 0 takes the likeliest."""
+    top_k: int = 0
+    """Draw from that many likeliest tokens only; 0: from all."""
+    top_p: float = 1.0
+    """Draw from the fewest likeliest tokens whose probabilities sum to this, in (0, 1]; 1: all."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise ArgumentError(
+                f"generate: temperature must be at least 0 and finite, got {self.temperature}. "
+                "0 always takes the likeliest token."
+            )
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
+            raise ArgumentError(
+                f"generate: top_k must be an integer of at least 0, got {self.top_k!r}."
+            )
+        if not 0 < self.top_p <= 1:
+            raise ArgumentError(f"generate: top_p must be in (0, 1], got {self.top_p}.")
+
+    def draw(self, logits: Float[Tensor, " vocabulary"], generator: torch.Generator) -> int:
+        """One token; all randomness comes from ``generator``, of the CPU.
+
+        Raises:
+            NonFiniteError: a logit is NaN, or all are infinite.
+        """
+        logits = logits.detach().double().cpu()
+        if logits.isnan().any() or not logits.isfinite().any():
+            raise NonFiniteError(
+                "generate: the model's outputs must be numbers, got NaN or infinity. "
+                "Did its training diverge?"
+            )
+        if self.temperature == 0:
+            return int(logits.argmax())
+        top = logits.sort(descending=True, stable=True)
+        kept = len(logits) if self.top_k == 0 else min(self.top_k, len(logits))
+        share = (top.values[:kept] / self.temperature).softmax(0)
+        summed = share.cumsum(0)
+        if self.top_p < 1:
+            kept = int((summed < self.top_p).sum()) + 1
+            summed = summed[:kept]
+        point = torch.rand((), dtype=torch.float64, generator=generator) * summed[-1]
+        place = int(torch.searchsorted(summed, point, right=True).clamp(max=len(summed) - 1))
+        return int(top.indices[place])
+
+
+class TokenStream:
+    """A language model in the middle of a text.
+
+    The state has read all tokens but the last, which is kept beside it: what the model expects
+    next is its output for that one.
+
+    Args:
+        model: in evaluation mode; attention without a window is allowed, and costs more with every
+            token.
+        chunk: most tokens computed at once. Default: as many as have 16 MB of outputs, at most
+            4,096.
+
+    Raises:
+        ArgumentError: the model reads no tokens or has no output for each, or cannot be streamed.
+
+    Example:
+        >>> model = SequenceModel(5, 5, d_model=4, n_layers=1, pool="none", encoder="tokens")
+        >>> text = TokenStream(model.eval())
+        >>> text.surprise([0, 1, 2]).shape
+        torch.Size([3])
+        >>> text.expected().shape
+        torch.Size([5])
+    """
+
+    def __init__(self, model: SequenceModel, *, chunk: int | None = None) -> None:
+        size = vocabulary(model)
+        if size is None or model.pool.kind != "none" or model.d_output != size:
+            raise ArgumentError(
+                "TokenStream: model must be a language model (tokens in, a score for each token "
+                f"out at every step), got d_input={model.d_input}, d_output={model.d_output}, "
+                f"pool={model.pool.kind!r}, {'no ' if size is None else ''}tokens."
+            )
+        check_streamable("TokenStream", model, growing=True)
+        self.model, self.vocabulary_size = model, size
+        self.chunk = chunk or max(1, min(CHUNK, _LOGITS // size))
+        self.state: State = fresh(model, 1)
+        self.last: int | None = None
+        """The last token, not in the state yet; None before the first one."""
+        self.steps = 0
+        """Tokens read, those before `load` included."""
+
+    def read(self, tokens: Sequence[int] | Tensor) -> None:
+        """Read tokens in parallel, in chunks; nothing is computed for the last one yet.
+
+        Raises:
+            ArgumentError: a token outside the vocabulary, with its position.
+        """
+        ids = self._checked(tokens)
+        for part in ids.split(self.chunk):
+            self._advance(part)
+
+    def surprise(self, tokens: Sequence[int] | Tensor) -> Float[Tensor, " time"]:
+        """Read tokens, and say of each how unlikely it was: ``-log2 p``, in bits.
+
+        The very first token of a stream follows on nothing: it counts as drawn from all evenly.
+
+        Raises:
+            ArgumentError: a token outside the vocabulary, with its position.
+        """
+        ids = self._checked(tokens)
+        bits = [torch.empty(0)]
+        for part in ids.split(self.chunk):
+            first = self.last is None
+            logits = self._advance(part)
+            logp = logits.float().log_softmax(-1)
+            targets = part[1:] if first else part
+            found = -logp.gather(-1, targets[:, None])[:, 0] / math.log(2)
+            if first and len(part):
+                found = torch.cat([found.new_full((1,), math.log2(self.vocabulary_size)), found])
+            bits.append(found.cpu())
+        return torch.cat(bits)
+
+    def expected(self) -> Float[Tensor, " vocabulary"]:
+        """Logits of the next token; may be asked for again, and changes nothing.
+
+        Raises:
+            ArgumentError: nothing was read.
+        """
+        return self._expected()[0]
+
+    def save(self, path: Path | str) -> None:
+        """Write the state and the last token: see `linrnn.streaming.Session.save`."""
+        pending = [] if self.last is None else [self.last]
+        save_stream(path, self.model, self.state, self.steps, pending)
+
+    def load(self, path: Path | str) -> None:
+        """Go on where a stream of the same model was saved.
+
+        Raises:
+            DataError: no such file, damaged, or of a newer linrnn.
+            ArgumentError: it is of another model.
+        """
+        state, steps, pending = load_stream(path, self.model)
+        if any(not 0 <= token < self.vocabulary_size for token in pending[-1:]):
+            raise ArgumentError(f"{path}: the last token must be of this model, got {pending}.")
+        self.state, self.steps = state, steps
+        self.last = pending[-1] if pending else None
+
+    def _checked(self, tokens: Sequence[int] | Tensor) -> Tensor:
+        ids = torch.as_tensor(tokens)
+        check_tokens("generate", self.model, ids)
+        return ids.reshape(-1).to(self.model.head.weight.device, torch.long)
+
+    def _advance(self, part: Tensor) -> Tensor:
+        """Read ``last`` and all of ``part`` but its last: the logits of what follows each."""
+        if not len(part):
+            return self.model.head.weight.new_zeros(0, self.vocabulary_size)
+        before = [] if self.last is None else [self.last]
+        ids = torch.cat([part.new_tensor(before), part[:-1]])
+        y = self.model.head.weight.new_zeros(0, self.vocabulary_size)
+        if len(ids):
+            out, self.state = read(self.model, ids[None], self.state, chunk=self.chunk)
+            y = out[0]
+        self.last = int(part[-1])
+        self.steps += len(part)
+        return y
+
+    def _expected(self) -> tuple[Tensor, State]:
+        """Logits of the next token, and the state that has read the last one too."""
+        if self.last is None:
+            raise ArgumentError(
+                "generate: prompt must hold a token, got none, and nothing was read before. "
+                "Begin with a newline."
+            )
+        ids = torch.tensor([[self.last]], device=self.model.head.weight.device)
+        y, state = read(self.model, ids, self.state)
+        return y[0, 0], state
+
+
+def generate(
+    model: SequenceModel | TokenStream,
+    prompt: Sequence[int] | Tensor = (),
+    max_new_tokens: int | None = None,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int | None = None,
+) -> Iterator[int]:
+    """Yield tokens as they are made, each drawn from what the model expects after all before.
+
+    The prompt is read in parallel, in chunks, whatever its length; then each token is one step of
+    constant time and memory.
+
+    Args:
+        model: a language model in evaluation mode; or a `TokenStream` that has read something,
+            which then goes on: after the last token its state can be saved, or read on.
+        prompt: token ids; may be empty where the stream has read something.
+        max_new_tokens: when to stop; None never stops.
+        temperature, top_k, top_p: see `Sampling`.
+        seed: of the draws; None takes a different one each time.
+
+    Raises:
+        ArgumentError: an argument out of its range, a token outside the vocabulary (with its
+            position), or nothing to begin with.
+        NonFiniteError: the model's outputs are not numbers.
+
+    Example:
+        >>> model = SequenceModel(5, 5, d_model=4, n_layers=1, pool="none", encoder="tokens")
+        >>> len(list(generate(model.eval(), [1, 2], 7, seed=0)))
+        7
+    """
+    stream = model if isinstance(model, TokenStream) else TokenStream(model)
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    _check_count(max_new_tokens)
+    stream.read(prompt)
+    if stream.last is None:
+        stream.expected()  # says that there is nothing to begin with
+    return _generate(stream, max_new_tokens, sampling, _generator(seed))
+
+
+def _generate(
+    stream: TokenStream, count: int | None, sampling: Sampling, generator: torch.Generator
+) -> Iterator[int]:
+    for _ in itertools.count() if count is None else range(count):
+        logits, state = stream._expected()
+        token = sampling.draw(logits, generator)
+        stream.state, stream.last, stream.steps = state, token, stream.steps + 1
+        yield token
+
+
+def generate_batch(
+    model: SequenceModel,
+    prompts: Sequence[Sequence[int] | Tensor],
+    max_new_tokens: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int | None = None,
+) -> Iterator[list[int]]:
+    """Continue several prompts of any lengths together; yield a token of each at a time.
+
+    Every prompt is read on its own, so none needs padding; then their states are one batch. Row
+    ``i`` draws with ``seed + i``: it gets what `generate` gives its prompt alone with that seed, as
+    long as rounding, which differs between batches, tips no draw.
+
+    Args:
+        model: a language model in evaluation mode, with a state of fixed size.
+        prompts: token ids, at least one each.
+        max_new_tokens: tokens to make of each.
+        temperature, top_k, top_p: see `Sampling`.
+        seed: of the first row's draws; None takes a different one each time.
+
+    Raises:
+        ArgumentError, NonFiniteError: as `generate`.
+
+    Example:
+        >>> model = SequenceModel(5, 5, d_model=4, n_layers=1, pool="none", encoder="tokens")
+        >>> [len(row) for row in generate_batch(model.eval(), [[1], [2, 3]], 3, seed=0)]
+        [2, 2, 2]
+    """
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    _check_count(max_new_tokens)
+    check_streamable("generate_batch", model, growing=False)
+    streams = []
+    for prompt in prompts:
+        stream = TokenStream(model)
+        stream.read(prompt)
+        stream.expected()
+        streams.append(stream)
+    first = _generator(seed).initial_seed()
+    return _generate_batch(model, streams, max_new_tokens, sampling, first)
+
+
+@torch.no_grad()
+def _generate_batch(
+    model: SequenceModel, streams: list[TokenStream], count: int, sampling: Sampling, seed: int
+) -> Iterator[list[int]]:
+    if not streams:
+        return
+    generators = [torch.Generator().manual_seed(seed + i) for i in range(len(streams))]
+    state = states.concat([stream.state for stream in streams])
+    tokens = [stream.last or 0 for stream in streams]
+    for _ in range(count):
+        ids = torch.tensor(tokens, device=model.head.weight.device)
+        logits, state = model.step(ids, state)
+        tokens = [sampling.draw(row, g) for row, g in zip(logits, generators, strict=True)]
+        yield tokens
+
+
+def generate_text(
+    model: SequenceModel | TokenStream,
+    tokenizer: Tokenizer,
+    prompt: str = "",
+    max_new_tokens: int | None = None,
+    *,
+    stop: Sequence[str] = (),
+    **options: Any,
+) -> Iterator[str]:
+    """Yield text as it becomes certain: whole characters, and nothing that may begin a stop string.
+
+    Args:
+        model: as in `generate`.
+        tokenizer: of the model.
+        prompt: what to continue; it is not yielded.
+        max_new_tokens: when to stop at the latest; None never.
+        stop: end before the first of these strings that turns up in the new text.
+        options: ``temperature``, ``top_k``, ``top_p`` and ``seed`` of `generate`.
+
+    Raises:
+        ArgumentError, NonFiniteError: as `generate`; an empty stop string; a tokenizer of another
+            vocabulary.
+        DataError: the prompt holds what the tokenizer does not know, and where.
+    """
+    stream = model if isinstance(model, TokenStream) else TokenStream(model)
+    check_tokenizer(stream, tokenizer)
+    if isinstance(stop, str) or "" in stop:
+        raise ArgumentError(f"generate: stop must be a list of strings with text, got {stop!r}.")
+    ids = torch.from_numpy(tokenizer.encode(prompt, where="prompt").astype("int64"))
+    tokens = generate(stream, ids, max_new_tokens, **options)
+    return _until(_decode(tokens, tokenizer.stream()), stop)
+
+
+def check_tokenizer(stream: TokenStream, tokenizer: Tokenizer) -> None:
+    """Raise `ArgumentError` unless a tokenizer has the vocabulary of the model."""
+    if tokenizer.vocabulary_size != stream.vocabulary_size:
+        raise ArgumentError(
+            f"generate: the tokenizer must have the model's {stream.vocabulary_size} tokens, got "
+            f"{tokenizer.vocabulary_size}. Take the tokenizer.json of the model's run."
+        )
+
+
+def _decode(tokens: Iterator[int], decoder: Stream) -> Iterator[str]:
+    for token in tokens:
+        yield decoder.feed(token)
+    yield decoder.close()
+
+
+def _until(pieces: Iterator[str], stop: Sequence[str]) -> Iterator[str]:
+    """The text before the first stop string; what may begin one is held back."""
+    held = ""
+    for piece in pieces:
+        held += piece
+        ends = [place for s in stop if (place := held.find(s)) >= 0]
+        if ends:
+            yield held[: min(ends)]
+            return
+        safe = len(held) - max((_overlap(held, s) for s in stop), default=0)
+        if safe:
+            yield held[:safe]
+            held = held[safe:]
+    if held:
+        yield held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of ``text`` that ``stop`` begins with."""
+    return next((n for n in range(min(len(text), len(stop)), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _check_count(count: int | None) -> None:
+    wrong = isinstance(count, bool) or not isinstance(count, int) or count < 0
+    if count is not None and wrong:
+        raise ArgumentError(
+            f"generate: max_new_tokens must be an integer of at least 0, got {count!r}."
+        )
+
+
+def _generator(seed: int | None) -> torch.Generator:
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator
