@@ -9,7 +9,7 @@ import pytest
 
 from linrnn import cli, mixers, tasks
 from linrnn.cli._options import parse_train
-from linrnn.cli.list import summaries
+from linrnn.cli.list import CATALOGUES, summaries
 from linrnn.cli.train import starting_config
 from linrnn.errors import LinrnnError
 
@@ -58,7 +58,7 @@ def _problem_with_verb(words):
         return f"no verb {words[0]}"
     subject = words[1] if len(words) > 1 else None
     known = {
-        "list": ("mixers", "tasks", "recipes"),
+        "list": tuple(CATALOGUES),
         "show": (
             *(name for kind in ("mixers", "tasks", "recipes") for name in summaries(kind)),
             *(name.replace("_", "-") for name in summaries("reproductions")),

@@ -1,5 +1,6 @@
 """Recipes: each scale builds a model and can be stored; what nobody ran has published numbers."""
 
+import importlib
 import math
 from dataclasses import replace
 
@@ -16,13 +17,20 @@ each_scale = pytest.mark.parametrize(("name", "scale"), SCALES)
 each_cpu_recipe = pytest.mark.parametrize("name", [name for name, s in SCALES if s == "cpu"])
 
 
+@pytest.fixture(scope="module")
+def made_data(tmp_path_factory, pytestconfig):
+    """A folder with a tiny file of every kind a task reads."""
+    root = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(pytestconfig.rootpath / "tests" / "unit" / "tasks")
+        importlib.import_module("made_data").write_all(root)
+    return root
+
+
 @pytest.fixture(autouse=True)
-def _text(tmp_path, monkeypatch):
-    """A text in the place of tiny Shakespeare, which must not be downloaded."""
-    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("A line of a text.\n" * 300)
-    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
+def _use_made_data(made_data, monkeypatch):
+    """Nothing is downloaded."""
+    monkeypatch.setenv("LINRNN_DATA", str(made_data))
 
 
 class TwoSteps(train.Reporter):
@@ -51,10 +59,13 @@ def test_scale_builds_its_model(name, scale):
     config = recipes.load(name, scale).config
     config = replace(config, model=replace(config.model, n_layers=1))
     task = build_task(config)
-    x = torch.rand(2, 5, task.d_input)
+    model = build_model(config, task).eval()
+    shape = (2, *((model.documents,) if model.documents > 1 else ()), 5)
     if task.encoder == "tokens":
-        x = torch.randint(task.d_input, (2, 5))
-    y, _ = build_model(config, task).eval()(x)
+        x = torch.randint(task.d_input, shape)
+    else:
+        x = torch.rand(*shape, task.d_input)
+    y, _ = model(x)
     assert y.shape == (2, *((5,) if config.model.pool == "none" else ()), task.d_output)
     assert y.isfinite().all()
 
