@@ -33,14 +33,14 @@ def main(argv: Sequence[str]) -> int:
     scale = options.scale or next(iter(what.scales))
     check_in("reproduce", "--scale", scale, what.scales)
     out = options.out or Path("runs", f"reproduce-{_dashed(stem)}-{scale}")
-    files = _run(_dashed(stem), what, scale, tuple(range(options.seeds)), out)
+    files, complete = _run(_dashed(stem), what, scale, tuple(range(options.seeds)), out)
     if options.results is not None:
         from linrnn.reproductions._report import publish
 
         kept = options.results / f"{_dashed(stem)}-{scale}"
         publish(files, kept)
         sys.stdout.write(f"{kept} has a copy of it.\n")
-    return 0
+    return 0 if complete else 1
 
 
 def _run(
@@ -49,8 +49,8 @@ def _run(
     scale: str,
     seeds: tuple[int, ...],
     out: Path,
-) -> list[Path]:
-    """Compute, write and print; the files of the report."""
+) -> tuple[list[Path], bool]:
+    """Compute, write and print; the files of the report, and whether all could be run."""
     from linrnn.reproductions._report import write_report
 
     out.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def _run(
     found = what().run(setting)
     files = write_report(name, what, setting, found, time.monotonic() - start)
     sys.stdout.write(f"\n{files[0].read_text(encoding='utf-8')}\n{out} holds this page.\n")
-    return files
+    return files, found.complete
 
 
 def _say(line: str) -> None:

@@ -50,6 +50,8 @@ class Findings:
     """What the published numbers and ours can be compared in, and what was changed."""
     notes: tuple[str, ...] = ()
     """What one should know to read the tables."""
+    complete: bool = True
+    """Whether everything could be run; a run that fails on its way is a result."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Matplotlib figures by the name of their file, without an ending."""
 

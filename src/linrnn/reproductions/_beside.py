@@ -1,5 +1,6 @@
 """Printed numbers and ours side by side: tables, figures, and what they let one conclude."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,7 @@ def findings(
     return Findings(
         tables=(*(table(o, printed.get(o.column.name, {})) for o in outcomes), *changed),
         comparable=comparable(outcomes),
+        complete=not any(outcome.problem for outcome in outcomes),
         notes=(*said, *notes),
         figures=drawn | dict(figures or {}),
     )
@@ -139,7 +141,8 @@ def _remarks(outcome: Outcome, printed: Printed) -> list[str]:
     """The chance level, how well the orders agree, and every shortfall."""
     name, metric = outcome.column.name, outcome.task.metric
     scale, unit = metric_scale(metric)
-    lines = [f"{name}: chance level {scale * outcome.task.chance:.3g}{unit}."]
+    percent = " %" if unit else ""
+    lines = [f"{name}: chance level {scale * outcome.task.chance:.3g}{percent}."]
     if outcome.problem:
         lines.append(f"{name}: not run: {outcome.problem}")
     lines += [f"{name}: {row.label} failed: {why}" for row in outcome.rows for why in row.failures]
@@ -167,12 +170,18 @@ def _agreement(outcome: Outcome, printed: Printed) -> str:
             f"rank correlation of the {len(pairs)} published means and ours "
             f"{rank_correlation(theirs, ours):.2f} (1: the same order, 0: none)."
         )
-    labels, sign = list(pairs), -1 if outcome.task.higher_is_better else 1
-    words = [
-        " > ".join(labels[i] for i in sorted(range(len(labels)), key=lambda i: sign * values[i]))
-        for values in (theirs, ours)
-    ]
+    sign = -1 if outcome.task.higher_is_better else 1
+    words = [_order(dict(zip(pairs, values, strict=True)), sign) for values in (theirs, ours)]
     return f"order of the means, best first: published {words[0]}; ours {words[1]}."
+
+
+def _order(values: Mapping[str, float], sign: int) -> str:
+    """Labels, best first; sign is -1 where the largest value is the best."""
+    labels = sorted(values, key=lambda label: sign * values[label])
+    text = labels[0]
+    for before, label in itertools.pairwise(labels):
+        text += f" {'=' if values[before] == values[label] else '>'} {label}"
+    return text
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
@@ -207,17 +216,17 @@ def figure(outcome: Outcome, printed: Printed) -> Any:
             continue
         right.errorbar(scale * row.mean, y, xerr=_bar(scale * row.standard_error), **style)
         seeds = [scale * v for v in row.values]
-        right.plot(seeds, [y] * len(seeds), "|", color="0.45", markersize=9)
-    right.axvline(scale * outcome.task.chance, color="0.5", linestyle=":", label="chance")
+        right.plot(seeds, [y + 0.25] * len(seeds), ".", color="0.5", markersize=5)
     left.set_yticks(range(len(labels)), labels)
-    left.invert_yaxis()
+    left.set(ylim=(len(labels) - 0.4, -0.6))
     left.set(xlabel=f"test {outcome.task.metric}{unit}", title="published")
     shrunk = "" if changes(outcome) is None else ", scaled down"
-    right.set(xlabel=f"test {outcome.task.metric}{unit}", title=f"ours{shrunk}; bars are seeds")
+    # a line at the chance level would squeeze what is far from it
+    chance = f"chance {scale * outcome.task.chance:.3g}"
+    right.set(xlabel=f"test {outcome.task.metric}{unit}, {chance}", title=f"ours{shrunk}")
     for axes in (left, right):
         axes.grid(alpha=0.3)
-    right.legend()
-    drawn.suptitle(f"{outcome.column.name}: means and standard errors")
+    drawn.suptitle(f"{outcome.column.name}: means and standard errors; small dots are seeds")
     return drawn
 
 

@@ -14,6 +14,7 @@ NOTES = (
     "the published errors of minGRU and minLSTM are standard deviations, ours are standard errors.",
     "ours: RMSNorm before every mixer, of which the paper says nothing; the same training "
     "sequences in every pass in place of new ones; weights of the best validation.",
+    "what was changed is listed for minGRU; the other mixers share its task, width and training.",
 )
 
 

@@ -73,8 +73,9 @@ def train(column: Column, rows: Mapping[str, Config], setting: Setting) -> Outco
     try:
         task.datasets()
     except (DataError, MissingExtraError) as error:
-        setting.say(f"{column.name}: not run: {error}")
-        return Outcome(column=column, task=task, labels=labels, rows=(), problem=str(error))
+        problem = f"{error} `linrnn reproduce` looks in LINRNN_DATA."
+        setting.say(f"{column.name}: not run: {problem}")
+        return Outcome(column=column, task=task, labels=labels, rows=(), problem=problem)
     folder = setting.out / RUNS / slug(column.name)
     n_runs, count = len(rows) * len(setting.seeds), itertools.count(1)
     setting.say(f"{column.name}: {n_runs} runs of {column.config.task}, in {folder}")

@@ -77,12 +77,8 @@ class LRUAppendixE2(Reproduction):
         threshold = size.reached * outcome.task.chance
         found = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
         verdict = _speed(outcome, size, threshold)
-        return Findings(
-            tables=(verdict, *found.tables),
-            comparable=_COMPARABLE if found.figures else found.comparable,
-            notes=found.notes,
-            figures=found.figures,
-        )
+        said = _COMPARABLE if found.figures else found.comparable
+        return replace(found, tables=(verdict, *found.tables), comparable=said)
 
 
 _COMPARABLE = (

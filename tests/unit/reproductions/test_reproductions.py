@@ -21,6 +21,12 @@ def test_it_says_what_it_compares(name):
         assert all(len(row) == len(table.head) for row in table.rows)
 
 
+@each
+def test_the_documentation_names_it(name, root):
+    page = (root / "docs" / "reproductions.md").read_text(encoding="utf-8")
+    assert f"| `{name.replace('_', '-')}` |" in page
+
+
 def test_measured_gain_is_that_of_the_formula(tmp_path, monkeypatch):
     monkeypatch.setattr(proposition, "RINGS", ((0.0, 0.9), (0.5, 0.9)))
     monkeypatch.setattr(proposition, "THIN", (0.1,))
@@ -65,6 +71,15 @@ def test_finished_report_is_copied_without_runs(capsys, tmp_path, monkeypatch):
     assert {f.name for f in kept.iterdir()} == {"report.md", "table-1.csv", "table-2.csv"}
     assert (kept / "report.md").read_text() == (out / "report.md").read_text()
     assert str(kept) in capsys.readouterr().out
+
+
+def test_what_could_not_be_run_is_an_exit_code(capsys, tmp_path, monkeypatch):
+    from linrnn.cli import main
+
+    found = Findings(tables=(), comparable="nothing", complete=False)
+    monkeypatch.setattr(proposition.LRUProposition3, "run", lambda self, setting: found)
+    assert main(["reproduce", "lru-proposition-3", "--out", str(tmp_path)]) == 1
+    assert "nothing" in capsys.readouterr().out
 
 
 def test_figures_lie_beside_the_page_that_shows_them(tmp_path):
