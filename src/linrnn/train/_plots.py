@@ -80,7 +80,7 @@ def _curves(rows: list[EpochReport], task: Task) -> Figure:
         if axes.get_yscale() == "log":
             axes.yaxis.set_major_formatter(_PlainLogFormatter())
             axes.yaxis.set_minor_formatter(_PlainLogFormatter())
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.3)
         axes.legend()
     return figure

@@ -60,7 +60,8 @@ def test_inputs_that_are_no_images_have_no_samples():
         ("forecast", "mean squared error", "mse"),
     ],
 )
-def test_curves_say_what_the_loss_is(name, loss, metric):
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_curves_say_what_the_loss_is(name, loss, metric, epochs):
     rows = [
         train.EpochReport(
             epoch=i,
@@ -72,7 +73,7 @@ def test_curves_say_what_the_loss_is(name, loss, metric):
             lr=0.1,
             seconds=1.0,
         )
-        for i in (1, 2)
+        for i in range(1, epochs + 1)
     ]
     left, right = _curves(rows, tasks.load(name)()).axes
     assert (left.get_ylabel(), right.get_ylabel()) == (loss, metric)
