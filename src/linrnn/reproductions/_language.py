@@ -1,0 +1,105 @@
+"""What reproductions of language models share: the text, and losses in nats per token."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from linrnn.compare import Row
+from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._folder import RunFolder
+
+TEXT_NOTE = (
+    "the text is tiny Shakespeare, 1,115,394 bytes, of which the last tenth is validation and test "
+    "in one, as is usual; all of it is ASCII, so a byte is a character. A test loss is that of the "
+    "weights with the best loss on the same text, so it is a little too good, for all alike."
+)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over seeds and its standard error, NaN for a single one."""
+
+    value: float
+    error: float
+
+    @property
+    def text(self) -> str:
+        """As a cell of a table.
+
+        Example:
+            >>> Mean(1.5481, 0.0021).text, Mean(1.5, math.nan).text
+            ('1.548 ± 0.002', '1.500')
+        """
+        beside = "" if math.isnan(self.error) else f" ± {self.error:.3f}"
+        return f"{self.value:.3f}{beside}"
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """The mean of one value a seed.
+
+    Example:
+        >>> mean_of([1.0, 3.0])
+        Mean(value=2.0, error=1.0)
+    """
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Mean(statistics.fmean(values), error)
+
+
+def test_nats(row: Row) -> Mean | None:
+    """Test loss in nats per token over the seeds; None if none finished."""
+    done = [RunFolder(folder).read_result() for folder in row.folders]
+    losses = [result.test_loss for result in done if result is not None]
+    return mean_of(losses) if losses else None
+
+
+def best_steps(row: Row) -> str:
+    """The step with the best validation of every seed."""
+    done = [RunFolder(folder).read_result() for folder in row.folders]
+    return ", ".join(f"{result.best_step:,}" for result in done if result is not None)
+
+
+def ranking(losses: dict[str, float]) -> str:
+    """Labels, the smallest loss first.
+
+    Example:
+        >>> ranking({"a": 2.0, "b": 1.0})
+        'b > a'
+    """
+    return " > ".join(sorted(losses, key=losses.__getitem__))
+
+
+def small(length: int, batch_tokens: int, epochs: int, d_model: int, n_layers: int) -> Config:
+    """A language model for a CPU; all models of a comparison share it but for the mixer.
+
+    Args:
+        length: tokens of a window.
+        batch_tokens: tokens of a batch, so that all lengths have as many updates.
+        epochs, d_model, n_layers: as in `Config`.
+    """
+    from linrnn.tasks.lm import LMOptions
+
+    return Config(
+        task="lm",
+        task_options=LMOptions(length=length),
+        model=ModelConfig(
+            d_model=d_model,
+            n_layers=n_layers,
+            norm="rms",
+            block="mlp",
+            dropout=0.1,
+            pool="none",
+            final_norm=True,
+        ),
+        optim=OptimConfig(lr=2e-3, weight_decay=0.1),
+        train=TrainConfig(epochs=epochs, batch_size=batch_tokens // length, threads=1),
+    )
+
+
+def with_model(
+    config: Config, mixer: str, *, mixer_options: dict[str, Any] | None = None, **changes: Any
+) -> Config:
+    """The configuration with a mixer, its options, and other fields of the model."""
+    model = replace(config.model, **changes)
+    return replace(config, mixer=mixer, mixer_options=mixer_options or {}, model=model)

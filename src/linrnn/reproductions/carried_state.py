@@ -1,0 +1,176 @@
+"""Contiguous batches with the state kept, with the state cleared, and shuffled windows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, ClassVar
+
+from linrnn.compare import Row
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import table
+from linrnn.reproductions._language import TEXT_NOTE, Mean, mean_of, small, with_model
+from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.train import Config, PositionLoss
+from linrnn.train._figures import loss_against_position
+from linrnn.train._model import load_model
+from linrnn.train._positions import measure_positions
+
+MIXERS = ("lru", "mingru", "rwkv4")
+CHUNKS = (16, 64, 256)
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "kept": {"order": "contiguous", "carry_state": True},
+    "cleared": {"order": "contiguous", "carry_state": False},
+    "shuffled": {"order": "shuffled", "carry_state": False},
+}
+D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 64, 2, 3, 4096
+ROWS = 16  # streams the test text is read in: few, so that hardly any chunk begins without a past
+
+Curves = dict[tuple[str, bool], list[list[PositionLoss]]]
+"""By label, and whether the state was carried in the test, one curve a seed."""
+
+
+class CarriedState(Reproduction):
+    """Training on short chunks, each of which may begin with the state of the one before.
+
+    Truncated back-propagation through time on rows of consecutive text: with the state kept,
+    without its gradient; with the state cleared at every chunk, in the same order; and on shuffled
+    chunks. All see the same text in batches of as many tokens. Every trained model is tested both
+    ways, so that what the state brings in the test is told from what it brings in training.
+
+    Args:
+        mixers, chunks: in place of ours.
+        base: a function from a length of chunk to the shared configuration, in place of ours.
+    """
+
+    summary: ClassVar[str] = "train on short chunks with the state kept, cleared, or shuffled"
+    source: ClassVar[str] = (
+        "a blog post of 2023 on the LRU and RWKV: proposed there, without a result"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "two layers of width 64 on a megabyte of Shakespeare; shows for which lengths of "
+            "chunk a kept state helps at this size, and what of it is due to the test"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "No result was published",
+            ["expectation", "published"],
+            [["a kept state helps, most of all for short chunks", "none"]],
+        ),
+    )
+
+    def __init__(
+        self,
+        mixers: Sequence[str] = MIXERS,
+        chunks: Sequence[int] = CHUNKS,
+        base: Any = None,
+    ) -> None:
+        self.mixers, self.chunks, self.base = mixers, chunks, base or base_config
+
+    def run(self, setting: Setting) -> Findings:
+        """Train every mixer in every way on every length of chunk; test each both ways."""
+        outcomes: list[Outcome] = []
+        tables: list[Table] = []
+        figures: dict[str, Any] = {}
+        for chunk in self.chunks:
+            base = self.base(chunk)
+            column = Column(name=f"chunks of {chunk}", config=base, paper=base, steps=0)
+            outcome = train(column, self._rows(base), setting)
+            outcomes.append(outcome)
+            curves = _curves(outcome.rows)
+            tables.append(_losses(chunk, curves))
+            figures |= self._figures(chunk, curves)
+        missing = [o.problem for o in outcomes if o.problem]
+        failed = [why for o in outcomes for row in o.rows for why in row.failures]
+        return Findings(
+            tables=(*tables, *(table(o, {}) for o in outcomes)),
+            comparable="nothing was published; the rows of a table with each other.",
+            notes=(TEXT_NOTE, *NOTES, *failed, *missing),
+            complete=not missing,
+            figures=figures,
+        )
+
+    def _rows(self, base: Config) -> dict[str, Config]:
+        return {
+            label(mixer, arm): replace(
+                with_model(base, mixer), train=replace(base.train, **ARMS[arm])
+            )
+            for mixer, arm in product(self.mixers, ARMS)
+        }
+
+    def _figures(self, chunk: int, curves: Curves) -> dict[str, Any]:
+        found = {}
+        for mixer in self.mixers:
+            series = {}
+            for arm, carried in product(ARMS, (True, False)):
+                seeds = curves.get((label(mixer, arm), carried))
+                if seeds:
+                    name = f"{arm} in training, {'kept' if carried else 'cleared'} in the test"
+                    series[name] = _points(seeds)
+            if series:
+                title = f"{mixer}, chunks of {chunk}: mean ± standard error over the seeds"
+                found[f"positions-{mixer}-{chunk}"] = loss_against_position(series, title=title)
+        return found
+
+
+NOTES = (
+    f"the test text is read in {ROWS} streams in every row of the first tables, so their numbers "
+    "differ from the test metric of the runs below, which use the batch of training.",
+    "a row whose state is cleared in training and kept in the test is a model that meets states "
+    "it was never trained on.",
+)
+
+
+def base_config(chunk: int) -> Config:
+    """What all models share."""
+    return small(chunk, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
+
+
+def label(mixer: str, arm: str) -> str:
+    """Of a row.
+
+    Example:
+        >>> label("lru", "kept")
+        'lru, kept'
+    """
+    return f"{mixer}, {arm}"
+
+
+def _curves(rows: Sequence[Row]) -> Curves:
+    """The loss by position of every trained model, tested both ways."""
+    found: Curves = {}
+    for row in rows:
+        for folder in row.folders:
+            if not (folder / "result.json").is_file():
+                continue
+            model, task, _ = load_model(folder)
+            for carried in (True, False):
+                curve = measure_positions(model, task, ROWS, carry=carried)
+                found.setdefault((row.label, carried), []).append(curve)
+    return found
+
+
+def _whole(curve: Sequence[PositionLoss]) -> float:
+    """Mean over all positions."""
+    sizes = [p.last - p.first + 1 for p in curve]
+    return sum(p.loss * n for p, n in zip(curve, sizes, strict=True)) / sum(sizes)
+
+
+def _losses(chunk: int, curves: Curves) -> Table:
+    cells = []
+    for name in dict.fromkeys(name for name, _ in curves):
+        kept, cleared = (mean_of([_whole(c) for c in curves[name, way]]) for way in (True, False))
+        first = mean_of([c[0].loss for c in curves[name, True]])
+        cells.append([name, kept.text, cleared.text, first.text])
+    head = ["model, state in training", "kept in the test", "cleared in the test"]
+    title = f"Chunks of {chunk}: test loss (nats per character), mean ± s.e."
+    return Table(title, [*head, "first position, kept"], cells)
+
+
+def _points(seeds: Sequence[Sequence[PositionLoss]]) -> list[tuple[float, float, float]]:
+    points = []
+    for at in zip(*seeds, strict=True):
+        mean: Mean = mean_of([p.loss for p in at])
+        points.append(((at[0].first * at[0].last) ** 0.5, mean.value, mean.error))
+    return points

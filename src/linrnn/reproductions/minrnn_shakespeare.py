@@ -1,0 +1,111 @@
+"""minGRU, minLSTM, Mamba and a Transformer on tiny Shakespeare."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from linrnn import recipes
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import findings
+from linrnn.reproductions._language import TEXT_NOTE, best_steps, ranking, test_nats, with_model
+from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.train import Config
+
+NAME = "tiny Shakespeare"
+STEPS = 5_000
+PUBLISHED = {  # best test loss in nats per character, and the step it was reached at
+    "minGRU": (1.548, 575),
+    "minLSTM": (1.555, 625),
+    "Mamba": (1.575, 400),
+    "Transformer": (1.547, 2_000),
+}
+HEADS = 6
+
+
+class MinRNNShakespeare(Reproduction):
+    """A small language model on characters, with four mixers.
+
+    The recurrent layers are in blocks of convolution, mixer and MLP; Mamba has a convolution of
+    its own and no MLP, the Transformer no convolution.
+
+    Args:
+        column: size to run in place of that of the scale.
+    """
+
+    summary: ClassVar[str] = "minGRU, minLSTM, Mamba and a Transformer on tiny Shakespeare"
+    source: ClassVar[str] = "Feng et al. 2024, arXiv:2410.01201, language modelling"
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "narrower models and fewer steps; shows the order after short training, not the "
+            "published losses"
+        ),
+        "paper": "the published sizes and number of steps; shows the losses, needs a GPU",
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Best test loss on tiny Shakespeare (nats per character)",
+            ["model", "loss", "steps to it"],
+            [[name, f"{loss:.3f}", f"{steps:,}"] for name, (loss, steps) in PUBLISHED.items()],
+        ),
+    )
+
+    def __init__(self, column: Column | None = None) -> None:
+        self.column = column
+
+    def run(self, setting: Setting) -> Findings:
+        """Train all four."""
+        chosen = self.column or column(setting.scale)
+        outcome = train(chosen, rows(chosen.config), setting)
+        found = findings([outcome], {}, notes=NOTES)
+        return replace(
+            found,
+            tables=(beside(outcome), *found.tables),
+            notes=(*found.notes, *_orders(outcome)),
+        )
+
+
+NOTES = (
+    TEXT_NOTE,
+    "the steps to the best loss depend on how often it is looked at: every 25 steps in the paper, "
+    "every pass through the text here.",
+    "the paper gives no norm, weight decay or schedule for this experiment; ours are those of the "
+    "recipe `lm`.",
+)
+
+
+def column(scale: str) -> Column:
+    """The configuration of the recipe `lm` at that scale."""
+    found = {name: recipes.load("lm", name).config for name in {scale, "paper"}}
+    return Column(name=NAME, config=found[scale], paper=found["paper"], steps=STEPS)
+
+
+def rows(base: Config) -> dict[str, Config]:
+    """The four models."""
+    gated = {"mixer_options": base.mixer_options}
+    heads = {"n_heads": HEADS if base.model.d_model % HEADS == 0 else 4}
+    return {
+        "minGRU": with_model(base, "mingru", **gated),
+        "minLSTM": with_model(base, "minlstm", **gated),
+        "Mamba": with_model(base, "mamba", block="bare", conv_width=0),
+        "Transformer": with_model(base, "attention", mixer_options=heads, conv_width=0),
+    }
+
+
+def beside(outcome: Outcome) -> Table:
+    """Published losses and ours."""
+    found = {row.label: row for row in outcome.rows}
+    cells = []
+    for name, (loss, steps) in PUBLISHED.items():
+        ours = test_nats(found[name]) if name in found else None
+        at = best_steps(found[name]) if ours else ""
+        cells.append([name, f"{loss:.3f}", ours.text if ours else "not run", f"{steps:,}", at])
+    head = ["model", "published", "ours, mean ± s.e.", "at step, published", "at step, ours"]
+    return Table("Best test loss (nats per character)", head, cells)
+
+
+def _orders(outcome: Outcome) -> list[str]:
+    ours = {row.label: loss.value for row in outcome.rows if (loss := test_nats(row)) is not None}
+    if len(ours) < 2:
+        return []
+    theirs = ranking({name: PUBLISHED[name][0] for name in ours})
+    return [f"order, smallest loss first: published {theirs}; ours {ranking(ours)}."]

@@ -1,0 +1,172 @@
+"""Gated attention unit, softmax attention, RWKV, LRU and SLRU as language models of one size."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from linrnn.compare._match import count_parameters, match_parameters
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import table
+from linrnn.reproductions._language import (
+    TEXT_NOTE,
+    Mean,
+    ranking,
+    small,
+    test_nats,
+    with_model,
+)
+from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.train import Config
+from linrnn.train._figures import metric_against_length
+
+ORDER = ("GAU", "SA", "RWKV", "LRU", "SLRU")
+LENGTHS = (128, 512)
+D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 96, 3, 6, 4096
+
+
+class SuComparison(Reproduction):
+    """Whether the complex LRU beats a real one, and whether longer windows help a recurrence.
+
+    The mixer of a Transformer is replaced, and nothing else; widths are chosen so that all models
+    have the parameters of the one with softmax attention, within 3 %. A gated attention unit is
+    mixer and MLP in one, so that model has twice the layers and no MLP. RWKV is its mixer alone:
+    no channel mixing, no token shift.
+
+    Args:
+        lengths: training windows in place of 128 and 512.
+        base: a function from a length to the shared configuration, in place of ours.
+    """
+
+    summary: ClassVar[str] = "GAU, attention, RWKV, LRU and SLRU as language models of one size"
+    source: ClassVar[str] = "Su 2023, blog post on the LRU paper (9554), language models"
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "some 0.4 million parameters on a megabyte of Shakespeare, where the source has about "
+            "100 million; shows an order and the sign of what longer windows bring, at this size "
+            "alone"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Training loss, from curves; no numbers are printed",
+            ["claim", "published"],
+            [
+                ["order at length 128, best first", " > ".join(ORDER)],
+                ["order at length 512, best first", " > ".join(ORDER)],
+                ["from 128 to 512", "attention improves, the recurrences get worse"],
+            ],
+        ),
+    )
+
+    def __init__(self, lengths: Sequence[int] = LENGTHS, base: Any = None) -> None:
+        self.lengths, self.base = lengths, base or base_config
+
+    def run(self, setting: Setting) -> Findings:
+        """Train every model at every length."""
+        outcomes = []
+        for length in self.lengths:
+            base = self.base(length)
+            column = Column(name=f"length {length}", config=base, paper=base, steps=0)
+            outcomes.append(train(column, rows(base), setting))
+        losses = {n: _losses(o) for n, o in zip(self.lengths, outcomes, strict=True)}
+        missing = [o.problem for o in outcomes if o.problem]
+        return Findings(
+            tables=(_verdict(losses), _table(losses), *(table(o, {}) for o in outcomes)),
+            comparable=(
+                "the order of the models and the sign of the change with the length, and only as "
+                "far as they differ by more than their errors: the models are a hundredth of the "
+                "published size, the text is small, and the optimiser, norms and initialisation "
+                "are not those of the source (Tiger, DeepNorm)."
+            ),
+            notes=(
+                TEXT_NOTE,
+                "a model is tested on windows of the length it was trained on; all lengths have "
+                "the same tokens in a batch and the same number of updates.",
+                *(f"{row.label} failed: {why}" for o in outcomes for row in o.rows
+                  for why in row.failures),
+                *missing,
+            ),
+            complete=not missing,
+            figures=_figure(losses),
+        )  # fmt: skip
+
+
+def base_config(length: int) -> Config:
+    """What all models share."""
+    return small(length, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
+
+
+def rows(base: Config) -> dict[str, Config]:
+    """The five models, with the parameters of the one with softmax attention."""
+    attention = with_model(base, "attention", mixer_options={"n_heads": 4})
+    gau = with_model(base, "gau", block="bare", n_layers=2 * base.model.n_layers)
+    others = {
+        "GAU": gau,
+        "RWKV": with_model(base, "rwkv4", mixer_options={"token_shift": False}),
+        "LRU": with_model(base, "lru"),
+        "SLRU": with_model(base, "slru"),
+    }
+    target = count_parameters(attention)
+    matched = {name: match_parameters(config, target) for name, config in others.items()}
+    return {name: attention if name == "SA" else matched[name] for name in ORDER}
+
+
+def _losses(outcome: Outcome) -> dict[str, Mean]:
+    return {row.label: loss for row in outcome.rows if (loss := test_nats(row)) is not None}
+
+
+def _verdict(losses: Mapping[int, Mapping[str, Mean]]) -> Table:
+    """Published order and ours, length by length, and what the longest window changes."""
+    cells = [
+        [
+            f"order at length {length}, best first",
+            " > ".join(ORDER),
+            ranking({name: mean.value for name, mean in found.items()}) or "not run",
+        ]
+        for length, found in losses.items()
+    ]
+    first, last = min(losses), max(losses)
+    better = [n for n in ORDER if _change(losses, n) < 0]
+    worse = [n for n in ORDER if _change(losses, n) >= 0]
+    said = f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}"
+    claim = "better: GAU, SA; worse: RWKV, LRU, SLRU"
+    return Table(
+        "Claims",
+        ["claim", "published", "ours"],
+        [*cells, [f"from {first} to {last}", claim, said]],
+    )
+
+
+def _change(losses: Mapping[int, Mapping[str, Mean]], name: str) -> float:
+    """Of the loss from the shortest window to the longest; NaN where one is missing."""
+    first, last = losses[min(losses)].get(name), losses[max(losses)].get(name)
+    return last.value - first.value if first and last else math.nan
+
+
+def _signed(change: float) -> str:
+    return "" if math.isnan(change) else f"{change:+.3f}"
+
+
+def _table(losses: Mapping[int, Mapping[str, Mean]]) -> Table:
+    cells = []
+    for name in ORDER:
+        found = [losses[length].get(name) for length in losses]
+        cells.append(
+            [name, *(m.text if m else "not run" for m in found), _signed(_change(losses, name))]
+        )
+    head = ["model", *(f"length {length}" for length in losses), "change"]
+    return Table("Test loss (nats per character), mean ± s.e.", head, cells)
+
+
+def _figure(losses: Mapping[int, Mapping[str, Mean]]) -> dict[str, Any]:
+    series = {
+        name: [(n, found[name].value, found[name].error) for n, found in losses.items()
+               if name in found]
+        for name in ORDER
+    }  # fmt: skip
+    drawn = {name: points for name, points in series.items() if points}
+    if not drawn:
+        return {}
+    title = "Tested at the length of training: means and standard errors over the seeds"
+    figure = metric_against_length(drawn, metric="loss (nats per character)", title=title)
+    return {"lengths": figure}

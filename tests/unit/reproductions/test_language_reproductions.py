@@ -1,0 +1,143 @@
+"""Reproductions of language models, on a text and at sizes that take seconds."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from linrnn.compare import _compare
+from linrnn.compare._match import count_parameters
+from linrnn.errors import LinrnnError
+from linrnn.reproductions import Setting, carried_state, minrnn_shakespeare, su_comparison
+from linrnn.reproductions._language import small
+from linrnn.train import run
+from linrnn.train._model import load_model
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """A text in the place of tiny Shakespeare, and runs in this process."""
+    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{i} is a line.\n" for i in range(150)))
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
+
+    def train_here(folder, config):
+        try:
+            run(config, out=folder)
+        except LinrnnError as error:
+            return error.exit_code, str(error)
+        return 0, ""
+
+    monkeypatch.setattr(_compare, "_run_process", train_here)
+    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
+
+
+def tiny(length):
+    return small(length, 128, 1, 8, 1)
+
+
+def setting(tmp_path, seeds=(0,)):
+    return Setting(scale="cpu", seeds=seeds, out=tmp_path / "out")
+
+
+def test_carried_state_tests_every_model_both_ways(tmp_path):
+    what = carried_state.CarriedState(mixers=("lru",), chunks=(8,), base=tiny)
+    found = what.run(setting(tmp_path, (0, 1)))
+    assert found.complete
+    rows = {row[0]: row[1:] for row in found.tables[0].rows}
+    assert list(rows) == ["lru, kept", "lru, cleared", "lru, shuffled"]
+    assert all(" ± " in cell for cells in rows.values() for cell in cells)
+    assert rows["lru, kept"][0] != rows["lru, kept"][1]
+    configs = {
+        arm: load_model(tmp_path / "out" / "runs" / "chunks-of-8" / f"lru__{arm}-seed0")[2].train
+        for arm in ("kept", "cleared", "shuffled")
+    }
+    assert [(c.order, c.carry_state) for c in configs.values()] == [
+        ("contiguous", True),
+        ("contiguous", False),
+        ("shuffled", False),
+    ]
+    assert list(found.figures) == ["positions-lru-8"]
+    lines = found.figures["positions-lru-8"].axes[0].get_legend_handles_labels()[1]
+    assert len(lines) == 6
+
+
+def test_carried_state_has_as_many_updates_at_every_length():
+    configs = [carried_state.base_config(chunk) for chunk in carried_state.CHUNKS]
+    assert len({c.train.batch_size * c.task_options.length for c in configs}) == 1
+
+
+def test_su_comparison_has_models_of_one_size():
+    base = su_comparison.base_config(128)
+    rows = su_comparison.rows(base)
+    assert tuple(rows) == su_comparison.ORDER
+    sizes = {name: count_parameters(config) for name, config in rows.items()}
+    assert all(abs(size / sizes["SA"] - 1) < 0.03 for size in sizes.values()), sizes
+    assert rows["GAU"].model.block == "bare"
+    assert rows["RWKV"].mixer_options == {"token_shift": False}
+
+
+def test_su_comparison_says_order_and_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        su_comparison, "rows", lambda base: {n: replace(base, mixer="lru") for n in ("LRU", "SLRU")}
+    )
+    found = su_comparison.SuComparison(lengths=(8, 16), base=tiny).run(setting(tmp_path))
+    claims, losses = found.tables[:2]
+    assert [row[0] for row in claims.rows] == [
+        "order at length 8, best first",
+        "order at length 16, best first",
+        "from 8 to 16",
+    ]
+    assert claims.rows[0][2] in ("LRU > SLRU", "SLRU > LRU")
+    cells = {row[0]: row[1:] for row in losses.rows}
+    short, long, change = map(float, cells["LRU"])
+    assert change == pytest.approx(long - short, abs=2e-3)
+    assert cells["GAU"] == ["not run", "not run", ""]
+    assert "lengths" in found.figures
+
+
+def test_shakespeare_is_beside_the_published_losses(tmp_path):
+    column = minrnn_shakespeare.column("paper")
+    assert column.config == column.paper
+    small_model = replace(column.config.model, d_model=12, n_layers=1)
+    config = replace(tiny(16), model=small_model, mixer_options={"expansion": 2.0})
+    what = minrnn_shakespeare.MinRNNShakespeare(replace(column, config=config))
+    found = what.run(setting(tmp_path))
+    first = {row[0]: row[1:] for row in found.tables[0].rows}
+    assert [cells[0] for cells in first.values()] == ["1.548", "1.555", "1.575", "1.547"]
+    assert all(0 < float(cells[1]) < math.log(256) for cells in first.values())
+    assert any(table.title.endswith("as named by `linrnn train`") for table in found.tables)
+    assert any(n.startswith("order, smallest loss first: published Tr") for n in found.notes)
+    models = {
+        name: load_model(next((tmp_path / "out" / "runs").glob(f"*/{name}-seed0")))[0]
+        for name in first
+    }
+    assert [m.mixers[0].__class__.__name__ for m in models.values()] == [
+        "MinGRU",
+        "MinLSTM",
+        "Mamba",
+        "Attention",
+    ]
+    assert models["Mamba"].blocks[0].kind == "bare"
+    assert models["Transformer"](torch.zeros(1, 4, dtype=torch.long))[0].isfinite().all()
+
+
+def test_a_missing_text_is_an_incomplete_result(tmp_path, monkeypatch):
+    monkeypatch.setattr("linrnn.tasks._files.fetch", _no_network)
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "empty"))
+    for what in (
+        carried_state.CarriedState(mixers=("lru",), chunks=(8,), base=tiny),
+        su_comparison.SuComparison(lengths=(8,), base=tiny),
+        minrnn_shakespeare.MinRNNShakespeare(),
+    ):
+        found = what.run(setting(tmp_path))
+        assert not found.complete
+        assert any("input.txt" in note for note in found.notes)
+
+
+def _no_network(*args):
+    from linrnn.errors import DataError
+
+    raise DataError("no network")
