@@ -80,7 +80,8 @@ def compare(
     Args:
         entries: what to compare, all on the same task.
         seeds: each entry is trained once with each.
-        out: folder for the runs, ``compare.md``, ``compare.csv`` and the plots.
+        out: folder for the runs, ``compare.md``, ``compare.csv`` and the plots; where entries
+            differ in the number of layers alone, one is of the metric against depth.
         match: change the widths so that all have the parameters of the first, within 3 %.
         say: told one line for each run.
 
@@ -101,7 +102,7 @@ def compare(
         for entry in entries:
             say(_train(entry, seed, folder))
     rows = [_row(entry, seeds, folder) for entry in entries]
-    write_report(rows, build_task(entries[0].config), entries[0].config, folder)
+    write_report(rows, build_task(entries[0].config), [e.config for e in entries], folder)
     return rows
 
 

@@ -4,28 +4,43 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linrnn.tasks import Task
 from linrnn.train import Config
 from linrnn.train._checkpoint import write_atomically
+from linrnn.train._figures import (
+    Point,
+    line,
+    metric_against_depth,
+    metric_scale,
+    new_figure,
+    save,
+)
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import read_metrics
 
 if TYPE_CHECKING:
     from linrnn.compare._compare import Row
 
-_STYLES = ("-", "--", "-.", ":")
-_MARKERS = "osD^vP*X<>"
 
+def write_report(rows: Sequence["Row"], task: Task, configs: Sequence[Config], out: Path) -> None:
+    """Write ``compare.md``, ``compare.csv``, ``curves`` and ``bars`` (PNG and SVG).
 
-def write_report(rows: Sequence["Row"], task: Task, config: Config, out: Path) -> None:
-    """Write ``compare.md``, ``compare.csv``, ``curves`` and ``bars`` (PNG and SVG)."""
+    Where some of the ``configs``, one for each row, differ in the number of layers alone, there
+    is a plot ``depth`` as well.
+    """
     write_atomically(out / "compare.md", ("\n".join(markdown(rows, task)) + "\n").encode())
     write_atomically(out / "compare.csv", _csv(rows).encode())
     save(_curves(rows, task), out / "curves")
     save(_bars(rows, task), out / "bars")
+    depths = by_depth(rows, configs)
+    if depths:
+        what = "Mean ± standard error over the seeds"
+        figure = metric_against_depth(depths, metric=task.metric, chance=task.chance, title=what)
+        save(figure, out / "depth")
 
 
 def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
@@ -36,7 +51,7 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
         >>> markdown([], tasks.load("digits")())[0][:27]
         '| mixer | test accuracy (%)'
     """
-    scale, unit = _unit(task)
+    scale, unit = metric_scale(task.metric)
     head = [
         "mixer",
         f"test {task.metric}{unit} (mean ± s.e.)",
@@ -66,27 +81,25 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
     return lines
 
 
-def save(figure: Any, path: Path) -> None:
-    """Write a figure as PNG and SVG."""
-    for suffix in (".png", ".svg"):
-        figure.savefig(path.with_suffix(suffix), dpi=130)
-
-
-def line(index: int) -> dict[str, Any]:
-    """How the n-th line is drawn: told apart by dash and marker, also in grey."""
-    from matplotlib import colormaps
-
+def by_depth(rows: Sequence["Row"], configs: Sequence[Config]) -> dict[str, list[Point]]:
+    """Layers, mean metric and standard error of the rows that differ in depth alone, by mixer."""
+    groups: list[tuple[Config, list[Row]]] = []
+    depth = {}
+    for row, config in zip(rows, configs, strict=True):
+        depth[row.label] = config.model.n_layers
+        rest = replace(config, model=replace(config.model, n_layers=1))
+        same = next((group for other, group in groups if other == rest), None)
+        if same is None:
+            groups.append((rest, same := []))
+        same += [row] if row.values else []
+    deep = [(rest, found) for rest, found in groups if len({depth[r.label] for r in found}) > 1]
+    mixers = [rest.mixer for rest, _ in deep]
     return {
-        "color": colormaps["viridis"](0.8 * (index % 5) / 4),
-        "linestyle": _STYLES[index % len(_STYLES)],
-        "marker": _MARKERS[index % len(_MARKERS)],
-        "markersize": 4,
-        "linewidth": 1.6,
+        rest.mixer if mixers.count(rest.mixer) == 1 else f"{rest.mixer} ({found[0].label}, ...)": [
+            (depth[r.label], r.mean, r.standard_error) for r in found
+        ]
+        for rest, found in deep
     }
-
-
-def _unit(task: Task) -> tuple[float, str]:
-    return (100.0, " (%)") if task.metric == "accuracy" else (1.0, "")
 
 
 def _value(row: "Row", scale: float) -> str:
@@ -110,11 +123,9 @@ def _csv(rows: Sequence["Row"]) -> str:
 
 
 def _curves(rows: Sequence["Row"], task: Task) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    figure = new_figure()
     axes = figure.subplots()
-    scale, unit = _unit(task)
+    scale, unit = metric_scale(task.metric)
     for i, row in enumerate(rows):
         runs = [read_metrics(f) for f in map(RunFolder, row.folders) if f.result.is_file()]
         if not runs:
@@ -137,11 +148,9 @@ def _curves(rows: Sequence["Row"], task: Task) -> Any:
 
 
 def _bars(rows: Sequence["Row"], task: Task) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(1.6 + 1.1 * max(3, len(rows)), 4.2), layout="constrained")
+    figure = new_figure(1.6 + 1.1 * max(3, len(rows)), 4.2)
     axes = figure.subplots()
-    scale, unit = _unit(task)
+    scale, unit = metric_scale(task.metric)
     for i, row in enumerate(rows):
         error = 0.0 if math.isnan(row.standard_error) else scale * row.standard_error
         height = 0.0 if math.isnan(row.mean) else scale * row.mean

@@ -8,8 +8,9 @@ import pytest
 
 from linrnn import recipes
 from linrnn.compare import Entry, compare, match_parameters
-from linrnn.compare._compare import _folder
+from linrnn.compare._compare import Row, _folder
 from linrnn.compare._match import count_parameters
+from linrnn.compare._report import by_depth
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import ModelConfig, TrainConfig
 
@@ -68,6 +69,44 @@ def test_a_run_that_fails_is_a_row_and_not_the_end(tmp_path):
     assert "r_min" in rows[0].failures[0]
     assert len(rows[1].values) == 1
     assert "1 failed" in (tmp_path / "compare.md").read_text()
+
+
+def test_rows_that_differ_in_depth_alone_are_a_series():
+    def deep(layers, **changes):
+        config = dataclasses.replace(tiny(), **changes)
+        return dataclasses.replace(config, model=ModelConfig(d_model=8, n_layers=layers))
+
+    configs = [deep(2), deep(1), deep(1, mixer="slru"), deep(2, mixer_options={"d_state": 3})]
+    rows = [
+        Row(
+            label=label,
+            metric="accuracy",
+            values=(0.2, 0.4),
+            failures=(),
+            n_parameters=1,
+            n_state=1,
+            seconds_per_step=1.0,
+            memory=None,
+            folders=(),
+        )
+        for label in "abcd"
+    ]
+    found = by_depth(rows, configs)
+    assert list(found) == ["lru"]
+    assert [point[0] for point in found["lru"]] == [2, 1]
+    assert found["lru"][0][1:] == pytest.approx((0.3, 0.1))
+    assert by_depth(rows[1:], configs[1:]) == {}
+
+
+def test_depths_are_plotted(tmp_path):
+    model = ModelConfig(d_model=8, n_layers=2)
+    entries = [
+        Entry(label="1", config=tiny()),
+        Entry(label="2", config=dataclasses.replace(tiny(), model=model)),
+    ]
+    compare(entries, seeds=(0,), out=tmp_path)
+    assert (tmp_path / "depth.png").is_file()
+    assert (tmp_path / "depth.svg").is_file()
 
 
 def test_folder_of_another_comparison_is_refused(tmp_path):
