@@ -1,0 +1,163 @@
+"""An exported step gives in onnxruntime what the model gives in PyTorch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linrnn import SequenceModel, mixers
+from linrnn.errors import ArgumentError, DataError
+from linrnn.state import flatten
+from linrnn.streaming import read
+
+pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from linrnn.interop.onnx import export_step, initial_state, metadata, step_graph  # noqa: E402
+
+D, BATCH = 6, 2
+CLOSE = 1e-5  # float32, outputs near 1, the same operations in another order
+ROOT = Path(__file__).parents[3]
+OPTIONS = {"attention": {"window": 4}, "gau": {"window": 4}}
+VARIANTS = {
+    "selective_lru normalised": ("selective_lru", {"gate": "normalised", "learn_initial": True}),
+    "h3 heads": ("h3", {"d_head": 2}),
+    "s5 real pairs": ("s5", {"conj_sym": False}),
+    "s4d real": ("s4d", {"init": "real", "project": True}),
+    "mamba zoh": ("mamba", {"b_disc": "zoh"}),
+    "lru naive": ("lru", {"parametrisation": "naive", "form": "real"}),
+}
+STACKS = {
+    "glu": {"mixer": "lru", "pool": "mean"},
+    "mlp": {"mixer": "mingru", "block": "mlp", "conv_width": 3, "norm": "rms", "pool": "none"},
+    "channel_mix": {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer", "pool": "last"},
+}
+
+EACH = [*mixers.names(), *VARIANTS, *STACKS]
+QUICK = ("lru", "mamba")  # an export takes seconds, however little is in it
+
+
+def parts():
+    """Every mixer with a state of fixed size, some of their variants, and models around them."""
+    torch.manual_seed(0)
+    found = {n: mixers.build(n, D, OPTIONS.get(n)) for n in mixers.names()}
+    found |= {n: mixers.build(mixer, D, options) for n, (mixer, options) in VARIANTS.items()}
+    found |= {n: SequenceModel(D, 3, d_model=D, n_layers=2, **s) for n, s in STACKS.items()}
+    return {name: part.eval() for name, part in found.items()}
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_the_exported_function_is_the_step(name):
+    model = parts()[name]
+    graph, (_, *state) = step_graph(model, BATCH)
+    operators = {str(n.target) for n in graph.graph.nodes if n.op == "call_function"}
+    assert not any(o.startswith("linrnn") for o in operators)
+    assert not any(h.is_complex() for h in [*state, *graph.buffers()])
+    expected = model.init_state(BATCH)
+    for _ in range(20):
+        x = torch.randn(BATCH, D)
+        with torch.no_grad():
+            y, expected = model.step(x, expected)
+            got, *state = graph(x, *state)
+        torch.testing.assert_close(got, y, rtol=0, atol=CLOSE)
+        for h, part in zip(flatten(expected).values(), state, strict=True):
+            torch.testing.assert_close(part, h, rtol=0, atol=10 * CLOSE)  # sums are larger
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in EACH]
+)
+def test_a_thousand_steps_in_onnxruntime_are_those_of_pytorch(name, tmp_path):
+    model, path = parts()[name], tmp_path / "step.onnx"
+    export_step(model, path, batch_size=BATCH)
+    graph, record = session(path), metadata(path)
+    state, fed = model.init_state(BATCH), initial_state(record)
+    for h, start in zip(flatten(state).values(), fed.values(), strict=True):
+        assert np.array_equal(h.detach().numpy(), start)
+    for _ in range(1000):
+        x = torch.randn(BATCH, D)
+        with torch.no_grad():
+            y, state = model.step(x, state)
+        got, *own = graph.run(None, {"x": x.numpy(), **fed})
+        fed = dict(zip(fed, own, strict=True))
+        np.testing.assert_allclose(got, y.numpy(), rtol=0, atol=CLOSE)
+        for h, part in zip(flatten(state).values(), own, strict=True):
+            np.testing.assert_allclose(part, h.numpy(), rtol=0, atol=10 * CLOSE)
+
+
+def test_a_model_of_text_and_what_its_file_says(tmp_path):
+    torch.manual_seed(0)
+    model = SequenceModel(11, 11, mixer="s5", d_model=D, n_layers=1, pool="none", encoder="tokens")
+    path = tmp_path / "step.onnx"
+    export_step(model.eval(), path, tokenizer={"kind": "byte"})
+    record, graph = metadata(path), session(path)
+    assert record["input"] == {"name": "token", "shape": [1], "dtype": "int64", "vocabulary": 11}
+    assert record["output"] == {"name": "y", "shape": [1, 11], "dtype": "float32"}
+    assert record["tokenizer"] == {"kind": "byte"}
+    (part,) = record["states"]
+    assert (part["name"], part["next"]) == ("state.layers.0", "next.layers.0")
+    assert part["complex"]
+    assert part["initial"] == 0
+    assert [i.name for i in graph.get_inputs()] == ["token", "state.layers.0"]
+    assert [o.name for o in graph.get_outputs()] == ["y", "next.layers.0"]
+    fed, tokens = initial_state(record), torch.randint(11, (1, 20))
+    expected = read(model, tokens, model.init_state(1))[0][0]
+    for token, y in zip(tokens[0], expected, strict=True):
+        got, fed["state.layers.0"] = graph.run(None, {"token": token[None].numpy(), **fed})
+        np.testing.assert_allclose(got[0], y.numpy(), rtol=0, atol=CLOSE)
+    check_example(path, tokens[0].tolist(), expected)
+
+
+def check_example(path, tokens, expected):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "onnx_stream.py", path],
+        input="".join(f"{token}\n" for token in tokens),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    got = np.array([line.split() for line in done.stdout.splitlines()], float)
+    np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=CLOSE)
+
+
+def test_the_example_needs_onnxruntime_and_numpy_alone(python):
+    code = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("example", {str(ROOT / "examples/onnx_stream.py")!r})
+spec.loader.exec_module(importlib.util.module_from_spec(spec))
+result = [m for m in ("torch", "linrnn", "onnx", "onnxscript") if m in sys.modules]
+"""
+    assert python(code) == []
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path):
+    path = tmp_path / "step.onnx"
+    with pytest.raises(ArgumentError, match="state of fixed size, got Attention"):
+        export_step(mixers.build("attention", D), path)
+    with pytest.raises(ArgumentError, match="evaluation mode"):
+        export_step(SequenceModel(1, 1, d_model=4, n_layers=1), path)
+    assert not path.exists()
+
+
+def test_a_file_without_metadata_is_refused(tmp_path):
+    import onnx
+
+    with pytest.raises(DataError, match="must be an ONNX model"):
+        metadata(tmp_path / "nothing.onnx")
+    (tmp_path / "text.onnx").write_text(json.dumps({"a": 1}))
+    with pytest.raises(DataError, match="must be an ONNX model"):
+        metadata(tmp_path / "text.onnx")
+    graph = onnx.helper.make_graph([], "empty", [], [])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "other.onnx")
+    with pytest.raises(DataError, match="must hold the metadata 'linrnn', got"):
+        metadata(tmp_path / "other.onnx")
