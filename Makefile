@@ -17,7 +17,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-data clean FORCE
+.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-data clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -64,6 +64,9 @@ bench-splits: $(VENV)/.bench  ## what splitting a sequence changes, mixer by mix
 
 bench-data: $(VENV)/.bench  ## whether a training step waits for its data; about 2 minutes
 	$(BIN)/python benchmarks/data.py
+
+bench-stream: $(VENV)/.bench $(VENV)/.train  ## a gigabyte through `linrnn stream`: memory and speed
+	$(BIN)/python benchmarks/stream.py
 
 bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 2 minutes
 	$(BIN)/python benchmarks/curves.py

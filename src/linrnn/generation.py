@@ -361,6 +361,34 @@ def generate_text(
     return _until(_decode(tokens, tokenizer.stream()), stop)
 
 
+def generate_texts(
+    model: SequenceModel,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    *,
+    stop: Sequence[str] = (),
+    **options: Any,
+) -> list[str]:
+    """Continue several prompts together: what `generate_text` yields for each, as one string.
+
+    Args:
+        model, tokenizer, max_new_tokens, stop, options: as in `generate_text`; row ``i`` draws
+            with ``seed + i``.
+        prompts: what to continue.
+
+    Raises:
+        ArgumentError, NonFiniteError, DataError: as `generate_text`.
+    """
+    check_tokenizer(TokenStream(model), tokenizer)
+    ids = [torch.from_numpy(tokenizer.encode(p, where="prompt").astype("int64")) for p in prompts]
+    rows: list[list[int]] = [[] for _ in prompts]
+    for tokens in generate_batch(model, ids, max_new_tokens, **options):
+        for row, token in zip(rows, tokens, strict=True):
+            row.append(token)
+    return ["".join(_until(_decode(iter(row), tokenizer.stream()), stop)) for row in rows]
+
+
 def check_tokenizer(stream: TokenStream, tokenizer: Tokenizer) -> None:
     """Raise `ArgumentError` unless a tokenizer has the vocabulary of the model."""
     if tokenizer.vocabulary_size != stream.vocabulary_size:

@@ -1,0 +1,84 @@
+"""Lines as they arrive, from a pipe that may never end, until a signal asks to stop."""
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+BLOCK = 1 << 20
+"""Bytes read at once at most, and of a line: a longer one comes in pieces."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Lines:
+    """Blocks of whole lines, each with its newline, as soon as they are there.
+
+    While entered, Ctrl-C and SIGTERM end the iteration in place of the process: what was read is
+    given out, and whoever iterates can put its state away. Memory does not grow with what was read.
+
+    Args:
+        descriptor: of an open file or pipe.
+
+    Attributes:
+        stopped: whether a signal came.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.stopped = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Lines":
+        # select() returns when a signal's byte arrives here: no gap in which one could be missed
+        self._bell, self._ring = socket.socketpair()
+        self._ring.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._ring.fileno(), warn_on_full_buffer=False)
+        self._before = {s: signal.signal(s, self._stop) for s in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        self._bell.close()
+        self._ring.close()
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        rest = b""
+        while block := self._read():
+            rest += block
+            whole = len(rest) if len(rest) >= BLOCK else rest.rfind(b"\n") + 1
+            if whole:
+                yield _split(rest[:whole])
+                rest = rest[whole:]
+        if rest:
+            yield _split(rest)
+
+    def _read(self) -> bytes:
+        """What has arrived; nothing at the end of the input or of our time."""
+        while not self.stopped:
+            ready, _, _ = select.select([self._descriptor, self._bell], [], [])
+            if self._descriptor in ready and not self.stopped:
+                return os.read(self._descriptor, BLOCK)
+        return b""
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped:  # asked twice: whatever it hangs in
+            raise KeyboardInterrupt
+        self.stopped = True
+
+
+def _split(text: bytes) -> list[bytes]:
+    """Lines with their newlines: of ``bytes.splitlines`` a carriage return would end one too."""
+    lines = [line + b"\n" for line in text.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]

@@ -1,0 +1,99 @@
+"""Let a trained language model continue a text."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the new text as it is made, for each prompt."""
+    args = _parser().parse_args(argv)
+    from linrnn.errors import ArgumentError
+    from linrnn.train import load_model
+
+    model, task, config = load_model(args.run)
+    tokenizer = getattr(task, "tokenizer", None)
+    if tokenizer is None:
+        raise ArgumentError(
+            f"generate: RUN must be of a language model, got one of the task {config.task}. "
+            "Train one with: linrnn train lm --data FILE"
+        )
+    if len(args.prompt or ()) > 1:
+        return _several(model, tokenizer, args)
+    return _one(model, tokenizer, args)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="linrnn generate",
+        description=__doc__,
+        epilog="The new text goes to standard output, the prompt does not. Without a prompt and "
+        "without a state the text begins after a newline.",
+    )
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the run folder of a language model")
+    add("--prompt", action="append", metavar="TEXT", help="what to continue; several: a batch")
+    add("--max-new-tokens", type=int, default=200, metavar="N", help="stop after N tokens (200)")
+    add("--temperature", type=float, default=1.0, metavar="X", help=_TEMPERATURE)
+    add("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens; 0: all (0)")
+    add("--top-p", type=float, default=1.0, metavar="P", help=_TOP_P)
+    add("--seed", type=int, default=None, metavar="N", help="repeat a text; without: a new one")
+    add("--stop", action="append", default=[], metavar="TEXT", help=_STOP)
+    add("--state", type=Path, default=None, metavar="FILE", help=_STATE)
+    return parser
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    names = ("temperature", "top_k", "top_p", "seed")
+    return {name: getattr(args, name) for name in names}
+
+
+def _one(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
+    """Stream to the terminal; the state goes on where the file left it."""
+    from linrnn.generation import TokenStream, generate_text
+
+    stream = TokenStream(model)
+    if args.state is not None and args.state.exists():
+        stream.load(args.state)
+    prompt = (args.prompt or [""])[0]
+    if not prompt and stream.last is None:
+        prompt = "\n"
+    pieces = generate_text(
+        stream, tokenizer, prompt, args.max_new_tokens, stop=args.stop, **_options(args)
+    )
+    try:
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        if sys.stdout.isatty():
+            sys.stdout.write("\n")
+    finally:
+        if args.state is not None:
+            stream.save(args.state)
+    return 0
+
+
+def _several(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
+    """Continue all prompts together, then print each text under a line that names its prompt."""
+    from linrnn.errors import ArgumentError
+    from linrnn.generation import generate_texts
+
+    if args.state is not None:
+        raise ArgumentError(
+            f"generate: --state must come with one prompt, got {len(args.prompt)}. "
+            "Run the command once for each."
+        )
+    texts = generate_texts(
+        model, tokenizer, args.prompt, args.max_new_tokens, stop=args.stop, **_options(args)
+    )
+    for prompt, text in zip(args.prompt, texts, strict=True):
+        sys.stdout.write(f"--- {prompt!r}\n{text}\n")
+    return 0
+
+
+_TEMPERATURE = "at least 0; below 1 likely tokens get likelier, 0 takes the likeliest (1)"
+_TOP_P = "of the fewest likeliest tokens with probability P together, in (0, 1] (1)"
+_STOP = "end before this text; may be given again"
+_STATE = "go on from the state in FILE if it exists, and leave the new one there"

@@ -1,0 +1,84 @@
+"""Read standard input for ever with a trained model, and answer line by line."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answer as lines arrive, at constant memory, until the input ends or a signal comes."""
+    args = _parser().parse_args(argv)
+    from linrnn.cli._lines import Lines
+    from linrnn.cli._watch import watch
+
+    watcher = _watcher(args)
+    if args.state is not None and args.state.exists():
+        watcher.stream.load(args.state)
+    out, number = sys.stdout.buffer, 1
+    skip = _report if args.skip_invalid else None
+    try:
+        with Lines(sys.stdin.fileno()) as blocks:
+            for lines in blocks:
+                for answer in watch(watcher, lines, number, skip):
+                    out.write(answer)
+                out.flush()
+                number += len(lines)
+    finally:
+        if args.state is not None:
+            watcher.stream.save(args.state)
+    return INTERRUPTED if blocks.stopped else 0
+
+
+def _report(why: str) -> None:
+    sys.stderr.write(f"linrnn: {why}\n")
+
+
+def _watcher(args: argparse.Namespace) -> Any:
+    from linrnn.cli._watch import Answers, Surprise, Threshold
+    from linrnn.errors import ArgumentError
+    from linrnn.train import load_model
+
+    model, task, config = load_model(args.run)
+    tokenizer = getattr(task, "tokenizer", None)
+    if tokenizer is not None:
+        flag = Threshold(args.above, args.quantile)
+        return Surprise(model, tokenizer, flag, args.only_flagged)
+    if args.above is not None or args.quantile is not None or args.only_flagged:
+        raise ArgumentError(
+            "stream: --above, --quantile and --only-flagged must come with a language model, got "
+            f"one of the task {config.task}."
+        )
+    return Answers(model, task)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="linrnn stream",
+        description=__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the run folder")
+    add("--state", type=Path, default=None, metavar="FILE", help=_STATE)
+    add("--above", type=float, default=None, metavar="BITS", help=_ABOVE)
+    add("--quantile", type=float, default=None, metavar="Q", help=_QUANTILE)
+    add("--only-flagged", action="store_true", help="print only the lines marked with !")
+    add("--skip-invalid", action="store_true", help=_SKIP)
+    return parser
+
+
+_EPILOG = """A language model prints the surprise of each line in bits, bits per byte, and the line:
+  linrnn stream RUN --quantile 0.99 < server.log
+Lines marked with ! are above --above or --quantile. A line of more than 1 MiB comes in pieces.
+
+Any other model reads numbers, with commas or blanks between them, a step or several a line, scaled
+as in training (or token ids), and prints a class and its probability, or numbers, after each."""
+_STATE = "go on from the state in FILE if it exists; leave the new one there at the end or a signal"
+_ABOVE = "mark lines with more bits per byte"
+_QUANTILE = "mark lines with more bits per byte than this part of those before them, such as 0.99"
+_SKIP = "report a line that cannot be read on standard error and go on, in place of ending"
