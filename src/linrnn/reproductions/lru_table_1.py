@@ -13,12 +13,12 @@ from linrnn.tasks.scifar import SCIFAROptions
 CPU = {
     "listops": Size(
         task_options=ListOpsOptions(
-            min_length=20, max_length=200, train_size=20_000, validation_size=2_000, test_size=5_000
+            min_length=20, max_length=100, train_size=20_000, validation_size=1_000, test_size=5_000
         ),
         d_model=64,
         d_state=64,
         n_layers=4,
-        epochs=10,
+        epochs=5,
         lr=1e-3,
         clip=1.0,
     ),
@@ -27,7 +27,7 @@ CPU = {
         d_model=64,
         d_state=64,
         n_layers=4,
-        epochs=20,
+        epochs=15,
         lr=1e-3,
         clip=1.0,
     ),

@@ -22,6 +22,9 @@ PRINTED = {
 }
 """Accuracy in per cent, and its standard deviation where one is printed, of the rows we have."""
 
+AT_CPU = ("S4, no gate", "LRU", "Mamba", "minGRU")
+"""Rows of the scale "cpu": two of fixed decays, two whose decays follow the input."""
+
 _OTHERS = {
     "S4 in a Mamba block": Quoted(56.4),
     "Hyena in an H3 block": Quoted(30.1),
@@ -46,8 +49,8 @@ class MinRNNTable2(Reproduction):
     source: ClassVar[str] = f"{SOURCE}, Table 2, the rows of other models quoted from {_AFTER}"
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
-            "shorter sequences, fewer of them and an expansion of 2; shows which mixers solve "
-            "the task and which do not, not the accuracies at length 4,096"
+            "four of the mixers, shorter sequences, fewer of them and an expansion of 2; shows "
+            "which solve the task and which do not, not the accuracies at length 4,096"
         ),
         "paper": ("length 4,096, 400,000 batches of 64; shows the numbers themselves, needs a GPU"),
     }
@@ -86,7 +89,7 @@ def models(scale: str) -> dict[str, Config]:
     }
     if scale == "paper":
         return found
-    return {label: at_scale(config, scale) for label, config in found.items()}
+    return {label: at_scale(found[label], scale) for label in AT_CPU}
 
 
 _MODELS = (
