@@ -7,8 +7,11 @@ import linrnn
 
 # GPU kernels are compiled by a package that not every system has
 _ABSENT = set() if find_spec("triton") else {"linrnn.ops._scan_triton_kernels"}
+_HF = () if find_spec("transformers") else ("linrnn.interop.hf", "linrnn.interop._hf")
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(linrnn.__path__, "linrnn.")
-    if not module.name.endswith("__main__") and module.name not in _ABSENT
+    if not module.name.endswith("__main__")
+    and module.name not in _ABSENT
+    and not module.name.startswith(_HF)
 )

@@ -1,0 +1,88 @@
+"""What a model of ours is, in the form that transformers reads and writes."""
+
+from typing import Any, ClassVar
+
+from transformers import PreTrainedConfig
+
+from linrnn import mixers
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, DataError, UnknownNameError
+
+FORMAT = 1
+"""Of the folders written; rises when an older linrnn could not read them any more."""
+
+_OPTIONS = (
+    *("mixer", "mixer_options", "d_model", "n_layers", "norm", "norm_eps", "prenorm", "dropout"),
+    *("block", "conv_width", "encoder_norm", "final_norm", "head_bias"),
+)
+
+
+class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Configuration of `LinrnnForCausalLM`; what ``config.json`` holds.
+
+    The fields are the arguments of `linrnn.SequenceModel`, which always reads tokens and has one
+    output a step. ``hidden_size`` and ``num_hidden_layers`` are other names of ``d_model`` and
+    ``n_layers``.
+
+    Raises:
+        UnknownNameError: no such mixer.
+        DataError: ``linrnn_format`` is that of a newer linrnn.
+        ArgumentError: an empty vocabulary.
+
+    Example:
+        >>> LinrnnConfig(vocab_size=256, mixer="mingru", d_model=8, n_layers=2).hidden_size
+        8
+    """
+
+    model_type: ClassVar[str] = "linrnn"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    attribute_map: ClassVar[dict[str, str]] = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layers",
+    }
+
+    linrnn_format: int = FORMAT
+    vocab_size: int = 256
+    mixer: str = "lru"
+    mixer_options: dict[str, Any] | None = None
+    d_model: int = 64
+    n_layers: int = 4
+    norm: str = "layer"
+    norm_eps: float | None = None
+    prenorm: bool = True
+    dropout: float = 0.0
+    block: str = "glu"
+    conv_width: int = 0
+    encoder_norm: bool = False
+    final_norm: bool = True
+    head_bias: bool = True
+    tie_word_embeddings: bool = False
+    use_cache: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.linrnn_format > FORMAT:
+            raise DataError(
+                f"LinrnnConfig: the format must be at most {FORMAT}, got {self.linrnn_format}. "
+                "Read the model with the version of linrnn that wrote it, or a newer one."
+            )
+        if self.mixer not in mixers.names():
+            raise UnknownNameError("mixer", self.mixer, mixers.names())
+        if self.vocab_size < 1:
+            raise ArgumentError(
+                f"LinrnnConfig: vocab_size must be an integer of at least 1, got {self.vocab_size}."
+            )
+        super().__post_init__(**kwargs)
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of `linrnn.SequenceModel` besides the size of the vocabulary."""
+        own = {name: getattr(self, name) for name in _OPTIONS}
+        return {**own, "tie_embeddings": self.tie_word_embeddings}
+
+    def build(self) -> SequenceModel:
+        """The model, with fresh weights.
+
+        Raises:
+            ArgumentError, UnknownNameError: an option that `linrnn.SequenceModel` does not take.
+        """
+        size = self.vocab_size
+        return SequenceModel(size, size, pool="none", encoder="tokens", **self.options())

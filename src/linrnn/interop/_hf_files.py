@@ -1,0 +1,58 @@
+"""What is in a folder that transformers wrote."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from linrnn.errors import DataError
+
+
+def check_folder(where: str, path: str | os.PathLike[str], model_type: str) -> None:
+    """Raise `DataError` if ``path`` is a folder without a model of that type.
+
+    A name that is no folder here may be one of the hub, which transformers looks up.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        if isinstance(path, Path) or folder.is_absolute() or str(path).startswith((".", "~")):
+            raise DataError(f"{where}: {path}: a model's folder must exist, got no such folder.")
+        return
+    file = folder / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        found = config.get("model_type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"{where}: {file}: a model's folder must hold its configuration, got: {error}."
+        ) from error
+    if found != model_type:
+        fix = ""
+        if "sha256" in config:
+            fix = " Convert a run of `linrnn train lm` with linrnn.interop.hf.from_run."
+        raise DataError(f"{where}: {file}: model_type must be {model_type!r}, got {found!r}.{fix}")
+
+
+def load(where: str, path: Any, read: Callable[..., Any], **options: Any) -> Any:
+    """``read(path)``, from safetensors alone, into a model whose every weight was in the files.
+
+    Raises:
+        DataError: a file is missing or damaged, or the weights are those of another model.
+    """
+    options |= {"use_safetensors": True, "output_loading_info": True}
+    try:
+        model, info = read(path, **options)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{where}: {path}: the model must be complete and in safetensors, got: {error}"
+        ) from error
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if names := sorted(map(str, info.get(kind) or ())):
+            raise DataError(
+                f"{where}: {path}: the weights must be those of the configuration beside them, "
+                f"got {len(names)} {kind.replace('_', ' ')}, such as {names[0]}."
+            )
+    return model

@@ -1,0 +1,119 @@
+"""Reading rows of different lengths in one batch, each as if it were alone."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from linrnn import state as states
+from linrnn.errors import ArgumentError, DTypeError, ShapeError
+from linrnn.typing import Float, Integer, State
+
+Read = Callable[[Tensor, State | None, Tensor | None], tuple[Tensor, State]]
+"""Ids (batch, time), a state or None, a reset mask or None: features (batch, time, channels) and
+the new state."""
+
+
+def split_padding(
+    ids: Integer[Tensor, "batch time"], mask: Tensor | None, size: int, past: int
+) -> tuple[Tensor, Tensor | None]:
+    """Ids that a model can read, and which of them it should, or None for all.
+
+    Args:
+        ids: token ids; the id ``size``, one beyond the vocabulary, is padding.
+        mask: (batch, time) or (batch, past + time), zero at padding.
+        size: tokens of the vocabulary.
+        past: columns read before.
+
+    Raises:
+        ArgumentError: an id outside the vocabulary, with its place.
+        ShapeError, DTypeError: a mask that does not fit.
+    """
+    batch, time = ids.shape
+    padding = ids == size
+    if mask is None:
+        valid = ~padding
+    else:
+        if (
+            mask.is_complex()
+            or mask.ndim != 2
+            or mask.shape
+            not in (
+                (batch, time),
+                (batch, past + time),
+            )
+        ):
+            raise ShapeError(
+                f"LinrnnForCausalLM: attention_mask must have shape ({batch}, {time}), or "
+                f"({batch}, {past + time}) with what the cache has read, got {tuple(mask.shape)}."
+            )
+        valid = mask[:, mask.shape[1] - time :].to(ids.device) != 0
+    # what is padding is never looked at; generate goes on giving padding to rows that have ended
+    ids = ids.masked_fill(padding | ~valid, 0)
+    bad = (ids < 0) | (ids >= size)
+    if bad.any():
+        row, step = (int(i) for i in bad.nonzero()[0])
+        raise ArgumentError(
+            f"LinrnnForCausalLM: input_ids must be between 0 and {size - 1}, or {size} for "
+            f"padding, got {int(ids[row, step])} in row {row} at position {step}. Is it the "
+            "tokenizer of another model?"
+        )
+    return ids, None if valid.all() else valid
+
+
+def read_rows(
+    read: Read, ids: Tensor, valid: Tensor | None, state: State | None, begun: Tensor, grows: bool
+) -> tuple[Float[Tensor, "batch time channels"], State]:
+    """Read the valid tokens of each row; the outputs at the others mean nothing.
+
+    A row that has read nothing yet may have padding anywhere: its tokens are moved together to
+    the end, and its state is reset before the first of them. Rows whose state must pass over
+    padding are read one by one.
+
+    Args:
+        read: the model.
+        ids: (batch, time).
+        valid: boolean (batch, time), or None for all.
+        state: before the first step.
+        begun: boolean (batch,), whether a row has read a token before.
+        grows: whether a state grows with what was read, padding or not.
+
+    Raises:
+        ArgumentError: ``grows``, and a row that has begun has padding now.
+    """
+    if valid is None and (state is None or bool(begun.all())):
+        return read(ids, state, None)
+    valid = torch.ones_like(ids, dtype=torch.bool) if valid is None else valid
+    late = begun & ~valid.all(1)
+    if late.any():
+        if grows:
+            raise ArgumentError(
+                "LinrnnForCausalLM: attention_mask must be 1 once a row has begun where the state "
+                f"grows with every step, got 0 in row {int(late.nonzero()[0])}. Read each text on "
+                "its own, or give the mixer a window."
+            )
+        return _one_by_one(read, ids, valid, state, begun)
+    order = valid.long().argsort(dim=1, stable=True)  # padding first, tokens in their order
+    first = (~valid).sum(1)
+    step = torch.arange(ids.shape[1], device=ids.device)
+    reset = (step == first[:, None]) & ~begun[:, None]
+    z, after = read(ids.gather(1, order), state, reset)
+    return z.gather(1, order.argsort(1)[..., None].expand_as(z)), after
+
+
+def _one_by_one(
+    read: Read, ids: Tensor, valid: Tensor, state: State | None, begun: Tensor
+) -> tuple[Tensor, State]:
+    if state is None:
+        raise DTypeError("LinrnnForCausalLM: a row that has begun must have a state, got None.")
+    nothing, _ = read(ids[:1, :0], states.select(state, 0), None)
+    pieces, after = [nothing[0]], []
+    for row, keep in enumerate(valid):
+        own = states.select(state, row)
+        if keep.any():
+            z, own = read(ids[row, keep][None], own if begun[row] else None, None)
+            pieces.append(z[0])
+        after.append(own)
+    flat = torch.cat(pieces)
+    places = valid[..., None].expand(-1, -1, flat.shape[1])
+    return flat.new_zeros(places.shape).masked_scatter(places, flat), states.concat(after)

@@ -1,0 +1,33 @@
+"""Hugging Face ``transformers``: our language models as its own, and its checkpoints as ours.
+
+Importing this module registers `LinrnnForCausalLM` with ``AutoConfig`` and
+``AutoModelForCausalLM``. It needs the extra ``linrnn[hf]``.
+"""
+
+from linrnn.interop._hf_library import transformers  # first: it says what to install
+
+# isort: split
+from linrnn.interop._hf_cache import LinrnnCache as LinrnnCache
+from linrnn.interop._hf_config import LinrnnConfig as LinrnnConfig
+from linrnn.interop._hf_layouts import from_mamba as from_mamba
+from linrnn.interop._hf_layouts import from_rwkv as from_rwkv
+from linrnn.interop._hf_layouts import to_mamba as to_mamba
+from linrnn.interop._hf_layouts import to_rwkv as to_rwkv
+from linrnn.interop._hf_model import LinrnnForCausalLM as LinrnnForCausalLM
+from linrnn.interop._hf_run import from_run as from_run
+from linrnn.interop._hf_tokenizer import to_tokenizer as to_tokenizer
+
+__all__ = [
+    "LinrnnCache",
+    "LinrnnConfig",
+    "LinrnnForCausalLM",
+    "from_mamba",
+    "from_run",
+    "from_rwkv",
+    "to_mamba",
+    "to_rwkv",
+    "to_tokenizer",
+]
+
+transformers.AutoConfig.register(LinrnnConfig.model_type, LinrnnConfig, exist_ok=True)
+transformers.AutoModelForCausalLM.register(LinrnnConfig, LinrnnForCausalLM, exist_ok=True)

@@ -1,0 +1,178 @@
+"""What cannot be read, and says so: folders, configurations, tokens, masks, caches."""
+
+import json
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+from linrnn.errors import ArgumentError, DataError, DTypeError, ShapeError, UnknownNameError  # noqa: E402
+from linrnn.interop.hf import LinrnnCache, LinrnnConfig, LinrnnForCausalLM  # noqa: E402
+
+pytestmark = pytest.mark.unchecked
+
+
+def small(**options):
+    return LinrnnForCausalLM(
+        LinrnnConfig(**{"vocab_size": 7, "mixer": "mingru", "d_model": 4, "n_layers": 1} | options)
+    ).eval()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    small().save_pretrained(tmp_path)
+    return tmp_path
+
+
+def change(folder, **values):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def load(folder):
+    return LinrnnForCausalLM.from_pretrained(folder)
+
+
+def test_a_folder_that_is_not_there_or_holds_no_model(tmp_path):
+    with pytest.raises(DataError, match=r"must exist, got no such folder"):
+        load(tmp_path / "missing")
+    with pytest.raises(DataError, match=r"config\.json: a model's folder must hold its config"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text("[1, 2]")
+    with pytest.raises(DataError, match=r"config\.json"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(DataError, match=r"model_type must be 'linrnn', got 'gpt2'"):
+        load(tmp_path)
+
+
+def test_a_run_folder_is_told_from_a_model(tmp_path):
+    (tmp_path / "config.json").write_text('{"format": 1, "sha256": "0", "config": {}}')
+    with pytest.raises(DataError, match=r"linrnn\.interop\.hf\.from_run"):
+        load(tmp_path)
+
+
+def test_a_newer_format_is_refused(saved):
+    change(saved, linrnn_format=99)
+    with pytest.raises(DataError, match=r"the format must be at most 1, got 99"):
+        load(saved)
+
+
+def test_an_unknown_mixer_is_named(saved):
+    change(saved, mixer="mingur")
+    for read in (load, transformers.AutoModelForCausalLM.from_pretrained):
+        with pytest.raises(UnknownNameError, match=r"'mingur'. Did you mean 'mingru'"):
+            read(saved)
+
+
+def test_weights_that_do_not_fit_are_refused(saved):
+    change(saved, n_layers=2)
+    with pytest.raises(DataError, match=r"missing keys, such as model.blocks.1"):
+        load(saved)
+    change(saved, n_layers=1, head_bias=False)
+    with pytest.raises(DataError, match=r"1 unexpected keys, such as model.head.bias"):
+        load(saved)
+
+
+def test_damaged_or_pickled_weights_are_refused(saved):
+    weights = saved / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"must be complete and in safetensors"):
+        load(saved)
+    weights.unlink()
+    torch.save(small().state_dict(), saved / "pytorch_model.bin")
+    with pytest.raises(DataError, match=r"must be complete and in safetensors"):
+        load(saved)
+
+
+IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
+CALLS = [
+    ({"input_ids": IDS + 2}, ArgumentError, r"got 8 in row 1 at position 2. Is it the tokenizer"),
+    ({"input_ids": IDS - 2}, ArgumentError, "between 0 and 6, or 7 for padding, got -1 in row 0"),
+    ({"input_ids": IDS[:, :0]}, ArgumentError, r"must hold a token, got shape \(2, 0\)"),
+    ({"input_ids": IDS[0]}, ShapeError, r"input_ids must have shape \(batch, time\), got \(3,\)"),
+    ({"input_ids": IDS.float()}, DTypeError, "must be integers, got torch.float32"),
+    ({}, DTypeError, "must be a tensor of token ids, got NoneType"),
+    ({"inputs_embeds": torch.ones(1, 2, 4)}, ArgumentError, "inputs_embeds must be left out"),
+    ({"input_ids": IDS, "output_hidden_states": True}, ArgumentError, "must be left out"),
+    (
+        {"input_ids": IDS, "attention_mask": torch.ones(2, 4)},
+        ShapeError,
+        r"attention_mask must have shape \(2, 3\).*got \(2, 4\)",
+    ),
+    (
+        {"input_ids": IDS, "past_key_values": transformers.DynamicCache()},
+        DTypeError,
+        "past_key_values must be a LinrnnCache, got DynamicCache",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), CALLS)
+def test_inputs_are_checked(arguments, error, message):
+    with pytest.raises(error, match=message):
+        small()(**arguments)
+
+
+def test_the_cache_of_another_model_is_refused():
+    cache = small().forward(IDS).past_key_values
+    for other in (small(mixer="minlstm"), small(n_layers=2), small(d_model=6)):
+        with pytest.raises(
+            ArgumentError, match=r"must be of this model.*got those of another, 1 x"
+        ):
+            other(IDS, past_key_values=cache)
+    with pytest.raises(ShapeError, match=r"input_ids must have shape \(batch=2, time\), got \(1,"):
+        small()(IDS[:1], past_key_values=cache)
+    assert cache.get_seq_length() == 3
+
+
+def test_attention_cannot_pass_over_padding():
+    model = small(mixer="attention")
+    cache = model(IDS).past_key_values
+    late = torch.tensor([[1, 1, 1, 0, 1], [1, 1, 1, 1, 1]])
+    with pytest.raises(ArgumentError, match=r"got 0 in row 0. Read each text on its own"):
+        model(IDS[:, :2], attention_mask=late, past_key_values=cache)
+
+
+def test_a_cache_cannot_be_cut():
+    cache = small()(IDS).past_key_values
+    cache.crop(0)
+    with pytest.raises(ArgumentError, match=r"keep a copy|Keep a copy"):
+        cache.crop(-1)
+
+
+def test_generate_says_what_it_cannot_do():
+    model = small()
+    cache = model(IDS).past_key_values
+    with pytest.raises(ArgumentError, match=r"must be the whole text"):
+        model.generate(IDS, past_key_values=cache, max_new_tokens=2, pad_token_id=7)
+    with pytest.raises(ArgumentError, match=r"cache_implementation must be None.*got 'static'"):
+        model.generate(IDS, max_new_tokens=2, cache_implementation="static", pad_token_id=7)
+    with pytest.raises(ValueError, match=r"assisted generation is not supported"):
+        model.generate(IDS[:1], max_new_tokens=2, assistant_model=small(), pad_token_id=7)
+
+
+def test_options_of_the_model_are_checked():
+    with pytest.raises(UnknownNameError, match=r"no Block kind named 'glue'"):
+        small(block="glue")
+    with pytest.raises(ArgumentError, match=r"vocab_size must be an integer of at least 1, got 0"):
+        LinrnnConfig(vocab_size=0)
+
+
+def test_an_empty_cache_is_for_any_model():
+    cache = LinrnnCache()
+    small()(IDS, past_key_values=cache)
+    assert cache.get_seq_length() == 3
+
+
+def test_what_to_install_is_said(python):
+    code = """
+import sys
+sys.modules["transformers"] = None
+try:
+    import linrnn.interop.hf
+except ImportError as error:
+    result = str(error)
+"""
+    assert python(code).endswith("Install it with: pip install 'linrnn[hf]'")

@@ -1,0 +1,168 @@
+"""Weights of transformers' RWKV-4 and Mamba in and out: equal logits, the same tensors back."""
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+from linrnn.errors import ArgumentError, DataError, DTypeError  # noqa: E402
+from linrnn.interop.hf import (  # noqa: E402
+    LinrnnConfig,
+    LinrnnForCausalLM,
+    from_mamba,
+    from_rwkv,
+    to_mamba,
+    to_rwkv,
+)
+
+VOCABULARY = 41
+
+
+def shaken(model):
+    """Random in every weight, those that begin at 0 or 1 too."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    return model.eval()
+
+
+def rwkv(**options):
+    config = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 12,
+        "num_hidden_layers": 4,
+        "bos_token_id": 3,
+    }
+    return shaken(transformers.RwkvForCausalLM(transformers.RwkvConfig(**config | options)))
+
+
+def mamba(**options):
+    config = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 12,
+        "num_hidden_layers": 3,
+        "bos_token_id": 3,
+    }
+    return shaken(transformers.MambaForCausalLM(transformers.MambaConfig(**config | options)))
+
+
+CASES = {
+    "rwkv": (rwkv, from_rwkv, to_rwkv, {}),
+    "rwkv rescaled": (rwkv, from_rwkv, to_rwkv, {"rescale_every": 2}),
+    "rwkv tied": (rwkv, from_rwkv, to_rwkv, {"tie_word_embeddings": True, "rescale_every": 0}),
+    "mamba": (mamba, from_mamba, to_mamba, {}),
+    "mamba untied": (mamba, from_mamba, to_mamba, {"tie_word_embeddings": False}),
+    "mamba with other sizes": (
+        *(mamba, from_mamba, to_mamba),
+        {
+            **{"state_size": 5, "conv_kernel": 3, "expand": 3, "time_step_rank": 2},
+            **{"use_bias": True, "use_conv_bias": False, "layer_norm_epsilon": 0.1},
+        },
+    ),
+}
+EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def check_equal(ours, theirs):
+    """To 1e-4 of the size of the logits."""
+    ids = torch.randint(VOCABULARY, (2, 30))
+    with torch.no_grad():
+        expected = theirs(ids).logits
+        assert expected.std() > 0.1  # there is something to compare
+        size = expected.abs().max()
+        torch.testing.assert_close(ours(ids).logits / size, expected / size, rtol=0, atol=1e-4)
+
+
+@EVERY
+def test_logits_are_equal_both_ways(case):
+    make, into, back, options = case
+    peer = make(**options)
+    weights = {n: w.clone() for n, w in peer.state_dict().items()}
+    ours = into(peer)
+    check_equal(ours, peer)
+    again = back(ours)
+    assert type(again) is type(peer)
+    for name, weight in again.state_dict().items():
+        assert torch.equal(weight, weights[name]), name
+    check_equal(again, peer)
+    check_equal(into(peer), peer)  # a call has rescaled the weights of RWKV
+    assert ours.config.bos_token_id == again.config.bos_token_id == 3
+
+
+@EVERY
+def test_a_folder_is_read_by_the_same_call(case, tmp_path):
+    make, into, _, options = case
+    peer = make(**options)
+    peer.save_pretrained(tmp_path)
+    check_equal(into(tmp_path), peer)
+    check_equal(into(str(tmp_path)), peer)
+
+
+def test_generation_is_that_of_transformers():
+    peer, ids = mamba(), torch.randint(VOCABULARY, (2, 6))
+    ours, mask = from_mamba(peer), torch.ones(2, 6, dtype=torch.long)
+    kwargs = {"attention_mask": mask, "do_sample": False, "max_new_tokens": 8}
+    assert torch.equal(ours.generate(ids, **kwargs), peer.generate(ids, **kwargs))
+
+
+def test_a_converted_model_is_saved_as_one_of_ours(tmp_path):
+    ours = from_rwkv(rwkv())
+    ours.save_pretrained(tmp_path)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = torch.randint(VOCABULARY, (1, 9))
+    assert torch.equal(again(ids).logits, ours(ids).logits)
+    assert set(to_rwkv(again).state_dict()) == set(rwkv().state_dict())
+
+
+def own(mixer, **options):
+    return LinrnnForCausalLM(LinrnnConfig(mixer=mixer, d_model=8, n_layers=1, **options))
+
+
+RWKV = {"norm": "layer", "block": "channel_mix", "encoder_norm": True}
+MAMBA = {"norm": "rms", "block": "bare"}
+BAD = [
+    (lambda _: to_rwkv(own("mamba", **RWKV)), "to_rwkv: mixer must be 'rwkv4'.*got 'mamba'"),
+    (lambda _: to_rwkv(own("rwkv4")), "to_rwkv: block must be 'channel_mix'.*got 'glu'"),
+    (lambda _: to_mamba(own("mamba")), "to_mamba: norm must be 'rms'.*got 'layer'"),
+    (
+        lambda _: to_rwkv(own("rwkv4", mixer_options={"token_shift": False}, **RWKV)),
+        "token_shift must be True",
+    ),
+    (
+        lambda _: to_mamba(own("mamba", mixer_options={"b_disc": "zoh"}, **MAMBA)),
+        "b_disc must be 'euler', got 'zoh'",
+    ),
+    (lambda _: to_mamba(own("mamba", **MAMBA)), "the head must have no bias"),
+    (lambda _: from_mamba(mamba(hidden_act="relu")), "hidden_act must be 'silu'.*got 'relu'"),
+    (
+        lambda _: from_rwkv(rwkv(intermediate_size=7)),
+        "from_rwkv: intermediate_size must be 48 to be converted, got 7",
+    ),
+    (lambda _: from_rwkv(mamba()), "must be a RwkvForCausalLM.*got MambaForCausalLM"),
+    (lambda path: from_mamba(path), "a model's folder must hold its configuration"),
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_what_has_no_counterpart_is_refused(call, message, tmp_path):
+    with pytest.raises((ArgumentError, DataError, DTypeError), match=message):
+        call(tmp_path)
+
+
+@pytest.mark.unchecked
+def test_a_head_whose_bias_is_zero_can_be_converted():
+    model = own("mamba", **MAMBA)
+    torch.nn.init.zeros_(model.model.head.bias)
+    ids = torch.randint(256, (1, 5))
+    torch.testing.assert_close(to_mamba(model.eval())(ids).logits, model(ids).logits)
+
+
+@pytest.mark.unchecked
+def test_the_folder_of_another_layout_is_refused(tmp_path):
+    mamba().save_pretrained(tmp_path)
+    with pytest.raises(DataError, match="model_type must be 'rwkv', got 'mamba'"):
+        from_rwkv(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"not what it was")
+    with pytest.raises(DataError, match="from_mamba"):
+        from_mamba(tmp_path)
