@@ -331,7 +331,9 @@ class LibraryTokenizer(Tokenizer):
         return {"tokenizer": json.loads(self._text)}
 
 
-def make(kind: str, texts: Iterator[str] | Iterator[bytes], vocabulary_size: int = 4096) -> Tokenizer:
+def make(
+    kind: str, texts: Iterator[str] | Iterator[bytes], vocabulary_size: int = 4096
+) -> Tokenizer:
     """A tokenizer for some text.
 
     Args:

@@ -132,12 +132,19 @@ def _list_tasks() -> str:
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in summaries("tasks").items())
 
 
+def _use(result: Result) -> str:
+    """The command that puts the model to use."""
+    if tasks.load(result.task).perplexity:
+        return f"linrnn generate {result.folder} --prompt TEXT"
+    return f"linrnn predict {result.folder} FILE"
+
+
 def _ending(result: Result) -> str:
     folder: Path = result.folder
     return (
         f"{summary(result)}\n"
         f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
         f"  linrnn eval {folder}\n"
-        f"  linrnn predict {folder} FILE\n"
+        f"  {_use(result)}\n"
         f"  tensorboard --logdir {folder / 'tensorboard'}\n"
     )

@@ -17,7 +17,7 @@ from linrnn import tokenizers
 from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
 from linrnn.tasks._base import Published, Splits, Task
 from linrnn.tasks._corpus import Corpus, pieces, read_corpus
-from linrnn.tasks._files import Source, obtain
+from linrnn.tasks._files import Source, fetch, folder_of
 from linrnn.tasks._generated import BatchDataset
 from linrnn.tokenizers import Tokenizer
 
@@ -255,7 +255,18 @@ class LM(Task):
     def _paths(self, download: bool = True) -> list[Path]:
         if self.options.data:
             return [Path(name).expanduser() for name in self.options.data]
-        return [obtain("lm", _SHAKESPEARE, "tinyshakespeare", "", download)]
+        path = folder_of("tinyshakespeare") / _SHAKESPEARE.name
+        try:
+            if not path.is_file():
+                if not download:
+                    raise DataError("it is not there yet.")
+                fetch(_SHAKESPEARE.url, _SHAKESPEARE.checksum, path)
+        except DataError as error:
+            raise DataError(
+                f"lm: the data must be files of text, got none, and tiny Shakespeare is not at "
+                f"{path}: {error} Say --data FILE, or put {_SHAKESPEARE.url} there."
+            ) from error
+        return [path]
 
     def _texts(self) -> Iterator[str]:
         for path in self._paths():

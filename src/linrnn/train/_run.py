@@ -49,8 +49,8 @@ def run(
     _check_device(config)
     task = build_task(config)
     model = build_model(config, task)
-    splits = task.datasets()
     check_order(config, task, model)
+    splits = task.datasets()
     folder = RunFolder.create(None if out is None else Path(out), config)
     for name, text in task.kept().items():
         write_atomically(folder.path / name, text.encode())

@@ -125,7 +125,7 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
 
 
 def test_a_missing_text_is_an_incomplete_result(tmp_path, monkeypatch):
-    monkeypatch.setattr("linrnn.tasks._files.fetch", _no_network)
+    monkeypatch.setattr("linrnn.tasks.lm.fetch", _no_network)
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "empty"))
     for what in (
         carried_state.CarriedState(mixers=("lru",), chunks=(8,), base=tiny),

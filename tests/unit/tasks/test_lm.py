@@ -247,6 +247,23 @@ def test_wrong_options(file, options, message):
         make(file, **options)
 
 
+@pytest.mark.unchecked
+def test_without_files_it_is_tiny_shakespeare(cache, monkeypatch):
+    def no_network(*args):
+        raise DataError("fetch: no network.")
+
+    monkeypatch.setattr("linrnn.tasks.lm.fetch", no_network)
+    message = r"got none, and tiny Shakespeare is not at .*no network\. Say --data FILE, or put"
+    with pytest.raises(DataError, match=message):
+        LM().datasets()
+    with pytest.raises(DataError, match=r"it is not there yet\. Say --data FILE"):
+        LM().example()
+    path = cache.parent / "tinyshakespeare" / "input.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text(TEXT)
+    assert bytes(LM(LMOptions(length=16)).corpus.tokens) == TEXT.encode()
+
+
 def test_example(file):
     assert make(file).example().startswith("input 'line 0 of a text, é\\nline 1")
 
