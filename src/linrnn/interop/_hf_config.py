@@ -73,6 +73,10 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
             )
         super().__post_init__(**kwargs)
 
+    @classmethod
+    def register_for_auto_class(cls, *_: Any) -> None:
+        """Nothing: the sources of linrnn are not copied into the folder of a model."""
+
     def options(self) -> dict[str, Any]:
         """Arguments of `linrnn.SequenceModel` besides the size of the vocabulary."""
         own = {name: getattr(self, name) for name in _OPTIONS}

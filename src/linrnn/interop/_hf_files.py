@@ -8,7 +8,28 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from linrnn._storage import write_atomically
 from linrnn.errors import DataError
+
+CODE = "modeling_linrnn.py"
+"""The file in a model's folder that ``trust_remote_code=True`` runs, and what it holds."""
+
+_SOURCE = """\
+# For programs that import transformers and not linrnn; trust_remote_code=True runs this file.
+from linrnn.interop.hf import LinrnnConfig, LinrnnForCausalLM
+
+__all__ = ["LinrnnConfig", "LinrnnForCausalLM"]
+"""
+
+AUTO_MAP = {
+    "AutoConfig": "modeling_linrnn.LinrnnConfig",
+    "AutoModelForCausalLM": "modeling_linrnn.LinrnnForCausalLM",
+}
+
+
+def write_code(folder: str | os.PathLike[str]) -> None:
+    """Put the file there that imports linrnn, and nothing else."""
+    write_atomically(Path(folder) / CODE, _SOURCE.encode())
 
 
 def check_folder(where: str, path: str | os.PathLike[str], model_type: str) -> None:

@@ -12,7 +12,7 @@ from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DTypeError, check_shape
 from linrnn.interop._hf_cache import LinrnnCache
 from linrnn.interop._hf_config import LinrnnConfig
-from linrnn.interop._hf_files import check_folder, load
+from linrnn.interop._hf_files import AUTO_MAP, check_folder, load, write_code
 from linrnn.interop._hf_padding import read_rows, split_padding
 from linrnn.typing import Bool, Float, Integer, State
 
@@ -74,6 +74,21 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         if kwargs.get("output_loading_info"):
             return read(path, *args, **kwargs | {"use_safetensors": True})
         return load("LinrnnForCausalLM", path, lambda p, **o: read(p, *args, **o), **kwargs)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Write a folder: see ``transformers``; safetensors only.
+
+        Beside configuration and weights lies a file of one import statement,
+        ``modeling_linrnn.py``: programs that do not import linrnn, such as ``lm_eval``, find it if
+        told ``trust_remote_code=True``.
+        """
+        self.config.auto_map = AUTO_MAP
+        super().save_pretrained(save_directory, *args, **kwargs)
+        write_code(save_directory)
+
+    @classmethod
+    def register_for_auto_class(cls, *_: Any) -> None:
+        """Nothing: the sources of linrnn are not copied into the folder of a model."""
 
     @classmethod
     def get_init_context(cls, *args: Any, **kwargs: Any) -> list[Any]:

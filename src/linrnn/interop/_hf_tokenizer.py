@@ -59,7 +59,7 @@ def _inner(tokenizer: Tokenizer) -> library.Tokenizer:
     if isinstance(tokenizer, CharTokenizer):
         vocabulary = {tokenizer.decode([i]): i for i in range(tokenizer.vocabulary_size)}
         inner = library.Tokenizer(_word_level(vocabulary))
-        inner.pre_tokenizer = pre_tokenizers.Split(library.Regex(r"(?s)."), "isolated")
+        inner.pre_tokenizer = pre_tokenizers.Split(library.Regex(r"[\s\S]"), "isolated")
         inner.decoder = decoders.Fuse()
         return inner
     raise ArgumentError(
