@@ -46,7 +46,7 @@ def train(folder: Path) -> Path:
     (folder / "log.txt").write_bytes(b"".join(log_lines(i) for i in range(16)))
     run = folder / "run"
     if not (run / "model.safetensors").exists():
-        options = ["--train.epochs", "1", "--model.d-model", "64", "--model.n-layers", "2"]
+        options = ["--train.epochs", "1", "--model.d-model", "16", "--model.n-layers", "1"]
         data = ["--data", str(folder / "log.txt"), "--mixer", "lru", "--out", str(run)]
         subprocess.run([*linrnn("train", "lm"), *data, *options], check=True)
     return run

@@ -66,7 +66,8 @@ class Lines:
     def _read(self) -> bytes:
         """What has arrived; nothing at the end of the input or of our time."""
         while not self.stopped:
-            ready, _, _ = select.select([self._descriptor, self._bell], [], [])
+            sources: list[int | socket.socket] = [self._descriptor, self._bell]
+            ready, _, _ = select.select(sources, [], [])
             if self._descriptor in ready and not self.stopped:
                 return os.read(self._descriptor, BLOCK)
         return b""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +15,6 @@ from linrnn.streaming import Session, vocabulary
 from linrnn.tasks import Task
 
 _WARM_UP = 100  # lines before a quantile of them says anything
-
-
-class Watcher(Protocol):
-    """Reads lines and has a state."""
-
-    stream: TokenStream | Session
-
-    def parse(self, line: bytes, number: int) -> Any:
-        """A line as the model reads it, None to pass it over; `LinrnnError` where it cannot."""
-
-    def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
-        """Read lines and say something to each."""
 
 
 class Threshold:
@@ -94,7 +82,7 @@ class Surprise:
         bits = self.stream.surprise(torch.from_numpy(np.concatenate(parsed).astype(np.int64)))
         total = np.concatenate([[0.0], bits.double().cumsum(0).numpy()])[np.append(0, ends)]
         for line, of_line in zip(lines, np.diff(total), strict=True):
-            per_byte = of_line / len(line)
+            per_byte = float(of_line) / len(line)
             flagged = self._flag(per_byte)
             if flagged or not self._only_flagged:
                 ending = b"" if line.endswith(b"\n") else b"\n"
@@ -159,7 +147,7 @@ class Answers:
 
 
 def watch(
-    watcher: Watcher, lines: list[bytes], first: int, skip: Callable[[str], None] | None
+    watcher: Surprise | Answers, lines: list[bytes], first: int, skip: Callable[[str], None] | None
 ) -> Iterator[bytes]:
     """Answers for a block of lines; those before a line that cannot be read come in any case.
 

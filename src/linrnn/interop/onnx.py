@@ -108,8 +108,10 @@ def step_graph(model: Streamable, batch_size: int = 1) -> tuple[nn.Module, tuple
     check_streamable("export_step", model, growing=False)
     start = model.init_state(batch_size)
     inputs = (_example(model, batch_size), *flatten(start).values())
-    program = torch.export.export(_Step(model, start), inputs, strict=False)
-    return real_graph(program.run_decompositions(decompositions())).eval(), inputs
+    with _quiet():
+        program = torch.export.export(_Step(model, start), inputs, strict=False)
+        program = program.run_decompositions(decompositions())
+    return real_graph(program).eval(), inputs
 
 
 def metadata(path: Path | str) -> dict[str, Any]:

@@ -50,6 +50,12 @@ def parts():
     return {name: part.eval() for name, part in found.items()}
 
 
+def check_close(got, expected):
+    """Within `CLOSE` of the largest number: an untrained linear RNN may grow."""
+    scale = max(1.0, np.abs(expected.numpy()).max(initial=0))
+    np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=CLOSE * scale)
+
+
 def session(path):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -90,9 +96,9 @@ def test_a_thousand_steps_in_onnxruntime_are_those_of_pytorch(name, tmp_path):
             y, state = model.step(x, state)
         got, *own = graph.run(None, {"x": x.numpy(), **fed})
         fed = dict(zip(fed, own, strict=True))
-        np.testing.assert_allclose(got, y.numpy(), rtol=0, atol=CLOSE)
+        check_close(got, y)
         for h, part in zip(flatten(state).values(), own, strict=True):
-            np.testing.assert_allclose(part, h.numpy(), rtol=0, atol=10 * CLOSE)
+            check_close(part, h)
 
 
 def test_a_model_of_text_and_what_its_file_says(tmp_path):
