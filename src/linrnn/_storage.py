@@ -1,8 +1,10 @@
 """What every file of tensors is written with: all of it or nothing, and a checksum to tell."""
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,22 +12,71 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from linrnn.errors import StorageError
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file's content: a reader, or a power cut, sees the old bytes or the new ones."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+"""Error numbers of a disk, a file or a quota that takes no more."""
+
+DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""Error numbers of a place that cannot be written to."""
+
+
+def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+    """Replace a file's content: a reader, or a power cut, sees the old bytes or the new ones.
+
+    Args:
+        path: the file; its folder is made.
+        data: all of it.
+        keep: a name for the old content, in the same folder; there is no moment without ``path``.
+
+    Raises:
+        StorageError: the disk is full, the folder read-only, ...; the old file is as it was.
+    """
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes it readable by the owner alone
+        if keep is not None and path.exists():
+            link(path, keep)
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
         raise
-    _sync_folder(path.parent)
+
+
+def link(path: Path, other: Path) -> None:
+    """Make ``other`` a second name for a file, in the place of what has that name."""
+    temporary = other.with_name(f".{other.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(path, temporary)
+    except OSError:  # not every file system has links
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, other)
+    # where both were names of one file already, nothing was replaced
+    temporary.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> StorageError:
+    """The error about a file that cannot be written, with what to do about the reason."""
+    fix = "Choose a folder that can be written to"
+    if error.errno in FULL:
+        fix = "Free space on the disk"
+    elif error.errno == errno.EIO:
+        fix = "Check the disk"
+    return StorageError(
+        f"{path}: the file must be writable, got: {error.strerror or error}. {fix}; what was "
+        "there before is as it was."
+    )
 
 
 def checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:

@@ -72,6 +72,10 @@ class RunFolderError(LinrnnError, RuntimeError):
     """A run folder, or a file in it, is missing, damaged, in use or from another version."""
 
 
+class StorageError(LinrnnError, OSError):
+    """A file cannot be written: the disk is full, the folder read-only, ..."""
+
+
 class NonFiniteError(LinrnnError, ArithmeticError):
     """NaN or infinity turned up where training cannot go on."""
 

@@ -72,3 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `linrnn list mixers | head -1`
         sys.stderr.close()
         return 0
+    except OSError as error:  # what no verb has put into better words
+        what = f"{error.filename or 'a file'}: must be there to read and write"
+        sys.stderr.write(f"linrnn: {what}, got: {error.strerror or error!r}\n")
+        return 1

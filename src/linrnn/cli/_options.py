@@ -59,7 +59,7 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
     if start.recipe == UNTUNED:
         source = "untuned: they suit any task"
     command = _command(start, mixer, mixer_class(mixer, defaults))
-    short = tasks.load(config.task).short_options
+    short = {"on-nan": "train.on-nan"} | dict(tasks.load(config.task).short_options)
     also = ", ".join(f"--{name} for --{option}" for name, option in short.items())
     chosen: Any = tyro.cli(
         command,

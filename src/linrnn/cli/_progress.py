@@ -31,6 +31,8 @@ def summary(result: Result) -> str:
         f"test {metric_text(result.metric, result.test_metric)} | "
         f"{result.n_parameters:,} parameters | {result.n_state:,} floats of state | "
         f"{result.seconds:.1f} s of training"
+        + (f" | {result.skipped} steps left out" if result.skipped else "")
+        + (f" | {result.rollbacks} times back" if result.rollbacks else "")
         + (
             f" | perplexity {math.exp(result.test_loss):.4g}"
             if tasks.load(result.task).perplexity
@@ -59,6 +61,10 @@ class LineReporter(Reporter):
         """Print the heading."""
         self._plan = plan
         self._write(heading(plan))
+
+    def noticed(self, text: str) -> None:
+        """Print it."""
+        self._write(f"{text}\n")
 
     def epoch_done(self, report: EpochReport) -> None:
         """Print the epoch."""
@@ -125,6 +131,13 @@ class BarReporter(Reporter):
             training=f"loss {report.loss:.4f} {metric_text(self._plan.metric, report.metric)}",
             speed="" if speed is None else f"{speed:.1f} steps/s",
         )
+
+    def noticed(self, text: str) -> None:
+        """Print it above the bar."""
+        if self._progress is None:  # before the run has started
+            sys.stdout.write(f"{text}\n")
+        else:
+            self._progress.console.print(text, markup=False, highlight=False)
 
     def epoch_done(self, report: EpochReport) -> None:
         """Show the newest validation metric."""

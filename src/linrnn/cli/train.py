@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast, get_args
 
 from linrnn import recipes, tasks
 from linrnn.cli._options import UNTUNED, Start, parse_train, peek
@@ -11,13 +12,15 @@ from linrnn.cli._recipes import expectation
 from linrnn.cli.list import summaries
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import Result
+from linrnn.train._config import OnNan
 
 USAGE = """usage: linrnn train TASK [OPTIONS]
-       linrnn train --resume RUN
+       linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback]
 
 Trains a model on a task. The run folder it leaves holds the configuration, metrics, weights,
 newest checkpoint and plots; a run stopped by Ctrl-C, or killed, continues with --resume and
-ends with the same weights.
+ends with the same weights. Where its newest checkpoint is damaged, --fallback goes on from the one
+before it. --on-nan says what becomes of a step whose loss or gradient is NaN or infinite.
 
 tasks:
 {tasks}
@@ -116,15 +119,25 @@ def _announcement(task: str, start: Start) -> str:
 
 
 def _resume(args: list[str], folder: str) -> Result:
-    others = [a for a in args if a not in ("--resume", folder, f"--resume={folder}")]
+    on_nan = peek(args, "--on-nan")
+    said = ("--resume", folder, f"--resume={folder}", "--fallback")
+    said += ("--on-nan", on_nan or "", f"--on-nan={on_nan}")
+    others = [a for a in args if a not in said]
     if others:
         raise ArgumentError(
-            f"train: --resume must come alone, since a run keeps its configuration, "
-            f"got {' '.join(others)}. Use: linrnn train --resume {folder}"
+            f"train: --resume must come alone, or with --fallback or --on-nan, since a run keeps "
+            f"its configuration, got {' '.join(others)}. Use: linrnn train --resume {folder}"
         )
+    if on_nan not in (None, *get_args(OnNan)):
+        raise UnknownNameError("--on-nan", on_nan, get_args(OnNan))
     from linrnn.train import resume
 
-    return resume(folder, reporter=make_reporter())
+    return resume(
+        folder,
+        reporter=make_reporter(),
+        fallback="--fallback" in args,
+        on_nan=cast(OnNan | None, on_nan),
+    )
 
 
 def _list_tasks() -> str:

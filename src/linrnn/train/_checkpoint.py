@@ -17,19 +17,21 @@ from linrnn.errors import RunFolderError
 _CHECKSUM, _TREE = "sha256", "tree"
 
 
-def save_tree(tree: Any, path: Path) -> None:
+def save_tree(tree: Any, path: Path, *, keep: Path | None = None) -> None:
     """Write a tree of dicts, lists, tuples, tensors and plain values; all of it or nothing.
 
     Args:
         tree: what `load_tree` gives back, bit for bit.
         path: the file, replaced if it exists.
+        keep: a name for the file that is replaced.
 
     Raises:
         TypeError: the tree holds something else, which only code could restore.
+        StorageError: the file cannot be written.
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(tree, tensors))
-    save_tensors(tensors, path, {_TREE: text})
+    save_tensors(tensors, path, {_TREE: text}, keep=keep)
 
 
 def load_tree(path: Path) -> Any:
@@ -44,11 +46,18 @@ def load_tree(path: Path) -> Any:
             f"{path}: a checkpoint must hold the state of a run, got weights alone. "
             "Continue from checkpoints/last.safetensors."
         )
-    return _decode(json.loads(metadata[_TREE]), tensors)
+    try:
+        return _decode(json.loads(metadata[_TREE]), tensors)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise RunFolderError(_damaged(path, f"no tree: {error!r:.60}")) from error
 
 
 def save_tensors(
-    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    keep: Path | None = None,
 ) -> None:
     """Write named tensors, with a SHA-256 over all tensors and metadata in the file's metadata."""
     # tensors that share memory are stored apart; each is contiguous
@@ -58,7 +67,7 @@ def save_tensors(
     }
     meta = dict(metadata or {})
     meta[_CHECKSUM] = checksum(plain, meta)
-    write_atomically(path, save(plain, meta))
+    write_atomically(path, save(plain, meta), keep=keep)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -8,6 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from linrnn import tasks
 from linrnn.errors import ArgumentError, UnknownNameError, check_in, check_positive_int
 
+OnNan = Literal["stop", "skip", "rollback"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -82,6 +84,10 @@ class TrainConfig:
     """CPU threads; None takes PyTorch's choice. The same number gives the same bits."""
     checkpoint_minutes: float = 5.0
     """Longest time between two checkpoints; there is one after every epoch anyway."""
+    on_nan: OnNan = "stop"
+    """When loss, gradient or carried state are not finite: stop; skip the step, at most 10 in a
+    row; or roll back to the weights before the epoch and go on with the next batch, at most 3
+    times in an epoch. What validation finds, or a checkpoint, stops the run in any case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +161,7 @@ def from_json(values: dict[str, Any]) -> Config:
 
 
 # added after the first run folders were written: what those do not name is the default
-_LATER = {"final_norm", "tie_embeddings", "order", "carry_state"}
+_LATER = {"final_norm", "tie_embeddings", "order", "carry_state", "on_nan"}
 
 
 def _build(cls: type, values: Any, prefix: str) -> Any:
@@ -238,6 +244,7 @@ def _check_train(train: TrainConfig) -> None:
     check_in("Config", "train.precision", train.precision, get_args(hints["precision"]))
     check_in("Config", "train.device", train.device, get_args(hints["device"]))
     check_in("Config", "train.order", train.order, get_args(hints["order"]))
+    check_in("Config", "train.on_nan", train.on_nan, get_args(hints["on_nan"]))
     minutes = train.checkpoint_minutes
     _check_range("train.checkpoint_minutes", minutes, minutes > 0, "above 0")
 

@@ -6,11 +6,11 @@ import itertools
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from linrnn import __version__
 from linrnn.errors import LinrnnError, RunFolderError
@@ -26,6 +26,9 @@ except ImportError:  # Windows
 
 #: Rises when an older linrnn could not read a folder any more.
 FORMAT = 1
+
+_MAX_KEPT = 1 << 28  # bytes of a file that comes with the configuration
+_MAX_JSON = 16 << 20  # bytes, which no configuration or result comes near
 
 
 class RunFolder:
@@ -43,6 +46,10 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
         self.model = path / "model.safetensors"
         self.last = path / "checkpoints" / "last.safetensors"
+        # what was `last` before it
+        self.previous = path / "checkpoints" / "previous.safetensors"
+        # of the end of the last epoch, where a run may roll back to it
+        self.epoch = path / "checkpoints" / "epoch.safetensors"
         self.best = path / "checkpoints" / "best.safetensors"
         self.result = path / "result.json"
         # plots, each of them .png and .svg
@@ -58,19 +65,27 @@ class RunFolder:
         self.positions_plot = path / "positions"
 
     @classmethod
-    def create(cls, out: Path | None, config: Config) -> "RunFolder":
+    def create(
+        cls, out: Path | None, config: Config, kept: Mapping[str, str] | None = None
+    ) -> "RunFolder":
         """Make the folder and write the configuration into it.
 
         Args:
             out: where; None takes the next free ``runs/<task>-<mixer>-<n>``.
             config: of the run, complete.
+            kept: names and texts of further files that a model is of no use without.
 
         Raises:
             RunFolderError: ``out`` exists and is not an empty folder, or cannot be made.
+            StorageError: a file cannot be written.
         """
         folder = cls(_next_free(config) if out is None else _claim(out))
         values = to_json(config)
-        record = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
+        record: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
+        if kept:
+            record["files"] = {name: _hash(text.encode()) for name, text in kept.items()}
+            for name, text in kept.items():
+                write_atomically(folder.path / name, text.encode())
         _write_json(folder.config, record | {"config": values})
         return folder
 
@@ -87,14 +102,7 @@ class RunFolder:
                 f"{self.path}: a run folder must hold config.json, got none. "
                 "Give the folder that `linrnn train` printed."
             )
-        record = _read_json(self.config)
-        version = record.get("format")
-        if isinstance(version, int) and version > FORMAT:
-            newer = record.get("linrnn", "a newer version")
-            raise RunFolderError(
-                f"{self.config}: the format must be at most {FORMAT} for linrnn {__version__}, "
-                f"got {version}. Install the version that wrote it: pip install 'linrnn>={newer}'"
-            )
+        record = self._read_record()
         values = record.get("config")
         if not isinstance(values, dict) or record.get("sha256") != _seal(values):
             raise RunFolderError(
@@ -108,6 +116,45 @@ class RunFolder:
                 f"{self.config}: the configuration must suit linrnn {__version__}, got one that "
                 f"does not: {error} Install the version that wrote it: {record.get('linrnn')}."
             ) from error
+
+    def _read_record(self) -> dict[str, Any]:
+        """config.json, of a format that is known."""
+        record = _read_json(self.config)
+        version = record.get("format")
+        if type(version) is not int or version < 1:
+            raise RunFolderError(
+                f"{self.config}: the format must be a number of at least 1, got {version!r}. "
+                "Restore the file from a copy."
+            )
+        if version > FORMAT:
+            newer = record.get("linrnn", "a newer version")
+            raise RunFolderError(
+                f"{self.config}: the format must be at most {FORMAT} for linrnn {__version__}, "
+                f"got {version}. Install the version that wrote it: pip install 'linrnn>={newer}'"
+            )
+        return record
+
+    def check_kept(self) -> None:
+        """Raise unless the files that came with the configuration are as they were written.
+
+        Raises:
+            RunFolderError: one is missing or changed.
+        """
+        for name, expected in dict(self._read_record().get("files", {})).items():
+            path = self.path / Path(name).name  # never a file outside the folder
+            try:
+                with path.open("rb") as file:
+                    found = _hash(file.read(_MAX_KEPT))  # of a longer one this is another sum
+            except OSError as error:
+                raise RunFolderError(
+                    f"{path}: the file must be readable, got: {error.strerror}. "
+                    "Restore it from a copy."
+                ) from error
+            if found != expected:
+                raise RunFolderError(
+                    f"{path}: the file must be as it was written, got damaged content "
+                    f"(SHA-256 {found:.12} instead of {expected:.12}). Restore it from a copy."
+                )
 
     def require(self, file: Path, config: Config) -> Path:
         """``file`` if it exists.
@@ -134,7 +181,7 @@ class RunFolder:
         if fcntl is None:
             yield
             return
-        with open(self.path / ".lock", "w") as file:
+        with self._lock_file() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -143,6 +190,15 @@ class RunFolder:
                     "second one. Wait for the first, or stop it."
                 ) from error
             yield
+
+    def _lock_file(self) -> IO[str]:
+        try:
+            return open(self.path / ".lock", "w")
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.path}: the run folder must be writable, got: {error.strerror}. "
+                "Copy it to a place that is, and continue there."
+            ) from error
 
     def write_environment(self, plan: Plan) -> None:
         """Record versions, seed, threads and device."""
@@ -165,14 +221,22 @@ class RunFolder:
         """Record the end of the run."""
         record = asdict(result)
         del record["folder"]  # folders are moved and renamed
-        _write_json(self.result, record)
+        _write_json(self.result, record | {"sha256": _seal(record)})
 
     def read_result(self) -> Result | None:
         """What `write_result` recorded, or None if the run is not finished."""
         if not self.result.is_file():
             return None
+        record = _read_json(self.result)
+        # folders of the first days are without
+        expected = record.pop("sha256", None)
+        if expected not in (None, _seal(record)):
+            raise RunFolderError(
+                f"{self.result}: the result must be as it was written, got other numbers. "
+                "Remove the file and continue the run with --resume, which tests again."
+            )
         try:
-            return Result(**_read_json(self.result), folder=self.path)
+            return Result(**record, folder=self.path)
         except TypeError as error:
             raise RunFolderError(
                 f"{self.result}: the result must be as it was written, got other fields. "
@@ -187,6 +251,11 @@ def _next_free(config: Config) -> Path:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise RunFolderError(
+                f"{path}: the run folder must be one that can be made, got: {error.strerror}. "
+                "Name another with --out."
+            ) from error
         return path
     raise AssertionError("itertools.count ended")
 
@@ -212,7 +281,11 @@ def _claim(out: Path) -> Path:
 
 
 def _seal(values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return _hash(json.dumps(values, sort_keys=True).encode())
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _write_json(path: Path, values: Any) -> None:
@@ -221,8 +294,11 @@ def _write_json(path: Path, values: Any) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
+        size = path.stat().st_size
+        if size > _MAX_JSON:
+            raise ValueError(f"a file of {size:,} bytes")
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunFolderError(
             f"{path}: the file must be complete JSON, got: {error}. "
             "Restore it from a copy, or train again."

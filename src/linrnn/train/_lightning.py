@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from lightning.fabric.plugins import CheckpointIO
@@ -15,8 +15,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from linrnn._storage import link
 from linrnn.backbone import SequenceModel
-from linrnn.errors import InterruptedRunError, NonFiniteError
+from linrnn.errors import InterruptedRunError
 from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.tasks import Splits, Task
 from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
@@ -25,6 +26,7 @@ from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_load
 from linrnn.train._folder import RunFolder
 from linrnn.train._interrupt import StopRequest
 from linrnn.train._metrics import MetricsLog
+from linrnn.train._nonfinite import Guard, bad_gradient, bad_state, first_bad, watch
 from linrnn.train._optim import lr_factor, make_optimizer
 from linrnn.train._outputs import first_rows
 from linrnn.train._report import EpochReport, Reporter, StepReport
@@ -47,12 +49,25 @@ class Mean:
     @property
     def loss(self) -> float:
         """Mean over the examples."""
-        return self.values["loss"] / max(1.0, self.values["examples"])
+        return self._per_example("loss")
 
     @property
     def metric(self) -> float:
         """Mean over the examples."""
-        return self.values["metric"] / max(1.0, self.values["examples"])
+        return self._per_example("metric")
+
+    def _per_example(self, name: str) -> float:
+        examples = self.values["examples"]
+        return self.values[name] / examples if examples else math.nan
+
+
+class Start(NamedTuple):
+    """What a step that is left out goes back to."""
+
+    batch: Sequence[Tensor]
+    carried: State | None
+    mean: dict[str, float]
+    buffers: dict[str, Tensor]
 
 
 class TrainingModule(LightningModule):
@@ -63,9 +78,19 @@ class TrainingModule(LightningModule):
     step)``, an epoch cut short is continued as a shorter one, and the step is all there is to know.
     """
 
-    def __init__(self, model: SequenceModel, task: Task, splits: Splits, config: Config) -> None:
+    def __init__(
+        self,
+        model: SequenceModel,
+        task: Task,
+        splits: Splits,
+        config: Config,
+        guard: Guard | None = None,
+    ) -> None:
         super().__init__()
         self.model, self.task, self.splits, self.config = model, task, splits, config
+        self.guard = guard or Guard()
+        self.left_out = False  # whether the step at hand is
+        self.rollback_to: Path | None = None
         size = size_of(splits.train, "training data")
         self.epoch_steps = steps_per_epoch(size, config.train.batch_size)
         self.total_steps = self.epoch_steps * config.train.epochs
@@ -106,24 +131,35 @@ class TrainingModule(LightningModule):
         )
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
-    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
-        """The loss of one batch."""
+    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor | None:
+        """The loss of one batch, or None where the step is left out."""
+        if self.done_steps % self.epoch_steps == 0:
+            self.carried = None  # the rows begin anew
+        self._start = self._snapshot(batch)
+        y, target, after, loss = self._compute(batch, self.carried)
+        value = loss.item()
+        if not math.isfinite(value):
+            self._leave_out("the loss", str(value), self._first_bad())
+            return None
+        if self.config.train.carry_state:
+            bad = bad_state("the state", after)
+            if bad:
+                self._leave_out("the carried state", "other numbers", self._first_bad() or bad)
+                return None
+            self.carried = detach(after)
+        self.train_mean.add(value, self.task.scores(y.detach(), target))
+        return loss
+
+    def _compute(
+        self, batch: Sequence[Tensor], carried: State | None
+    ) -> tuple[Tensor, Tensor, State, Tensor]:
+        """Output, target, state and loss; the same bits whenever it is called for this step."""
         seed, step = self.config.seed, self.done_steps
         torch.manual_seed(derive(seed, "dropout", step))
         x, target, lengths, reset = unpack(batch)
         x = self.task.augment(x, generator(seed, "augment", step))
-        if step % self.epoch_steps == 0:
-            self.carried = None  # the rows begin anew
-        before = first_rows(self.carried, len(x))
-        y, after = self.model(x, before, lengths=lengths, reset=reset)
-        if self.config.train.carry_state:
-            self.carried = detach(after)
-        loss = self.task.loss(y, target)
-        value = loss.item()
-        if not math.isfinite(value):
-            raise self._non_finite("the loss", value)
-        self.train_mean.add(value, self.task.scores(y.detach(), target))
-        return loss
+        y, after = self.model(x, first_rows(carried, len(x)), lengths=lengths, reset=reset)
+        return y, target, after, self.task.loss(y, target)
 
     def configure_gradient_clipping(
         self,
@@ -132,10 +168,97 @@ class TrainingModule(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip by the norm of all gradients; a norm that is not finite must not reach weights."""
+        gradients = {n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}
+        norm = torch.nn.utils.get_total_norm(gradients.values())
+        value = norm.item()
+        if not math.isfinite(value):
+            where = self._first_bad(backward=True)
+            found = bad_gradient([(f"the gradient of {n}", g) for n, g in gradients.items()])
+            where = f"{where}; {found}" if where else found
+            self._leave_out("the norm of the gradient", str(value), where)
+            optimizer.zero_grad(set_to_none=True)  # a step without gradients changes nothing
+            return
         limit = self.config.optim.clip or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
-        if not math.isfinite(norm):
-            raise self._non_finite("the norm of the gradient", norm)
+        torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), limit, norm)
+
+    def _snapshot(self, batch: Sequence[Tensor]) -> "Start":
+        # the running statistics of a norm have moved before a bad loss is seen
+        kept = self.model.named_buffers() if self.guard.on_nan == "skip" else ()
+        buffers = {name: buffer.clone() for name, buffer in kept}
+        return Start(batch, self.carried, dict(self.train_mean.values), buffers)
+
+    def _first_bad(self, *, backward: bool = False) -> str | None:
+        """Compute the step once more to find the first tensor that is not finite."""
+        batch, carried, *_ = self._start
+        x, target, *_ = unpack(batch)
+        named = [("the input", x), ("the target", target)]
+        bad = first_bad([*named, *self._named_parameters()])
+        if bad or (carried is not None and (bad := bad_state("the state before", carried))):
+            return bad
+        context = self.trainer.precision_plugin.forward_context()
+        with torch.enable_grad(), watch(self.model) as found:
+            with context:
+                loss = self._compute(batch, carried)[-1]
+            if backward and not found:
+                torch.autograd.grad(loss, list(self.model.parameters()), allow_unused=True)
+        if found or backward:
+            return found[0] if found else None
+        if loss.isfinite():
+            return "computed once more, it is finite: this is a fault of the machine or its memory"
+        return "output and target are finite, their loss is not"
+
+    def _leave_out(self, what: str, value: str, where: str | None) -> None:
+        """Undo the step, or raise."""
+        step = f"at step {self.done_steps + 1} of {self.total_steps}"
+        text = f"{what} must be finite, got {value} {step}"
+        text += f": {where}" if where else ""
+        self.guard.leave_out(text, first_bad(self._named_parameters()))
+        self.left_out = True
+        self.train_mean = Mean(self._start.mean)
+        if self.guard.on_nan == "rollback":
+            self._roll_back()
+            return
+        self.carried = self._start.carried
+        with torch.no_grad():
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(self._start.buffers[name])
+
+    def _roll_back(self) -> None:
+        """Weights and optimiser as they were before this epoch; step and data go on from here."""
+        assert self.rollback_to is not None
+        checkpoint = load_tree(self.rollback_to)
+        self.load_state_dict(checkpoint["state_dict"])
+        optimizer = cast(torch.optim.Optimizer, self.optimizers(use_pl_optimizer=False))
+        groups = optimizer.state_dict()["param_groups"]  # the learning rate is that of this step
+        state = checkpoint["optimizer_states"][0]["state"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.carried = None  # it came from the weights that are given up
+
+    def _named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        return ((f"the parameter {name}", p) for name, p in self.model.named_parameters())
+
+    def check_weights(self) -> None:
+        """Raise unless everything a checkpoint would hold is finite.
+
+        Raises:
+            NonFiniteError: weights, their running statistics, the optimiser's means or the carried
+                state are not.
+        """
+        optimizer = cast(torch.optim.Optimizer, self.optimizers(use_pl_optimizer=False))
+        moments = (
+            (f"the optimiser's {key} of {name}", x)
+            for name, p in self.model.named_parameters()
+            for key, x in optimizer.state.get(p, {}).items()
+            if isinstance(x, Tensor)
+        )
+        buffers = [buffer for _, buffer in self.model.named_buffers()]
+        bad = first_bad([*self._named_parameters(), *moments])
+        bad = bad or bad_state("the running statistics", buffers)
+        if bad or (self.carried is not None and (bad := bad_state("the state", self.carried))):
+            raise self.guard.stop(
+                f"what a checkpoint keeps must be finite, got other numbers after step "
+                f"{self.done_steps} of {self.total_steps}: {bad}"
+            )
 
     def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
         """Count one batch into the validation means."""
@@ -143,16 +266,30 @@ class TrainingModule(LightningModule):
         before = first_rows(self.validation_carried, len(x))
         y, after = self.model(x, before, lengths=lengths, reset=reset)
         self.validation_carried = after if self.config.train.carry_state else None
-        self.validation_mean.add(self.task.loss(y, target).item(), self.task.scores(y, target))
+        loss = self.task.loss(y, target).item()
+        if not math.isfinite(loss):
+            raise self.guard.stop(
+                f"the validation loss must be finite, got {loss} in batch {batch_idx + 1} after "
+                f"step {self.done_steps} of {self.total_steps}: "
+                f"{self._first_bad_in_validation(batch, before)}"
+            )
+        self.validation_mean.add(loss, self.task.scores(y, target))
+
+    def _first_bad_in_validation(self, batch: Sequence[Tensor], before: State | None) -> str:
+        x, target, lengths, reset = unpack(batch)
+        named = [("the input", x), ("the target", target), *self._named_parameters()]
+        bad = first_bad(named) or bad_state(
+            "the running statistics", [buffer for _, buffer in self.model.named_buffers()]
+        )
+        if bad:
+            return bad
+        with watch(self.model) as found:
+            self.model(x, before, lengths=lengths, reset=reset)
+        return found[0] if found else "output and target are finite, their loss is not"
 
     def on_validation_epoch_start(self) -> None:
         """Start the means anew, and every row without a past."""
         self.validation_mean, self.validation_carried = Mean(), None
-
-    def on_validation_epoch_end(self) -> None:
-        """Refuse to keep weights whose validation loss is not a number."""
-        if not math.isfinite(self.validation_mean.loss):
-            raise self._non_finite("the validation loss", self.validation_mean.loss)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put our counters in the place of Lightning's."""
@@ -163,6 +300,7 @@ class TrainingModule(LightningModule):
             "best": dict(self.best),
             "train_mean": self.train_mean.values,
             "carried": None if self.carried is None else flatten(self.carried),
+            "not_finite": dict(self.guard.counts),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -170,16 +308,10 @@ class TrainingModule(LightningModule):
         run = checkpoint["run"]
         self.done_steps, self.seconds_before = run["step"], run["seconds"]
         self.best, self.train_mean = run["best"], Mean(run["train_mean"])
+        self.guard.counts |= run.get("not_finite", {})
         if run.get("carried") is not None:
             stored = unflatten(run["carried"], self.model.init_state(1))
             self.carried = map_state(lambda h: h.to(self.device), stored)
-
-    def _non_finite(self, what: str, value: float) -> NonFiniteError:
-        step = self.done_steps + 1
-        return NonFiniteError(
-            f"training: {what} must be finite, got {value} at step {step} of {self.total_steps}. "
-            "Lower --optim.lr or --optim.clip; a checkpoint written earlier is kept."
-        )
 
 
 class Bookkeeping(Callback):
@@ -195,6 +327,9 @@ class Bookkeeping(Callback):
         """Start the clocks, so that reading data is not counted as training."""
         assert isinstance(pl_module, TrainingModule)
         pl_module.started_at = self._saved_at = time.monotonic()
+        if pl_module.guard.on_nan == "rollback":
+            pl_module.rollback_to = self.folder.epoch
+            self._find_rollback(trainer, pl_module)
 
     def on_train_batch_end(
         self,
@@ -208,6 +343,9 @@ class Bookkeeping(Callback):
         module = pl_module
         assert isinstance(module, TrainingModule)
         module.done_steps += 1
+        if not module.left_out:
+            module.guard.good_step()
+        module.left_out = False
         mean = module.train_mean
         self.reporter.stepped(
             StepReport(step=module.done_steps, loss=mean.loss, metric=mean.metric)
@@ -216,6 +354,7 @@ class Bookkeeping(Callback):
             return  # validation comes first, then `on_train_epoch_end` saves
         minutes = (time.monotonic() - self._saved_at) / 60
         if self.stop.requested or minutes > module.config.train.checkpoint_minutes:
+            module.check_weights()
             self._save(trainer)
         self._stop_if_asked(module)
 
@@ -223,6 +362,7 @@ class Bookkeeping(Callback):
         """Record the epoch, keep its weights if they are the best, write the checkpoint."""
         module = pl_module
         assert isinstance(module, TrainingModule)
+        module.check_weights()
         row = self._row(module)
         better = self._is_better(module, row.validation_metric, row.validation_loss)
         if better:
@@ -232,11 +372,13 @@ class Bookkeeping(Callback):
                 "step": module.done_steps,
             }
         module.train_mean = Mean()
+        module.guard.epoch_end()
         self.records.append(row)
         if better:
             save_tensors(module.model.state_dict(), self.folder.model)
             trainer.save_checkpoint(self.folder.best)
         self._save(trainer)
+        self._keep_for_rollback(module)
         self.reporter.epoch_done(row)
         if module.done_steps < module.total_steps:
             self._stop_if_asked(module)
@@ -266,6 +408,29 @@ class Bookkeeping(Callback):
         trainer.save_checkpoint(self.folder.last)
         self._saved_at = time.monotonic()
 
+    def _find_rollback(self, trainer: Trainer, module: TrainingModule) -> None:
+        """Make sure that the checkpoint of the end of the last epoch is there.
+
+        It is not that of the newest moment: an interruption would be one, and change the run.
+        """
+        if module.done_steps % module.epoch_steps == 0:
+            if module.done_steps == 0:
+                self._save(trainer)
+            self._keep_for_rollback(module)
+        elif not self._before_this_epoch(module):
+            self._save(trainer)
+            link(self.folder.last, self.folder.epoch)
+
+    def _before_this_epoch(self, module: TrainingModule) -> bool:
+        if not self.folder.epoch.is_file():
+            return False
+        step = load_tree(self.folder.epoch)["run"]["step"]
+        return bool(step <= module.done_steps)
+
+    def _keep_for_rollback(self, module: TrainingModule) -> None:
+        if module.guard.on_nan == "rollback":
+            link(self.folder.last, self.folder.epoch)
+
     def _stop_if_asked(self, module: TrainingModule) -> None:
         if self.stop.requested:
             raise InterruptedRunError(
@@ -275,13 +440,21 @@ class Bookkeeping(Callback):
 
 
 class SafetensorsIO(CheckpointIO):
-    """Lightning's checkpoints in the format of `linrnn.train._checkpoint`, which runs no code."""
+    """Lightning's checkpoints in the format of `linrnn.train._checkpoint`, which runs no code.
+
+    Args:
+        folder: the newest but one of its checkpoints is kept.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         """Write a checkpoint, all of it or nothing."""
-        save_tree(checkpoint, Path(path))
+        newest = Path(path) == self.folder.last
+        save_tree(checkpoint, Path(path), keep=self.folder.previous if newest else None)
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
@@ -319,7 +492,7 @@ def make_trainer(config: Config, epochs: int, callback: Callback, folder: RunFol
         devices=1,
         precision=config.train.precision,
         callbacks=[callback],
-        plugins=[SafetensorsIO()],
+        plugins=[SafetensorsIO(folder)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -24,6 +24,7 @@ def build_task(config: Config, folder: RunFolder | None = None) -> Task:
     cls = tasks.load(config.task)
     if folder is None:
         return cls(config.task_options)
+    folder.check_kept()
     try:
         return cls.of_run(config.task_options, folder.path)
     except DataError as error:

@@ -74,6 +74,10 @@ class Result:
     seconds: float
     """Of training, validation included; interruptions left out."""
     folder: Path
+    skipped: int = 0
+    """Steps left out because a number in them was not finite."""
+    rollbacks: int = 0
+    """Times the weights went back to those before an epoch, for the same reason."""
 
 
 class Reporter:
@@ -84,6 +88,9 @@ class Reporter:
 
     def stepped(self, report: StepReport) -> None:
         """One optimiser step was done."""
+
+    def noticed(self, text: str) -> None:
+        """Something that did not stop the run but should be known, such as a step left out."""
 
     def epoch_done(self, report: EpochReport) -> None:
         """One epoch was done, validated and saved."""

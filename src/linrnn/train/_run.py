@@ -5,18 +5,20 @@ from pathlib import Path
 
 import torch
 
-from linrnn._storage import write_atomically
+from linrnn._storage import DENIED, FULL, cannot_write
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, MissingExtraError
+from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
 from linrnn.tasks import Splits, Task
 from linrnn.train._checkpoint import load_tensors, load_tree
-from linrnn.train._config import Config
+from linrnn.train._config import Config, OnNan
 from linrnn.train._data import check_order, size_of, steps_per_epoch
 from linrnn.train._evaluate import score
 from linrnn.train._folder import RunFolder
 from linrnn.train._interrupt import StopRequest
 from linrnn.train._metrics import MetricsLog, read_metrics
 from linrnn.train._model import build_model, build_task, restore, sizes
+from linrnn.train._nonfinite import Guard
+from linrnn.train._recover import usable_checkpoint
 from linrnn.train._report import Plan, Reporter, Result
 from linrnn.train._seeding import process_settings
 
@@ -51,14 +53,18 @@ def run(
     model = build_model(config, task)
     check_order(config, task, model)
     splits = task.datasets()
-    folder = RunFolder.create(None if out is None else Path(out), config)
-    for name, text in task.kept().items():
-        write_atomically(folder.path / name, text.encode())
+    folder = RunFolder.create(None if out is None else Path(out), config, task.kept())
     with folder.locked():
         return _train(config, task, model, splits, folder, reporter or Reporter(), 0)
 
 
-def resume(run: Path | str, *, reporter: Reporter | None = None) -> Result:
+def resume(
+    run: Path | str,
+    *,
+    reporter: Reporter | None = None,
+    fallback: bool = False,
+    on_nan: OnNan | None = None,
+) -> Result:
     """Continue an interrupted run to the weights it would have had without the interruption.
 
     The same bits come out on the same machine with the same packages. A run that is finished
@@ -67,6 +73,9 @@ def resume(run: Path | str, *, reporter: Reporter | None = None) -> Result:
     Args:
         run: its folder.
         reporter: told what happens; None keeps silent.
+        fallback: where the newest checkpoint is damaged, go on from the one before it, and put
+            the damaged file aside under a name that ends in ``.damaged``.
+        on_nan: from here on in the place of ``train.on_nan``; None takes that of the run.
 
     Returns:
         What `run` would have returned.
@@ -81,12 +90,15 @@ def resume(run: Path | str, *, reporter: Reporter | None = None) -> Result:
     finished = folder.read_result()
     if finished is not None:
         return finished
+    if on_nan is not None:
+        config = replace(config, train=replace(config.train, on_nan=on_nan))
     _check_device(config)
+    reporter = reporter or Reporter()
     with folder.locked():
-        step = load_tree(folder.require(folder.last, config))["run"]["step"]
+        step = usable_checkpoint(folder, config, reporter, fallback=fallback)
         task = build_task(config, folder)
         model = build_model(config, task)
-        return _train(config, task, model, task.datasets(), folder, reporter or Reporter(), step)
+        return _train(config, task, model, task.datasets(), folder, reporter, step)
 
 
 def _train(
@@ -99,17 +111,30 @@ def _train(
     step: int,
 ) -> Result:
     plan = _plan(config, task, model, splits, folder, step)
-    folder.write_environment(plan)
-    reporter.started(plan)
     try:
+        folder.write_environment(plan)
+        reporter.started(plan)
         with process_settings(config.train.threads):
             _fit(config, task, model, splits, folder, reporter, plan)
             reporter.trained()
             result = _finish(config, task, model, splits, folder, plan)
             folder.write_result(result)
+    except OSError as error:
+        if error.errno in (*FULL, *DENIED) or isinstance(error, StorageError):
+            raise _cannot_go_on(folder, error) from error
+        raise
     finally:
         reporter.closed()
     return result
+
+
+def _cannot_go_on(folder: RunFolder, error: OSError) -> RunFolderError:
+    """The error about a run that a disk ended."""
+    what = str(error) if isinstance(error, StorageError) else str(cannot_write(folder.path, error))
+    ending = "No checkpoint was written before."
+    if folder.last.is_file():
+        ending = f"Then continue with: linrnn train --resume {folder.path}"
+    return RunFolderError(f"{what} {ending}")
 
 
 def _plan(
@@ -153,7 +178,8 @@ def _fit(
     if plan.start_step >= plan.steps:
         return
     log = MetricsLog(folder, plan.start_step)
-    module = TrainingModule(model, task, splits, config)
+    guard = Guard(config.train.on_nan, reporter, _advice(folder))
+    module = TrainingModule(model, task, splits, config, guard)
     epochs = plan.epochs - plan.start_step // plan.steps_per_epoch
     checkpoint = folder.last if plan.start_step else None
     try:
@@ -163,6 +189,14 @@ def _fit(
             trainer.fit(module, ckpt_path=checkpoint)
     finally:
         log.close()
+
+
+def _advice(folder: RunFolder) -> str:
+    """What to do about numbers that are not finite."""
+    return (
+        "The last checkpoint is as it was. Correct the data, lower --optim.lr or --optim.clip in a "
+        f"new run, or leave such steps out: linrnn train --resume {folder.path} --on-nan skip"
+    )
 
 
 def _finish(
@@ -195,6 +229,8 @@ def _finish(
         n_state=plan.n_state,
         seconds=read_metrics(folder)[-1].seconds,
         folder=folder.path,
+        skipped=run["not_finite"]["skipped"],
+        rollbacks=run["not_finite"]["rollbacks"],
     )
 
 

@@ -1,0 +1,167 @@
+"""NaN and infinity in training: which tensor had the first, and what becomes of the step.
+
+Nothing here runs while all numbers are finite. A bad loss or gradient is computed once more, the
+same bits again, with a hook on every module.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import NonFiniteError
+from linrnn.state import leaves
+from linrnn.train._report import Reporter
+from linrnn.typing import State
+
+SKIPS = 10
+"""Steps in a row that are left out under ``skip``; one more stops the run."""
+
+ROLLBACKS = 3
+"""Times the weights of one epoch's end are gone back to under ``rollback``; one more stops."""
+
+
+def first_bad(named: Iterable[tuple[str, Tensor]]) -> str | None:
+    """What is wrong with the first tensor that holds NaN or infinity, or None.
+
+    Example:
+        >>> first_bad([("weight", torch.zeros(2)), ("bias", torch.tensor([1.0, float("nan")]))])
+        'bias of shape (2,) has nan at (1,), the only such value'
+    """
+    for name, x in named:
+        if not x.isfinite().all():
+            return _words(name, x, ~x.isfinite())
+    return None
+
+
+def bad_state(name: str, state: State) -> str | None:
+    """The same for a state, in which minus infinity may stand: the logarithm of no weight."""
+    for i, h in enumerate(leaves(state)):
+        bad = ~h.isfinite() if h.is_complex() else h.isnan() | (h == torch.inf)
+        if bad.any():
+            return _words(f"part {i} of {name}", h, bad)
+    return None
+
+
+def bad_gradient(named: Sequence[tuple[str, Tensor]]) -> str:
+    """What is wrong with gradients whose norm is not finite."""
+    bad = [(name, g) for name, g in named if not g.isfinite().all()]
+    if bad:
+        return f"{first_bad(bad[:1])}, as have {len(bad)} of {len(named)} gradients"
+    name, largest = max(((n, g.abs().max().item()) for n, g in named), key=lambda pair: pair[1])
+    return f"each is finite, but their norm overflows: {name} has values up to {largest:.3g}"
+
+
+@contextmanager
+def watch(model: nn.Module) -> Iterator[list[str]]:
+    """The first bad tensor inside comes into the list: in the forward pass, else the backward."""
+    found: list[str] = []
+    hooks = []
+    for name, part in model.named_modules():
+        label = name or "the model"
+        hooks += [
+            part.register_forward_pre_hook(_see_input(found, label)),
+            part.register_forward_hook(_see_output(found, label)),
+        ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class Guard:
+    """Decides what becomes of a step whose numbers are not finite, and counts.
+
+    Args:
+        on_nan: ``stop``, ``skip`` or ``rollback``.
+        reporter: told of every step that is left out.
+        advice: ends the message with which a run stops.
+    """
+
+    def __init__(
+        self, on_nan: str = "stop", reporter: Reporter | None = None, advice: str = ""
+    ) -> None:
+        self.on_nan, self.advice = on_nan, advice
+        self.reporter = reporter or Reporter()
+        self.counts = {"skipped": 0, "in_a_row": 0, "rollbacks": 0, "since_epoch": 0}
+
+    def leave_out(self, what: str, weights: str | None) -> None:
+        """Count a step as left out.
+
+        Args:
+            what: was wrong with it.
+            weights: is wrong with the weights before it, if something is.
+
+        Raises:
+            NonFiniteError: the run is to stop, or this did not help before.
+        """
+        counts = self.counts
+        if self.on_nan == "stop":
+            raise self.stop(what)
+        if self.on_nan == "skip":
+            if weights:
+                raise self.stop(f"{what}; no step helps weights that are not finite")
+            if counts["in_a_row"] >= SKIPS:
+                raise self.stop(f"{what}; {SKIPS} steps before it were left out")
+            counts["skipped"] += 1
+            counts["in_a_row"] += 1
+            self.reporter.noticed(f"{what}; the step is left out ({counts['skipped']} so far)")
+            return
+        if counts["since_epoch"] >= ROLLBACKS:
+            raise self.stop(f"{what}; the run went back {ROLLBACKS} times in this epoch")
+        counts["rollbacks"] += 1
+        counts["since_epoch"] += 1
+        self.reporter.noticed(f"{what}; the weights go back to those before this epoch")
+
+    def stop(self, what: str) -> NonFiniteError:
+        """The error a run stops with."""
+        return NonFiniteError(f"training: {what}. {self.advice}".rstrip())
+
+    def good_step(self) -> None:
+        """A step was done."""
+        self.counts["in_a_row"] = 0
+
+    def epoch_end(self) -> None:
+        """An epoch was done and validated."""
+        self.counts["since_epoch"] = 0
+
+
+def _words(name: str, x: Tensor, bad: Tensor) -> str:
+    """The first bad value of a tensor, where it is, and how many there are."""
+    place = tuple(bad.nonzero()[0].tolist())
+    count = int(bad.sum())
+    number = "the only such value" if count == 1 else f"the first of {count:,} such values"
+    return f"{name} of shape {tuple(x.shape)} has {x[place].item()} at {place}, {number}"
+
+
+def _see_input(found: list[str], label: str) -> Callable[..., None]:
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+        if not found and args and isinstance(args[0], Tensor):
+            found.extend(filter(None, [first_bad([(f"the input of {label}", args[0])])]))
+
+    return hook
+
+
+def _see_output(found: list[str], label: str) -> Callable[..., None]:
+    """Notes the output, and in the backward pass the gradient of the loss with respect to it."""
+
+    def see_gradient(gradient: Tensor) -> None:
+        if not found:
+            name = f"the gradient with respect to the output of {label}"
+            found.extend(filter(None, [first_bad([(name, gradient)])]))
+
+    def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        y, *states = output if isinstance(output, tuple) else (output,)
+        if not isinstance(y, Tensor):
+            return
+        if not found:
+            found.extend(filter(None, [first_bad([(f"the output of {label}", y)])]))
+        if not found and states:
+            found.extend(filter(None, [bad_state(f"the state after {label}", states[0])]))
+        if y.requires_grad:
+            y.register_hook(see_gradient)
+
+    return hook
