@@ -17,7 +17,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-data clean FORCE
+.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-data bench-decode clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -61,6 +61,9 @@ bench-layers: $(VENV)/.bench  ## the speed and memory of whole layers, against o
 
 bench-splits: $(VENV)/.bench  ## what splitting a sequence changes, mixer by mixer; about 5 minutes
 	$(BIN)/python benchmarks/splits.py
+
+bench-decode: $(VENV)/.bench  ## how fast language models write and read, against others
+	$(BIN)/python benchmarks/decode.py
 
 bench-data: $(VENV)/.bench  ## whether a training step waits for its data; about 2 minutes
 	$(BIN)/python benchmarks/data.py
