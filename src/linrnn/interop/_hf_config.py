@@ -34,6 +34,8 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
         8
     """
 
+    # keywords that are no fields are kept as attributes, which a check of the signature would refuse
+    __no_type_check__: ClassVar[bool] = True
     model_type: ClassVar[str] = "linrnn"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
     attribute_map: ClassVar[dict[str, str]] = {
@@ -58,6 +60,10 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
     head_bias: bool = True
     tie_word_embeddings: bool = False
     use_cache: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+    auto_map: dict[str, str] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.linrnn_format > FORMAT:
