@@ -34,7 +34,7 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
         8
     """
 
-    # keywords that are no fields are kept as attributes, which a check of the signature would refuse
+    # keywords that are no fields become attributes, which a check of the signature would refuse
     __no_type_check__: ClassVar[bool] = True
     model_type: ClassVar[str] = "linrnn"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
