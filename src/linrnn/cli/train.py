@@ -120,8 +120,9 @@ def _announcement(task: str, start: Start) -> str:
 
 def _resume(args: list[str], folder: str) -> Result:
     on_nan = peek(args, "--on-nan")
-    said = ("--resume", folder, f"--resume={folder}", "--fallback")
-    said += ("--on-nan", on_nan or "", f"--on-nan={on_nan}")
+    said = ["--resume", folder, f"--resume={folder}", "--fallback"]
+    if on_nan is not None:
+        said += ["--on-nan", on_nan, f"--on-nan={on_nan}"]
     others = [a for a in args if a not in said]
     if others:
         raise ArgumentError(

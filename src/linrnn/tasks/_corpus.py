@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
@@ -20,7 +21,7 @@ from linrnn.tokenizers import Tokenizer
 
 Documents = Literal["files", "blank-lines", "one"]
 
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK = 1 << 20
 _BLANK = re.compile(rb"(?:\r?\n){2,}")
 
@@ -56,7 +57,7 @@ def read_corpus(
 
     They lie below ``LINRNN_DATA`` or else ``~/.cache/linrnn``, in the folder ``tokens``, under a
     name that follows from what they depend on: the contents of the files, the tokenizer, and what
-    a document is. A file of another size than its header says is made anew.
+    a document is. A file of other bytes than its header's checksum says is made anew.
 
     Args:
         paths: text files, packed as .gz or .xz or not.
@@ -168,19 +169,24 @@ def _chunks(path: Path) -> Iterator[bytes]:
 def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Documents) -> None:
     """Encode the files; the header comes last, so that what has one is complete."""
     base.parent.mkdir(parents=True, exist_ok=True)
-    count, starts = 0, [0]
+    count, starts, digest = 0, [0], hashlib.sha256()
     with _replaced(base.with_suffix(".bin")) as file:
         for path in paths:
             for text, offset, begins in pieces(path, documents):
                 ids = tokenizer.encode(text, where=str(path), offset=offset)
                 if begins and count > starts[-1]:
                     starts.append(count)
-                ids.astype(tokenizer.dtype, copy=False).tofile(file)
+                stored = ids.astype(tokenizer.dtype, copy=False).tobytes()
+                digest.update(stored)
+                file.write(stored)
                 count += len(ids)
     if not count:
         raise DataError(f"{paths[0]}: the data must hold a token, got none.")
-    write_atomically(base.with_suffix(".starts"), np.array(starts, "<i8").tobytes())
+    first = np.array(starts, "<i8").tobytes()
+    write_atomically(base.with_suffix(".starts"), first)
+    digest.update(first)
     header = {"dtype": tokenizer.dtype.name, "tokens": count, "documents": len(starts)}
+    header["sha256"] = digest.hexdigest()
     write_atomically(base.with_suffix(".json"), json.dumps(header).encode())
 
 
@@ -193,7 +199,12 @@ def _open(base: Path, tokenizer: Tokenizer, sha256: str) -> Corpus | None:
     except (OSError, ValueError):
         return None
     found = {"dtype": tokenizer.dtype.name, "tokens": len(tokens), "documents": len(starts)}
-    return Corpus(tokens, starts, sha256) if header == found else None
+    digest = hashlib.sha256(tokens.data)
+    digest.update(starts.data)
+    if header == found | {"sha256": digest.hexdigest()}:
+        return Corpus(tokens, starts, sha256)
+    logging.getLogger(__name__).warning("%s is damaged; its tokens are made again", base)
+    return None
 
 
 @contextmanager

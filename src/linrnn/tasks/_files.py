@@ -9,6 +9,7 @@ import lzma
 import os
 import tarfile
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from linrnn.errors import DataError
+from linrnn.tasks._numpy import check_ratio
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without a byte
@@ -90,7 +92,7 @@ def fetch(url: str, checksum: str, path: Path) -> None:
     goes on from there.
 
     Args:
-        url: http or https.
+        url: https, or http on this machine.
         checksum: ``sha256:...`` or ``md5:...`` in hexadecimal digits.
         path: of the file; its folder is made.
 
@@ -148,13 +150,12 @@ def _no_download(url: str, reason: object) -> DataError:
 
 def _transfer(url: str, part: Path, have: int) -> bool:
     """One request; whether the file is complete after it."""
-    if not url.startswith(("https://", "http://")):
-        raise DataError(f"fetch: url must begin with https://, got {url}.")
+    _check_url(url)
     headers = {"User-Agent": "linrnn", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
     try:
-        response = urllib.request.urlopen(
+        response = urllib.request.build_opener(_Redirect).open(
             urllib.request.Request(url, headers=headers), timeout=_TIMEOUT
         )
     except urllib.error.HTTPError as error:
@@ -165,6 +166,24 @@ def _transfer(url: str, part: Path, have: int) -> bool:
     with response:
         follows = response.status == 206 and _first_byte(response) == have
         return _write(response, part, append=follows)
+
+
+def _check_url(url: str) -> None:
+    """Raise unless nobody on the way can read or change what comes from there."""
+    parts = urllib.parse.urlsplit(url)
+    here = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not (parts.scheme == "http" and here):
+        raise DataError(f"fetch: url must begin with https://, got {url}.")
+
+
+class _Redirect(urllib.request.HTTPRedirectHandler):
+    """Follows a server to another place, but not out of https."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        _check_url(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _first_byte(response: Any) -> int | None:
@@ -217,8 +236,33 @@ def _only_here(part: Path) -> Iterator[None]:
 def open_packed(path: Path) -> io.BufferedIOBase:
     """A file for reading, unpacked if its name ends in .gz or .xz."""
     if path.suffix in (".gz", ".tgz"):
-        return gzip.GzipFile(path)
-    return lzma.LZMAFile(path) if path.suffix == ".xz" else path.open("rb")
+        return io.BufferedReader(_Unpacked(gzip.GzipFile(path), path.stat().st_size), _CHUNK)
+    if path.suffix == ".xz":
+        return io.BufferedReader(_Unpacked(lzma.LZMAFile(path), path.stat().st_size), _CHUNK)
+    return path.open("rb")
+
+
+class _Unpacked(io.RawIOBase):
+    """What comes out of a packed file, until that is far more than the file is."""
+
+    def __init__(self, file: io.BufferedIOBase, packed: int) -> None:
+        self.file, self.packed, self.came = file, packed, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self.file.readinto(buffer)
+        self.came += count
+        try:
+            check_ratio(self.came, self.packed)
+        except ValueError as error:
+            raise OSError(f"at least {error}") from None
+        return count
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 def read_packed(path: Path, what: str) -> bytes:
@@ -256,6 +300,8 @@ def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[t
             with tarfile.open(fileobj=file, mode="r|") as archive:  # a stream, never sought in
                 for member in archive:
                     if member.isfile() and wanted(member.name):
+                        if member.issparse():  # of any size, most of it nowhere in the file
+                            raise tarfile.TarError(f"a file with holes, {member.name}")
                         content = archive.extractfile(member)
                         yield member.name, content.read() if content else b""
             while file.read(_CHUNK):

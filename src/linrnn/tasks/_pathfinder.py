@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isqrt
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from linrnn.tasks._files import folder_of
 from linrnn.tasks._generated import SPLITS, BatchDataset, mix
 from linrnn.tasks._images import read_pixels
 from linrnn.tasks._kept import KeptImages
+from linrnn.tasks._numpy import DAMAGED, open_numpy
 from linrnn.tasks._scenes import Scenes, Style, scenes
 from linrnn.tasks._snakes import Rules
 
@@ -183,15 +184,15 @@ def read_image(path: Path, size: int) -> np.ndarray:
         raise MissingExtraError("reading images", "Pillow", "train") from error
     try:
         with Image.open(path) as image:
-            pixels = np.array(image.convert("L"))
-    except (OSError, ValueError, SyntaxError) as error:
+            found = image.size
+            if found == (size, size):  # before there is memory for its pixels
+                return np.array(image.convert("L"))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"{path}: the file must hold an image, got: {error}.") from error
-    if pixels.shape != (size, size):
-        raise DataError(
-            f"{path}: the image must have {size}x{size} pixels, got "
-            f"{pixels.shape[0]}x{pixels.shape[1]}. Choose another --task.size."
-        )
-    return pixels
+    raise DataError(
+        f"{path}: the image must have {size}x{size} pixels, got "
+        f"{found[1]}x{found[0]}. Choose another --task.size."
+    )
 
 
 def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
@@ -220,6 +221,11 @@ def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
                     f"{file}: line {number + 1} must be a folder, a file, a number and the class "
                     f"0 or 1, got {' '.join(row)[:60]!r}."
                 )
+            if any(".." in PurePath(part).parts or PurePath(part).anchor for part in row[:2]):
+                raise DataError(
+                    f"{file}: line {number + 1} must name a file below {level}, got "
+                    f"{' '.join(row[:2])[:60]!r}."
+                )
             path = level / row[0] / row[1]
             if path.is_file() and path.stat().st_size:
                 paths.append(path)
@@ -233,8 +239,8 @@ def _rows(path: Path) -> list[list[str]]:
     """Words of each line of a list of images: text in the release, an array from the generator."""
     try:
         if path.read_bytes()[:6] == b"\x93NUMPY":
-            table: list[list[str]] = np.load(path, allow_pickle=False).astype(str).tolist()
+            table: list[list[str]] = open_numpy(path).astype(str).tolist()
             return table
         return [line.split() for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as error:
+    except DAMAGED as error:
         raise DataError(f"{path}: the file must hold lines of text, got: {error}.") from error

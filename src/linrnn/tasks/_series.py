@@ -1,8 +1,6 @@
 """Sets of labelled sequences from a user's file: .ts of the UEA archive, .npz, .csv."""
 
 import csv
-import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +8,7 @@ import numpy as np
 
 from linrnn.errors import DataError
 from linrnn.tasks._files import read_packed
+from linrnn.tasks._numpy import DAMAGED, open_numpy
 
 SUFFIXES = (".ts", ".npz", ".csv")
 
@@ -170,9 +169,9 @@ def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:
     Without labels: x, or a single array of any name, and lengths.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open_numpy(path) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGED as error:
         raise DataError(
             f"{path}: the file must be a complete .npz archive of numbers, got: {error}. "
             "Save it again with numpy.savez(path, x=..., y=...)."

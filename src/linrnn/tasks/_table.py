@@ -1,7 +1,6 @@
 """Read a user's table of numbers: .npy, .npz, .csv or .txt, one sequence a row."""
 
 import csv
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import DataError
+from linrnn.tasks._numpy import DAMAGED, open_numpy
 
 SUFFIXES = (".csv", ".npy", ".npz", ".txt")
 
@@ -84,7 +84,7 @@ def check_finite(rows: Tensor, where: str) -> None:
 
 def _read_numpy(path: Path) -> np.ndarray:
     try:
-        found = np.load(path, allow_pickle=False)
+        found = open_numpy(path)
         if isinstance(found, np.ndarray):
             table = found
         else:
@@ -95,7 +95,7 @@ def _read_numpy(path: Path) -> np.ndarray:
                         "Save the rows alone: numpy.savez(path, rows)."
                     )
                 table = found[found.files[0]]
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise DataError(
             f"{path}: the file must be a complete NumPy array of numbers, got: {error}. "
             "Save it again with numpy.save(path, rows)."

@@ -1,8 +1,6 @@
 """Sequential CIFAR-10: photographs, read one pixel at a time."""
 
-import zipfile
 from dataclasses import dataclass
-from lzma import LZMAError
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +12,7 @@ from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks._base import Published
 from linrnn.tasks._files import Source, folder_of, obtain, read_tar
 from linrnn.tasks._images import PixelOptions, PixelTask
+from linrnn.tasks._numpy import DAMAGED, open_numpy
 
 _ARCHIVE = Source(
     "cifar-10-binary.tar.gz",
@@ -179,9 +178,9 @@ def read_npz(path: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
         DataError: damaged, or other arrays.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open_numpy(path) as arrays:
             images, labels = arrays[f"x_{split}"], arrays[f"y_{split}"]
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, LZMAError) as error:
+    except (KeyError, *DAMAGED) as error:
         raise DataError(
             f"{path}: the file must hold x_{split} and y_{split}, got: {error}. Get it anew."
         ) from error

@@ -1,0 +1,64 @@
+"""NumPy's files from strangers: nothing is unpickled, and nothing is believed about a size."""
+
+import lzma
+import math
+import tokenize
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
+"""What unpacks to more than so many bytes, and to so many times its own size, is refused."""
+
+# what reading a damaged or made-up file raises; RuntimeError says that an archive is encrypted
+DAMAGED = (
+    *(ValueError, OSError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
+)
+
+
+def open_numpy(path: Path) -> Any:
+    """What `numpy.load` returns, after its headers were found to be true.
+
+    Args:
+        path: a .npy or an .npz.
+
+    Raises:
+        ValueError: objects, which only code could restore; a header that claims another size than
+            there is; or an archive that would unpack to far more than it is.
+        DAMAGED: one of these for any other damage; reading an array of an archive may as well.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                check_ratio(member.file_size, member.compress_size)
+                if member.filename.endswith(".npy"):
+                    with archive.open(member) as file:
+                        _check_header(file, member.file_size)
+    else:
+        with path.open("rb") as file:
+            _check_header(file, path.stat().st_size)
+    return np.load(path, allow_pickle=False)
+
+
+def check_ratio(unpacked: int, packed: int) -> None:
+    """Raise `ValueError` for what unpacks to far more than it is."""
+    if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
+        raise ValueError(f"{packed:,} bytes that would unpack to {unpacked:,}")
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
+    """Raise unless a .npy holds what its header says; nothing is allocated for the array."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0
+    if version != (1, 0):
+        read = np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays, which could run code")
+    claimed = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or claimed > size:
+        raise ValueError(f"an array of {claimed:,} bytes announced in {size:,}")
