@@ -12,6 +12,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_structure
 
+from linrnn import __version__
 from linrnn._storage import checksum, write_atomically
 from linrnn.errors import ArgumentError, DataError, ShapeError
 from linrnn.typing import Integer, State
@@ -266,8 +267,8 @@ def read_header(path: Path | str) -> dict[str, Any]:
         ) from error
     if version > FORMAT:
         raise DataError(
-            f"{path}: the format of the state must be at most {FORMAT}, got {version}. "
-            "Read it with the version of linrnn that wrote it, or a newer one."
+            f"{path}: the format of the state must be at most {FORMAT}, got {version}. Install "
+            f"the version that wrote it: pip install 'linrnn>={header.get('linrnn', __version__)}'"
         )
     return cast(dict[str, Any], header)
 

@@ -406,7 +406,8 @@ def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
     if version != _FORMAT or kind not in KINDS:
         raise DataError(
             f"{where}: the tokenizer must be of format {_FORMAT} and a kind of {', '.join(KINDS)}, "
-            f"got format {version!r} and kind {kind!r}."
+            f"got format {version!r} and kind {kind!r}. A higher format is of a newer version: "
+            "pip install --upgrade linrnn"
         )
     if kind == "byte":
         return ByteTokenizer()

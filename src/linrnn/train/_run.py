@@ -229,8 +229,8 @@ def _finish(
         n_state=plan.n_state,
         seconds=read_metrics(folder)[-1].seconds,
         folder=folder.path,
-        skipped=run["not_finite"]["skipped"],
-        rollbacks=run["not_finite"]["rollbacks"],
+        skipped=run.get("not_finite", {}).get("skipped", 0),
+        rollbacks=run.get("not_finite", {}).get("rollbacks", 0),
     )
 
 
