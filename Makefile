@@ -17,7 +17,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-data bench-decode clean FORCE
+.PHONY: help quickstart install test test-slow lint format audit docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-data bench-decode clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -46,6 +46,10 @@ format: $(VENV)/.dev  ## let ruff rewrite the files
 
 bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
 	$(BIN)/python benchmarks/gpu.py
+
+audit: $(VENV)/.audit  ## licences, and known vulnerabilities (needs the network and fails without)
+	$(BIN)/python .ci/licences.py
+	$(BIN)/pip-audit --strict --disable-pip --no-deps -r constraints.txt || { echo "audit: failed: there are vulnerabilities, or the database could not be asked" >&2; exit 1; }
 
 docs: $(VENV)/.dev  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -97,3 +101,7 @@ $(VENV)/.bench: $(CHANGED) | $(BIN)/python
 $(VENV)/.dev: $(CHANGED) | $(BIN)/python
 	$(INSTALL) -e '.[train,triton,dev,docs]'
 	touch $(VENV)/.train $@
+
+$(VENV)/.audit: $(VENV)/.dev
+	$(INSTALL) pip-audit || { echo "audit: failed: pip-audit cannot be installed, so nothing was checked" >&2; exit 1; }
+	touch $@

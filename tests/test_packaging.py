@@ -1,9 +1,13 @@
-"""What a wheel holds, with a compiler and without, and that the second kind works."""
+"""What wheel and sdist hold, that a wheel works without a compiler, that builds are the same."""
 
+import hashlib
 import os
+import re
 import shutil
+import site
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -136,3 +140,121 @@ def test_doctor_says_that_the_native_kernels_are_missing(pure_wheel, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "the native kernels are not in this installation" in done.stdout
     assert "install a C++ compiler" in done.stdout
+
+
+SDIST = {
+    *("CMakeLists.txt", "pyproject.toml", "PKG-INFO", "README.md", "LICENSE", "src"),
+    *(".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("Makefile", "constraints.txt", "mkdocs.yml"),
+}
+"""What may lie at the top of a source distribution."""
+
+SECRETS = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30}"
+    r"|\bhf_[A-Za-z]{30}|/home/\w+|/root/|/Users/\w+"
+)
+
+
+def clone(folder: Path) -> Path:
+    """A copy of the files that are under version control, or will be."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a clone")
+    for name in done.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def build_sdist(source: Path, out: Path, **environment: str) -> Path:
+    pytest.importorskip("build")
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", str(out), str(source)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = out.glob("*.tar.gz")
+    return found
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    pytest.importorskip("scikit_build_core")
+    folder = tmp_path_factory.mktemp("sdist")
+    return build_sdist(clone(folder / "source"), folder / "out")
+
+
+def test_sdist_holds_what_a_build_needs_and_nothing_else(sdist):
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
+    names = {member.name.partition("/")[2] for member in members if member.isfile()}
+    needed = {p.relative_to(ROOT).as_posix() for p in (ROOT / "src").rglob("*.py")}
+    needed |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "src" / "native").rglob("*.[ch]*")}
+    assert needed <= names
+    assert {"CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "SECURITY.md"} <= names
+    assert {name.split("/")[0] for name in names} <= SDIST
+    assert not [m.name for m in members if m.issym() or m.islnk()]
+    assert sum(member.size for member in members) < 10e6
+
+
+def test_sdist_holds_no_secret_and_no_path_of_a_machine(sdist):
+    with tarfile.open(sdist) as archive:
+        for member in archive:
+            if member.isfile():
+                text = archive.extractfile(member).read().decode(errors="replace")
+                assert not SECRETS.search(text), member.name
+
+
+def test_wheel_holds_its_licence_and_what_it_needs(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+        licence = archive.read(name.replace("METADATA", "licenses/LICENSE"))
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert "License-Expression: Apache-2.0" in metadata
+    for package in ("torch>=2.6", "numpy", "safetensors", "jaxtyping"):
+        assert f"Requires-Dist: {package}" in metadata
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.slow
+def test_two_builds_give_the_same_bytes(tmp_path):
+    pytest.importorskip("scikit_build_core")
+    epoch = {"SOURCE_DATE_EPOCH": "1700000000"}
+    found = []
+    for name in ("first", "another/place"):
+        source = clone(tmp_path / name / "clone")
+        archive = build_sdist(source, tmp_path / name / "out", **epoch)
+        found.append((digest(archive), digest(build(tmp_path / name / "wheel", **epoch))))
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_wheel_is_installed_without_a_network(wheel, tmp_path):
+    others = tmp_path / "others"  # what linrnn needs, as a folder of wheels would give it
+    others.mkdir()
+    for place in site.getsitepackages():
+        for entry in Path(place).iterdir():
+            if "linrnn" not in entry.name and entry.suffix != ".pth":
+                (others / entry.name).symlink_to(entry)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(f"{others}\n")
+    python = tmp_path / "venv" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--no-index", "--find-links", wheel.parent, "linrnn"]
+    nowhere = {"http_proxy": "http://127.0.0.1:1", "https_proxy": "http://127.0.0.1:1"}
+    done = subprocess.run(
+        install, env=os.environ | nowhere, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    doctor = [tmp_path / "venv" / "bin" / "linrnn", "doctor"]
+    report = subprocess.run(doctor, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert f"{packages}/linrnn/_native/" in report
