@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from lightning.fabric.plugins import CheckpointIO
@@ -139,12 +139,13 @@ class TrainingModule(LightningModule):
         y, target, after, loss = self._compute(batch, self.carried)
         value = loss.item()
         if not math.isfinite(value):
-            self._leave_out("the loss", str(value), self._first_bad())
+            self._leave_out("the loss", str(value), self._first_bad("loss"))
             return None
         if self.config.train.carry_state:
             bad = bad_state("the state", after)
             if bad:
-                self._leave_out("the carried state", "other numbers", self._first_bad() or bad)
+                where = self._first_bad("state") or bad
+                self._leave_out("the carried state", "other numbers", where)
                 return None
             self.carried = detach(after)
         self.train_mean.add(value, self.task.scores(y.detach(), target))
@@ -172,7 +173,7 @@ class TrainingModule(LightningModule):
         norm = torch.nn.utils.get_total_norm(gradients.values())
         value = norm.item()
         if not math.isfinite(value):
-            where = self._first_bad(backward=True)
+            where = self._first_bad("gradient")
             found = bad_gradient([(f"the gradient of {n}", g) for n, g in gradients.items()])
             where = f"{where}; {found}" if where else found
             self._leave_out("the norm of the gradient", str(value), where)
@@ -187,7 +188,7 @@ class TrainingModule(LightningModule):
         buffers = {name: buffer.clone() for name, buffer in kept}
         return Start(batch, self.carried, dict(self.train_mean.values), buffers)
 
-    def _first_bad(self, *, backward: bool = False) -> str | None:
+    def _first_bad(self, of: Literal["loss", "state", "gradient"]) -> str | None:
         """Compute the step once more to find the first tensor that is not finite."""
         batch, carried, *_ = self._start
         x, target, *_ = unpack(batch)
@@ -199,9 +200,9 @@ class TrainingModule(LightningModule):
         with torch.enable_grad(), watch(self.model) as found:
             with context:
                 loss = self._compute(batch, carried)[-1]
-            if backward and not found:
+            if of == "gradient" and not found:
                 torch.autograd.grad(loss, list(self.model.parameters()), allow_unused=True)
-        if found or backward:
+        if found or of != "loss":
             return found[0] if found else None
         if loss.isfinite():
             return "computed once more, it is finite: this is a fault of the machine or its memory"
