@@ -78,11 +78,14 @@ class Guard:
     Args:
         on_nan: ``stop``, ``skip`` or ``rollback``.
         reporter: told of every step that is left out.
-        advice: ends the message with which a run stops.
+        advice: asked for the end of the message with which a run stops.
     """
 
     def __init__(
-        self, on_nan: str = "stop", reporter: Reporter | None = None, advice: str = ""
+        self,
+        on_nan: str = "stop",
+        reporter: Reporter | None = None,
+        advice: Callable[[], str] = str,
     ) -> None:
         self.on_nan, self.advice = on_nan, advice
         self.reporter = reporter or Reporter()
@@ -118,7 +121,7 @@ class Guard:
 
     def stop(self, what: str) -> NonFiniteError:
         """The error a run stops with."""
-        return NonFiniteError(f"training: {what}. {self.advice}".rstrip())
+        return NonFiniteError(f"training: {what}. {self.advice()}".rstrip())
 
     def good_step(self) -> None:
         """A step was done."""

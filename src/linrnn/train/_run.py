@@ -178,7 +178,7 @@ def _fit(
     if plan.start_step >= plan.steps:
         return
     log = MetricsLog(folder, plan.start_step)
-    guard = Guard(config.train.on_nan, reporter, _advice(folder))
+    guard = Guard(config.train.on_nan, reporter, lambda: _advice(folder))
     module = TrainingModule(model, task, splits, config, guard)
     epochs = plan.epochs - plan.start_step // plan.steps_per_epoch
     checkpoint = folder.last if plan.start_step else None
@@ -193,9 +193,12 @@ def _fit(
 
 def _advice(folder: RunFolder) -> str:
     """What to do about numbers that are not finite."""
+    fix = "Correct the data, or lower --optim.lr or --optim.clip in a new run"
+    if not folder.last.is_file():
+        return f"{fix}, or leave such steps out with --on-nan skip."
     return (
-        "The last checkpoint is as it was. Correct the data, lower --optim.lr or --optim.clip in a "
-        f"new run, or leave such steps out: linrnn train --resume {folder.path} --on-nan skip"
+        f"The last checkpoint is as it was. {fix}, or leave such steps out: "
+        f"linrnn train --resume {folder.path} --on-nan skip"
     )
 
 
