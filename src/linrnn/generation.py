@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,9 @@ from linrnn.streaming import (
 )
 from linrnn.tokenizers import Stream, Tokenizer
 from linrnn.typing import Float, State
+
+TokenIds = Sequence[int] | np.ndarray | Tensor
+"""Of a text, as a tokenizer gives them."""
 
 _LOGITS = 1 << 22  # numbers of a chunk's output at most: 16 MB
 
@@ -128,7 +132,7 @@ class TokenStream:
         self.steps = 0
         """Tokens read, those before `load` included."""
 
-    def read(self, tokens: Sequence[int] | Tensor) -> None:
+    def read(self, tokens: TokenIds) -> None:
         """Read tokens in parallel, in chunks; nothing is computed for the last one yet.
 
         Raises:
@@ -138,7 +142,7 @@ class TokenStream:
         for part in ids.split(self.chunk):
             self._advance(part)
 
-    def surprise(self, tokens: Sequence[int] | Tensor) -> Float[Tensor, " time"]:
+    def surprise(self, tokens: TokenIds) -> Float[Tensor, " time"]:
         """Read tokens, and say of each how unlikely it was: ``-log2 p``, in bits.
 
         The very first token of a stream follows on nothing: it counts as drawn from all evenly.
@@ -185,7 +189,7 @@ class TokenStream:
         self.state, self.steps = state, steps
         self.last = pending[-1] if pending else None
 
-    def _checked(self, tokens: Sequence[int] | Tensor) -> Tensor:
+    def _checked(self, tokens: TokenIds) -> Tensor:
         ids = torch.as_tensor(tokens)
         check_tokens("generate", self.model, ids)
         return ids.reshape(-1).to(self.model.head.weight.device, torch.long)
@@ -218,7 +222,7 @@ class TokenStream:
 
 def generate(
     model: SequenceModel | TokenStream,
-    prompt: Sequence[int] | Tensor = (),
+    prompt: TokenIds = (),
     max_new_tokens: int | None = None,
     *,
     temperature: float = 1.0,
@@ -270,7 +274,7 @@ def _generate(
 
 def generate_batch(
     model: SequenceModel,
-    prompts: Sequence[Sequence[int] | Tensor],
+    prompts: Sequence[TokenIds],
     max_new_tokens: int,
     *,
     temperature: float = 1.0,

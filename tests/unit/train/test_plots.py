@@ -1,9 +1,9 @@
 import pytest
 import torch
 from matplotlib.image import imread
-from torch import nn
 
 from linrnn import tasks, train
+from linrnn.backbone import SequenceModel
 from linrnn.train._plots import _curves, draw_samples
 
 
@@ -21,21 +21,20 @@ def test_plot_is_drawn(finished, name):
     assert b"<svg" in (finished.folder / f"{name}.svg").read_bytes()
 
 
-class Answers(nn.Module):
-    """In the place of a model: answers 3 whatever it reads."""
+class Answers(SequenceModel):
+    """Answers 3 whatever it reads."""
 
     def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(1, 1)
+        super().__init__(1, 10, d_model=2, n_layers=1)
 
-    def forward(self, x, lengths=None):
+    def forward(self, x, lengths=None, reset=None):
         return torch.eye(10)[3].expand(len(x), 10), None
 
 
 def test_samples_show_prediction_and_target_and_mark_what_is_wrong():
     task = tasks.load("digits")()
     test = task.datasets().test
-    figure = draw_samples.__wrapped__(task, Answers(), test)
+    figure = draw_samples(task, Answers(), test)
     asked = [int(test[i * len(test) // 16][1]) for i in range(16)]
     assert [axes.get_xlabel() for axes in figure.axes] == [str(k) for k in asked]
     for axes, k in zip(figure.axes, asked, strict=True):
