@@ -6,7 +6,7 @@ import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def check_ratio(unpacked: int, packed: int) -> None:
         raise ValueError(f"{packed:,} bytes that would unpack to {unpacked:,}")
 
 
-def _check_header(file: IO[bytes], size: int) -> None:
+def _check_header(file: Any, size: int) -> None:
     """Raise unless a .npy holds what its header says; nothing is allocated for the array."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0
