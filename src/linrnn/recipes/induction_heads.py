@@ -32,10 +32,10 @@ def cpu() -> Recipe:
             "longer sequences give is for `linrnn eval --lengths` to say"
         ),
         expected=1.0,
-        spread=None,
-        seeds=(),
-        seconds=None,
-        hardware="a CPU",
+        spread=0.0,
+        seeds=(0, 1),
+        seconds=340.0,
+        hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own, after Gu and Dao 2023, arXiv:2312.00752, induction heads",
         departures=(
             "minGRU after a convolution of four taps in place of Mamba, which has one inside; a "

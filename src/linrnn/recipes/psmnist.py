@@ -22,10 +22,10 @@ def cpu() -> Recipe:
             "that an LRU gathers a picture whose pixels come in random order; with 28 steps "
             "in place of 784 no long memory, so compare nothing with results pixel by pixel"
         ),
-        expected=0.983,
-        spread=None,
-        seeds=(),
-        seconds=None,
-        hardware="a CPU",
+        expected=0.9768,
+        spread=0.0012,
+        seeds=(0, 1, 2),
+        seconds=325.0,
+        hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own",
     )

@@ -30,11 +30,11 @@ def cpu() -> Recipe:
             "that gates which follow the input choose what to remember, and that it takes more "
             "than one layer; not the accuracies at length 4,096"
         ),
-        expected=0.995,
-        spread=None,
-        seeds=(),
-        seconds=None,
-        hardware="a CPU",
+        expected=0.9711,
+        spread=0.0,
+        seeds=(0,),
+        seconds=430.0,
+        hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own, after Feng et al. 2024, arXiv:2410.01201, selective copying",
         departures=(
             "256 blanks, 8 tokens and an expansion of 2 in place of 4,096, 16 and 6; 8,000 "
