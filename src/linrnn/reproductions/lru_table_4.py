@@ -105,8 +105,7 @@ class LRUTable4(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "the published lengths; 2 of 6 layers, a quarter of width and state, batches of 2; "
-            "shows how the ratio to the tanh RNN grows, not its published size; sized for minutes "
-            "on two cores"
+            "shows how the ratio to the tanh RNN grows, not its published size; a minute on a core"
         ),
         "paper": "the published depth, width, state, batch and length of all six tasks; for a GPU",
     }
