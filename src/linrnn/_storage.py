@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from linrnn.errors import StorageError
+
+_CHECKSUM = "sha256"
 
 FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Error numbers of a disk, a file or a quota that takes no more."""
@@ -77,6 +81,45 @@ def cannot_write(path: Path, error: OSError) -> StorageError:
         f"{path}: the file must be writable, got: {error.strerror or error}. {fix}; what was "
         "there before is as it was."
     )
+
+
+class WrongChecksumError(ValueError):
+    """The content of a file of tensors is not that which was written."""
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    *,
+    keep: Path | None = None,
+) -> None:
+    """Write a safetensors file whose metadata holds the checksum of all the rest.
+
+    Args:
+        path, keep: as of `write_atomically`.
+        tensors: contiguous, on the CPU, none sharing memory with another.
+        metadata: texts by name.
+    """
+    meta = {**metadata, _CHECKSUM: checksum(tensors, metadata)}
+    write_atomically(path, save(dict(tensors), meta), keep=keep)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata that `write_tensors` wrote.
+
+    Raises:
+        SafetensorError, OSError, ValueError: it is no such file.
+        WrongChecksumError: it holds something else than was written.
+    """
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata() or {})
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    expected = metadata.pop(_CHECKSUM, "none")
+    found = checksum(tensors, metadata)
+    if found != expected:
+        raise WrongChecksumError(f"SHA-256 {found[:12]} instead of {expected[:12]}")
+    return tensors, metadata
 
 
 def checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
 from torch import Tensor
 
-from linrnn._storage import checksum
+from linrnn._storage import read_tensors, write_tensors
 from linrnn._storage import write_atomically as write_atomically
 from linrnn.errors import RunFolderError
 
-_CHECKSUM, _TREE = "sha256", "tree"
+_TREE = "tree"
 
 
 def save_tree(tree: Any, path: Path, *, keep: Path | None = None) -> None:
@@ -65,9 +64,7 @@ def save_tensors(
         name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, x in tensors.items()
     }
-    meta = dict(metadata or {})
-    meta[_CHECKSUM] = checksum(plain, meta)
-    write_atomically(path, save(plain, meta), keep=keep)
+    write_tensors(path, plain, metadata or {}, keep=keep)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -79,16 +76,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if not path.is_file():
         raise RunFolderError(f"{path}: the file must exist, got no such file. Start the run anew.")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return read_tensors(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise RunFolderError(_damaged(path, str(error))) from error
-    expected = metadata.pop(_CHECKSUM, "none")
-    found = checksum(tensors, metadata)
-    if found != expected:
-        raise RunFolderError(_damaged(path, f"SHA-256 {found[:12]} instead of {expected[:12]}"))
-    return tensors, metadata
 
 
 def _damaged(path: Path, why: str) -> str:
