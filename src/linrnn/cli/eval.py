@@ -19,7 +19,7 @@ EPILOG = """With --lengths a table is printed, and the run folder gets lengths.c
 lengths.png, lengths.svg. A model whose state has a constant size reads long sequences in chunks, in
 constant memory; one that reads in both directions, or attention without a window, reads them whole.
 
-example: linrnn eval runs/induction_heads-mamba-1 --lengths 2^6..2^14 --examples 200"""
+example: linrnn eval runs/induction_heads-mingru-1 --lengths 2^6..2^14 --examples 200"""
 
 _LENGTHS = "the task's option `length` to test at: numbers, powers such as 2^10, or A..B, doubling"
 _EXAMPLES = "test sequences to use, spread evenly over the test data, at each length (all)"
