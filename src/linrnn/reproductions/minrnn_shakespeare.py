@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from linrnn import recipes
+from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
 from linrnn.reproductions._language import TEXT_NOTE, best_steps, ranking, test_nats, with_model
@@ -36,8 +37,8 @@ class MinRNNShakespeare(Reproduction):
     source: ClassVar[str] = "Feng et al. 2024, arXiv:2410.01201, language modelling"
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
-            "narrower models and fewer steps; shows the order after short training, not the "
-            "published losses"
+            "narrower models of equal size and fewer steps; shows the order after short training, "
+            "not the published losses"
         ),
         "paper": "the published sizes and number of steps; shows the losses, needs a GPU",
     }
@@ -55,7 +56,8 @@ class MinRNNShakespeare(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train all four."""
         chosen = self.column or column(setting.scale)
-        outcome = train(chosen, rows(chosen.config), setting)
+        models = rows(chosen.config)
+        outcome = train(chosen, models if setting.scale == "paper" else matched(models), setting)
         found = findings([outcome], {}, notes=NOTES)
         return replace(
             found,
@@ -89,6 +91,16 @@ def rows(base: Config) -> dict[str, Config]:
         "Mamba": with_model(base, "mamba", block="bare", conv_width=0),
         "Transformer": with_model(base, "attention", mixer_options=heads, conv_width=0),
     }
+
+
+def matched(models: Mapping[str, Config]) -> dict[str, Config]:
+    """The same at widths that give all the parameters of the first, within 3 %.
+
+    As published, all have one width; small models of one width differ too much in size to be
+    ranked.
+    """
+    target = count_parameters(next(iter(models.values())))
+    return {label: match_parameters(config, target) for label, config in models.items()}
 
 
 def beside(outcome: Outcome) -> Table:

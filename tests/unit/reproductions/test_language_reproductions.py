@@ -101,7 +101,7 @@ def test_su_comparison_says_order_and_change(tmp_path, monkeypatch):
 def test_shakespeare_is_beside_the_published_losses(tmp_path):
     column = minrnn_shakespeare.column("paper")
     assert column.config == column.paper
-    small_model = replace(column.config.model, d_model=12, n_layers=1)
+    small_model = replace(column.config.model, d_model=40, n_layers=1)
     config = replace(tiny(16), model=small_model, mixer_options={"expansion": 2.0})
     what = minrnn_shakespeare.MinRNNShakespeare(replace(column, config=config))
     found = what.run(setting(tmp_path))
@@ -121,6 +121,8 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
         "Attention",
     ]
     assert models["Mamba"].blocks[0].kind == "bare"
+    sizes = [sum(p.numel() for p in model.parameters()) for model in models.values()]
+    assert max(sizes) <= 1.04 * min(sizes)
     assert models["Transformer"](torch.zeros(1, 4, dtype=torch.long))[0].isfinite().all()
 
 
