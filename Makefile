@@ -17,10 +17,10 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format audit docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-data bench-decode clean FORCE
+.PHONY: help quickstart install test test-slow lint format audit docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode clean FORCE
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
 
 quickstart: $(VENV)/.train  ## install, then train an LRU on handwritten digits
 	$(BIN)/linrnn train digits
@@ -74,6 +74,9 @@ bench-data: $(VENV)/.bench  ## whether a training step waits for its data; about
 
 bench-stream: $(VENV)/.bench $(VENV)/.train  ## a gigabyte through `linrnn stream`: memory and speed
 	$(BIN)/python benchmarks/stream.py
+
+bench-long-haul: $(VENV)/.bench $(VENV)/.train  ## an hour of `linrnn stream` and one of training: memory, open files, threads
+	$(BIN)/python benchmarks/long_haul.py
 
 bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 2 minutes
 	$(BIN)/python benchmarks/curves.py
