@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from linrnn import SequenceModel
 from linrnn.errors import ArgumentError, DataError, NonFiniteError
@@ -34,25 +35,24 @@ class Parrot(SequenceModel):
     """Says a fixed text, one byte after the other, whatever it reads."""
 
     def __init__(self, says: bytes):
-        super().__init__(256, 256, d_model=4, n_layers=1, pool="none", encoder="tokens")
+        super().__init__(256, 256, d_model=256, n_layers=1, pool="none", encoder="tokens")
         self.says = says
+        with torch.no_grad():
+            self.head.weight.copy_(50 * torch.eye(256))
+            self.head.bias.zero_()
         self.eval()
 
     def init_state(self, batch_size, **factory):
         return {"read": torch.zeros(batch_size, 1)}
 
-    def forward(self, x, state=None, *, reset=None, lengths=None):
-        ys = []
-        for x_t in x.unbind(1):
-            y, state = self.step(x_t, state)
-            ys.append(y)
-        return torch.stack(ys, 1), state
+    def features(self, x, state=None, *, reset=None, lengths=None):
+        place = (state["read"].long() + torch.arange(x.shape[1])) % len(self.says)
+        says = torch.tensor(list(self.says))[place]
+        return F.one_hot(says, 256).float(), {"read": state["read"] + x.shape[1]}
 
     def step(self, x_t, state):
-        y = torch.zeros(len(x_t), 256)
-        for row, read in zip(y, state["read"], strict=True):
-            row[self.says[int(read) % len(self.says)]] = 50
-        return y, {"read": state["read"] + 1}
+        z, state = self.features(x_t[:, None], state)
+        return self.head(z[:, 0]), state
 
 
 def test_greedy_takes_the_likeliest_after_everything_before():
@@ -118,6 +118,14 @@ def test_surprise_is_minus_log_probability(chunk):
     assert bits[0] == 8  # nothing was read before
     torch.testing.assert_close(bits[1:], expected, rtol=0, atol=1e-4)
     assert stream.steps == 50
+
+
+@pytest.mark.parametrize("size", [256, 5000])
+def test_surprise_of_many_tokens_is_that_of_a_few_at_a_time(size):
+    ids = torch.randint(size, (1500,))
+    whole, parts = TokenStream(model(size)), TokenStream(model(size))
+    expected = torch.cat([parts.surprise(some) for some in ids.split(400)])
+    torch.testing.assert_close(whole.surprise(ids), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("mixer", ["lru", "attention"])
@@ -208,6 +216,11 @@ def test_prompts_that_cannot_be_read_are_named():
         generate_text(model(), CharTokenizer("ab"), "a", 1)
     with pytest.raises(ArgumentError, match="stop must be a list of strings with text"):
         generate_text(model(), ByteTokenizer(), "a", 1, stop=[""])
+
+
+def test_chunks_hold_a_token_at_least():
+    with pytest.raises(ArgumentError, match="chunk must be"):
+        TokenStream(model(), chunk=0)
 
 
 def test_models_that_are_no_language_models_are_refused():
