@@ -1,13 +1,16 @@
-"""What every file of tensors is written with: all of it or nothing, and a checksum to tell."""
+"""How files are written, all of them or nothing, and read, no more of them than is expected."""
 
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -16,7 +19,15 @@ from torch import Tensor
 
 from linrnn.errors import StorageError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _CHECKSUM = "sha256"
+
+MAX_JSON = 16 << 20
+"""Bytes that no configuration, result or other record comes near."""
 
 FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Error numbers of a disk, a file or a quota that takes no more."""
@@ -68,6 +79,77 @@ def link(path: Path, other: Path) -> None:
     os.replace(temporary, other)
     # where both were names of one file already, nothing was replaced
     temporary.unlink(missing_ok=True)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file and wait until the disk has it; a cut-off piece may be left.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        with open(path, "ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a process left that was killed while it wrote or linked ``path``.
+
+    For whoever may be sure that no other process is writing it.
+    """
+    ours = re.compile(rf"\.{re.escape(path.name)}\.\w+")
+    if path.parent.is_dir():
+        for other in path.parent.iterdir():
+            if ours.fullmatch(other.name):
+                other.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made; it ends with the process, however that ends.
+
+    Raises:
+        BlockingIOError: another process holds it. Never on Windows, where nothing is locked.
+        OSError: the file cannot be made.
+    """
+    with open(path, "w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def read_text(path: Path, limit: int = MAX_JSON) -> str:
+    """The text of a file that no more than ``limit`` bytes are read of.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is longer, or no UTF-8.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ValueError(f"a file of {size:,} bytes, more than {limit:,}")
+        data = file.read(limit + 1)
+    if len(data) > limit:  # a pipe or a device has no size
+        raise ValueError(f"more than {limit:,} bytes")
+    return data.decode()
+
+
+def read_json(path: Path, limit: int = MAX_JSON) -> Any:
+    """The value in a JSON file of at most ``limit`` bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is longer, or no JSON.
+    """
+    try:
+        return json.loads(read_text(path, limit))
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deep") from error
 
 
 def cannot_write(path: Path, error: OSError) -> StorageError:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from linrnn._storage import read_text
 from linrnn.errors import (
     ArgumentError,
     DataError,
@@ -373,13 +374,8 @@ def load(path: Path) -> Tokenizer:
         MissingExtraError: the library is needed and not installed.
     """
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE:
-            raise DataError(
-                f"{path}: a tokenizer must be at most {MAX_FILE} bytes, got a file of {size}."
-            )
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path, MAX_FILE)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: the file must hold a tokenizer, got: {error}.") from error
     return from_json(text, where=str(path))
 
@@ -399,7 +395,7 @@ def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: the tokenizer must be JSON, got: {error}.") from error
     if not isinstance(record, dict):
-        raise DataError(f"{where}: the tokenizer must be a JSON table, got {text:.40}.")
+        raise DataError(f"{where}: the tokenizer must be a JSON table, got {text!r:.40}.")
     if "model" in record:  # the library's own form
         return LibraryTokenizer(text, where=where)
     kind, version = record.get("kind"), record.get("format")

@@ -5,13 +5,14 @@ import select
 import signal
 import socket
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from contextlib import ExitStack
+from types import FrameType
 from typing import Any
+
+from linrnn._signals import stop_signals
 
 BLOCK = 1 << 20
 """Bytes read at once at most, and of a line: a longer one comes in pieces."""
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Lines:
@@ -30,27 +31,21 @@ class Lines:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.stopped = False
-        self._before: dict[int, Any] = {}
+        self._exit = ExitStack()
 
     def __enter__(self) -> "Lines":
         # select() returns when a signal's byte arrives here: no gap in which one could be missed
-        self._bell, self._ring = socket.socketpair()
-        self._ring.setblocking(False)
-        self._wakeup = signal.set_wakeup_fd(self._ring.fileno(), warn_on_full_buffer=False)
-        self._before = {s: signal.signal(s, self._stop) for s in _SIGNALS}
+        self._bell, ring = socket.socketpair()
+        ring.setblocking(False)
+        self._exit.enter_context(ring)
+        self._exit.enter_context(self._bell)
+        before = signal.set_wakeup_fd(ring.fileno(), warn_on_full_buffer=False)
+        self._exit.callback(signal.set_wakeup_fd, before)
+        self._exit.enter_context(stop_signals(self._stop))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._wakeup)
-        self._bell.close()
-        self._ring.close()
+    def __exit__(self, *error: Any) -> None:
+        self._exit.close()
 
     def __iter__(self) -> Iterator[list[bytes]]:
         rest = b""

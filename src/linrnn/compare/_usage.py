@@ -5,8 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+from linrnn._storage import read_json, remove_leftovers, write_atomically
 from linrnn.train import Plan, Reporter
-from linrnn.train._checkpoint import write_atomically
 
 FILE = "usage.json"
 
@@ -20,6 +20,7 @@ class MemoryMeter(Reporter):
     def started(self, plan: Plan) -> None:
         """Training begins."""
         self._folder, self._before = plan.folder, _peak()
+        remove_leftovers(self._folder / FILE)
 
     def trained(self) -> None:
         """Training is over."""
@@ -30,11 +31,11 @@ class MemoryMeter(Reporter):
 
 
 def read_memory(folder: Path) -> int | None:
-    """Bytes, or None where they were not measured."""
-    path = folder / FILE
-    if not path.is_file():
+    """Bytes, or None where they were not measured or the record of it is damaged."""
+    try:
+        return int(read_json(folder / FILE)["memory_bytes"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return int(json.loads(path.read_text(encoding="utf-8"))["memory_bytes"])
 
 
 def process_peak() -> int | None:

@@ -1,6 +1,5 @@
 """What is in a folder that transformers wrote."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from linrnn._storage import write_atomically
+from linrnn._storage import read_json, write_atomically
 from linrnn.errors import DataError
 
 CODE = "modeling_linrnn.py"
@@ -44,7 +43,7 @@ def check_folder(where: str, path: str | os.PathLike[str], model_type: str) -> N
         return
     file = folder / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = read_json(file)
         found = config.get("model_type")
     except (OSError, ValueError, AttributeError) as error:
         raise DataError(

@@ -14,7 +14,7 @@ from typing import IO, Literal, NamedTuple
 
 import numpy as np
 
-from linrnn._storage import write_atomically
+from linrnn._storage import read_json, write_atomically
 from linrnn.errors import DataError
 from linrnn.tasks._files import READ_ERRORS, folder_of, open_packed
 from linrnn.tokenizers import Tokenizer
@@ -193,7 +193,7 @@ def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Do
 def _open(base: Path, tokenizer: Tokenizer, sha256: str) -> Corpus | None:
     """What was made before, or None if that is missing, or is not what its header says."""
     try:
-        header = json.loads(base.with_suffix(".json").read_text())
+        header = read_json(base.with_suffix(".json"))
         tokens = np.memmap(base.with_suffix(".bin"), tokenizer.dtype, "r")
         starts = np.fromfile(base.with_suffix(".starts"), "<i8")
     except (OSError, ValueError):

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn import tokenizers
+from linrnn._storage import read_json
 from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
 from linrnn.tasks._base import Published, Splits, Task
 from linrnn.tasks._corpus import Corpus, pieces, read_corpus
@@ -225,8 +226,8 @@ class LM(Task):
         """With the tokenizer of a run; the text is not needed to use its model."""
         task = cls(options, tokenizers.load(folder / "tokenizer.json"))
         try:
-            task._sha256 = json.loads((folder / "text.json").read_text())["sha256"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            task._sha256 = read_json(folder / "text.json")["sha256"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{folder / 'text.json'}: the file must hold the checksum of the text, "
                 f"got: {error!r}. Restore it from a copy."

@@ -74,7 +74,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         RunFolderError: no such file, or its bytes are not those written.
     """
     if not path.is_file():
-        raise RunFolderError(f"{path}: the file must exist, got no such file. Start the run anew.")
+        raise RunFolderError(
+            f"{path}: the file must exist, got no such file. "
+            "Restore it from a copy, or train again."
+        )
     try:
         return read_tensors(path)
     except (SafetensorError, OSError, ValueError) as error:

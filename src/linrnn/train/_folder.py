@@ -6,29 +6,29 @@ import itertools
 import json
 import os
 import platform
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from linrnn import __version__
+from linrnn._storage import exclusive, read_json, remove_leftovers, write_atomically
 from linrnn.errors import LinrnnError, RunFolderError
 from linrnn.ops import backend_report
-from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config, from_json, to_json
 from linrnn.train._report import Plan, Result
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 #: Rises when an older linrnn could not read a folder any more.
 FORMAT = 1
 
 _MAX_KEPT = 1 << 28  # bytes of a file that comes with the configuration
-_MAX_JSON = 16 << 20  # bytes, which no configuration or result comes near
+_LOCK = ".lock"
+
+
+class InUseError(RunFolderError):
+    """Another process trains into the folder."""
 
 
 class RunFolder:
@@ -68,7 +68,9 @@ class RunFolder:
     def create(
         cls, out: Path | None, config: Config, kept: Mapping[str, str] | None = None
     ) -> "RunFolder":
-        """Make the folder and write the configuration into it.
+        """Make the folder and write the configuration into it, last of all.
+
+        A folder in which that was begun and did not come to its end is begun anew.
 
         Args:
             out: where; None takes the next free ``runs/<task>-<mixer>-<n>``.
@@ -79,15 +81,28 @@ class RunFolder:
             RunFolderError: ``out`` exists and is not an empty folder, or cannot be made.
             StorageError: a file cannot be written.
         """
-        folder = cls(_next_free(config) if out is None else _claim(out))
+        kept = kept or {}
+        folder = cls(_next_free(config) if out is None else _claim(out, kept))
         values = to_json(config)
         record: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
         if kept:
             record["files"] = {name: _hash(text.encode()) for name, text in kept.items()}
+        with folder.locked():
             for name, text in kept.items():
+                remove_leftovers(folder.path / name)
                 write_atomically(folder.path / name, text.encode())
-        _write_json(folder.config, record | {"config": values})
+            remove_leftovers(folder.config)
+            _write_json(folder.config, record | {"config": values})
         return folder
+
+    def remove_leftovers(self) -> None:
+        """Remove what a killed process left half-written; for whoever holds the lock."""
+        records = (self.config, self.environment, self.metrics, self.model, self.result)
+        checkpoints = (self.last, self.previous, self.epoch, self.best)
+        plots = (self.curves, self.eigenvalues, self.memory, self.samples)
+        drawn = (p.with_name(f"{p.name}.{end}") for p in plots for end in ("png", "svg"))
+        for path in (*records, *checkpoints, *drawn):
+            remove_leftovers(path)
 
     def load_config(self) -> Config:
         """The configuration of the run.
@@ -98,9 +113,11 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunFolderError(f"{self.path}: a run folder must exist, got no such folder.")
         if not self.config.is_file():
+            fix = "Give the folder that `linrnn train` printed."
+            if (self.path / _LOCK).is_file():
+                fix = "The run was killed as it began: start it again with the same --out."
             raise RunFolderError(
-                f"{self.path}: a run folder must hold config.json, got none. "
-                "Give the folder that `linrnn train` printed."
+                f"{self.path}: a run folder must hold config.json, got none. {fix}"
             )
         record = self._read_record()
         values = record.get("config")
@@ -156,49 +173,51 @@ class RunFolder:
                     f"(SHA-256 {found:.12} instead of {expected:.12}). Restore it from a copy."
                 )
 
-    def require(self, file: Path, config: Config) -> Path:
-        """``file`` if it exists.
+    def weights(self) -> Path:
+        """``model.safetensors``.
 
         Raises:
             RunFolderError: the run ended before it was written.
         """
-        if not file.is_file():
-            name = file.relative_to(self.path)
+        if not self.model.is_file():
             raise RunFolderError(
-                f"{self.path}: a run folder must hold {name}, got none: the run ended before "
-                f"its first checkpoint. Remove the folder and start again: "
-                f"linrnn train {config.task} --out {self.path}"
+                f"{self.path}: a run folder must hold {self.model.name}, got none: the run ended "
+                f"before its first epoch did. Go on with: linrnn train --resume {self.path}"
             )
-        return file
+        return self.model
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training into the folder; the lock ends with the process.
 
         Raises:
-            RunFolderError: another process trains into it.
+            InUseError: another process trains into it.
+            RunFolderError: the folder cannot be written to.
         """
-        if fcntl is None:
-            yield
-            return
-        with self._lock_file() as file:
+        with ExitStack() as held:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.enter_context(exclusive(self.path / _LOCK))
             except BlockingIOError as error:
-                raise RunFolderError(
+                raise InUseError(
                     f"{self.path}: a run folder must be trained by one process at a time, got a "
                     "second one. Wait for the first, or stop it."
                 ) from error
+            except OSError as error:
+                raise RunFolderError(
+                    f"{self.path}: the run folder must be writable, got: {error.strerror}. "
+                    "Copy it to a place that is, and continue there."
+                ) from error
             yield
 
-    def _lock_file(self) -> IO[str]:
-        try:
-            return open(self.path / ".lock", "w")
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.path}: the run folder must be writable, got: {error.strerror}. "
-                "Copy it to a place that is, and continue there."
-            ) from error
+    def wait_until_free(self, seconds: float) -> None:
+        """Wait until no process trains into the folder, so long at most."""
+        end = time.monotonic() + seconds
+        while (self.path / _LOCK).is_file() and time.monotonic() < end:
+            try:
+                with self.locked():
+                    return
+            except InUseError:
+                time.sleep(0.1)
 
     def write_environment(self, plan: Plan) -> None:
         """Record versions, seed, threads and device."""
@@ -260,12 +279,12 @@ def _next_free(config: Config) -> Path:
     raise AssertionError("itertools.count ended")
 
 
-def _claim(out: Path) -> Path:
+def _claim(out: Path, kept: Mapping[str, str]) -> Path:
     if out.exists() and not out.is_dir():
         raise RunFolderError(
             f"{out}: the run folder must be a folder, got a file. Choose another --out."
         )
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and any(out.iterdir()) and not _only_begun(out, kept):
         fix = f"Continue it with --resume {out}, or choose another --out."
         if not (out / "config.json").is_file():
             fix = "Choose another --out."
@@ -278,6 +297,12 @@ def _claim(out: Path) -> Path:
             "Choose another --out."
         ) from error
     return out
+
+
+def _only_begun(out: Path, kept: Mapping[str, str]) -> bool:
+    """Whether all in a folder is from a run that was killed before it had its configuration."""
+    names = {path.name for path in out.iterdir()}
+    return _LOCK in names and all(n in kept or n.startswith(".") for n in names)
 
 
 def _seal(values: Any) -> str:
@@ -294,11 +319,8 @@ def _write_json(path: Path, values: Any) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        size = path.stat().st_size
-        if size > _MAX_JSON:
-            raise ValueError(f"a file of {size:,} bytes")
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
+        values = read_json(path)
+    except (ValueError, OSError) as error:
         raise RunFolderError(
             f"{path}: the file must be complete JSON, got: {error}. "
             "Restore it from a copy, or train again."

@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from linrnn._signals import StopRequest
 from linrnn._storage import link
 from linrnn.backbone import SequenceModel
 from linrnn.errors import InterruptedRunError
@@ -24,7 +25,6 @@ from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
 from linrnn.train._config import Config
 from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_loader, unpack
 from linrnn.train._folder import RunFolder
-from linrnn.train._interrupt import StopRequest
 from linrnn.train._metrics import MetricsLog
 from linrnn.train._nonfinite import Guard, bad_gradient, bad_state, first_bad, watch
 from linrnn.train._optim import lr_factor, make_optimizer
@@ -375,14 +375,21 @@ class Bookkeeping(Callback):
         module.train_mean = Mean()
         module.guard.epoch_end()
         self.records.append(row)
+        # wherever a run is killed in here, `usable_checkpoint` can do what is left to do
+        self._save(trainer)
         if better:
             save_tensors(module.model.state_dict(), self.folder.model)
             trainer.save_checkpoint(self.folder.best)
-        self._save(trainer)
         self._keep_for_rollback(module)
         self.reporter.epoch_done(row)
         if module.done_steps < module.total_steps:
             self._stop_if_asked(module)
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Put what ``metrics.csv`` holds under the checksum of the checkpoint."""
+        checkpoint["metrics"] = self.records.text
 
     def _row(self, module: TrainingModule) -> EpochReport:
         # the scheduler has already moved on to the next step
@@ -426,7 +433,8 @@ class Bookkeeping(Callback):
         if not self.folder.epoch.is_file():
             return False
         step = load_tree(self.folder.epoch)["run"]["step"]
-        return bool(step <= module.done_steps)
+        begin = module.done_steps - module.done_steps % module.epoch_steps
+        return bool(begin <= step <= module.done_steps)
 
     def _keep_for_rollback(self, module: TrainingModule) -> None:
         if module.guard.on_nan == "rollback":

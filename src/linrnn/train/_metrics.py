@@ -5,40 +5,72 @@ import io
 from dataclasses import asdict, fields
 from typing import Any
 
+from linrnn._storage import append, write_atomically
 from linrnn.errors import RunFolderError
-from linrnn.train._checkpoint import write_atomically
 from linrnn.train._folder import RunFolder
-from linrnn.train._report import EpochReport
+from linrnn.train._report import EpochReport, Reporter
 
 COLUMNS = tuple(f.name for f in fields(EpochReport))
 
 
+def restore_metrics(folder: RunFolder, step: int, kept: str | None, reporter: Reporter) -> str:
+    """Bring ``metrics.csv`` to what it was at a step.
+
+    Args:
+        folder: of the run.
+        step: optimiser steps done; rows of later ones are dropped.
+        kept: the file as the checkpoint of that step has it, under its checksum; None where the
+            checkpoint is of the first days and has none.
+        reporter: told if the file has not the rows of the checkpoint.
+
+    Returns:
+        What the file holds now.
+
+    Raises:
+        RunFolderError: the file is needed, and missing or changed.
+    """
+    if kept is None or not step:
+        text = _text([r for r in read_metrics(folder) if r.step <= step] if step else [])
+    else:
+        text = kept
+        try:
+            found = _text([r for r in read_metrics(folder) if r.step <= step])
+        except RunFolderError:
+            found = ""
+        if found != text:
+            reporter.noticed(
+                f"{folder.metrics} had not the rows it was written with; they are those of the "
+                "checkpoint again"
+            )
+    write_atomically(folder.metrics, text.encode())
+    return text
+
+
 class MetricsLog:
-    """Appends rows to a run's records; what is after the step a run continues from is dropped.
+    """Appends rows to a run's records.
 
     Args:
         folder: of the run.
         step: optimiser steps done before.
+        text: what ``metrics.csv`` holds.
+
+    Attributes:
+        text: what it holds, the rows appended since included.
     """
 
-    def __init__(self, folder: RunFolder, step: int) -> None:
+    def __init__(self, folder: RunFolder, step: int, text: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        kept = [r for r in read_metrics(folder) if r.step <= step] if step else []
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(map(asdict, kept))
-        write_atomically(folder.metrics, text.getvalue().encode())
+        self.text = text
         self._path = folder.metrics
-        self._board: Any = SummaryWriter(
-            str(folder.tensorboard), purge_step=step + 1 if step else None
-        )
+        # what a process before this one wrote of later steps is not shown
+        self._board: Any = SummaryWriter(str(folder.tensorboard), purge_step=step + 1)
 
     def append(self, row: EpochReport) -> None:
-        """Write one row to both records."""
-        with open(self._path, "a", encoding="utf-8", newline="") as file:
-            csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(asdict(row))
+        """Write one row to both records; when this returns the disk has it."""
+        added = _text([row], header=False)
+        append(self._path, added.encode())
+        self.text += added
         for name, value in asdict(row).items():
             if name not in ("epoch", "step"):
                 self._board.add_scalar(name.replace("_", "/", 1), value, row.step)
@@ -66,6 +98,15 @@ def read_metrics(folder: RunFolder) -> list[EpochReport]:
             f"{folder.metrics}: each row must hold the numbers {', '.join(COLUMNS)}, got a row "
             "that does not. Remove the rows that were changed."
         ) from error
+
+
+def _text(rows: list[EpochReport], *, header: bool = True) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(map(asdict, rows))
+    return text.getvalue()
 
 
 def _row(cells: dict[str, str]) -> EpochReport:

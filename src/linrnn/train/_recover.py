@@ -2,12 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from linrnn._storage import link
 from linrnn.errors import RunFolderError
 from linrnn.train._checkpoint import load_tensors, load_tree, save_tensors
-from linrnn.train._config import Config
 from linrnn.train._folder import RunFolder
 from linrnn.train._report import Reporter
 
@@ -15,14 +14,27 @@ _MODEL = "model."
 """Begins the name of each weight in a checkpoint, where the model is a part of a module."""
 
 
-def usable_checkpoint(
-    folder: RunFolder, config: Config, reporter: Reporter, *, fallback: bool
-) -> int:
-    """The step that ``folder.last`` is of, whole and with the weights that belong to it.
+class Restart(NamedTuple):
+    """Where a run goes on."""
+
+    step: int
+    """Optimiser steps that are done."""
+    best: int | None
+    """The one with the best weights; None before the first validation."""
+    metrics: str | None
+    """What ``metrics.csv`` held then; None in a checkpoint of the first days."""
+
+
+BEGINNING = Restart(0, None, None)
+
+
+def usable_checkpoint(folder: RunFolder, reporter: Reporter, *, fallback: bool) -> Restart:
+    """What ``folder.last`` is of, whole and with the weights that belong to it.
+
+    A run that was killed before its first checkpoint begins again: nothing is lost by that.
 
     Args:
-        folder: of the run.
-        config: of the run.
+        folder: of the run, locked.
         reporter: told where it goes on if that is not the newest checkpoint.
         fallback: put a damaged file aside and take what an earlier one holds.
 
@@ -30,84 +42,108 @@ def usable_checkpoint(
         RunFolderError: the newest checkpoint, or the best weights so far, cannot be used, and
             ``fallback`` is False or nothing else can be.
     """
+    checkpoints = (folder.last, folder.previous, folder.epoch, folder.best)
+    if not any(path.exists() for path in (*checkpoints, folder.model)):
+        return BEGINNING
     try:
-        folder.require(folder.last, config)
-        run = _run_of(folder.last)
+        found = _restart_of(folder.last)
     except RunFolderError as error:
-        run = _earlier(folder, error, reporter, fallback)
-    if run["best"]:
-        _check_best(folder, reporter, fallback)
-    return int(run["step"])
+        found = _earlier(folder, error, reporter, fallback)
+    if found.best is not None:
+        _complete_best(folder, found)
+        _check_best(folder, found.best, reporter, fallback)
+    return found
 
 
 def _earlier(
     folder: RunFolder, error: RunFolderError, reporter: Reporter, fallback: bool
-) -> dict[str, Any]:
+) -> Restart:
     """Put the newest checkpoint that can be read in the place of one that cannot."""
     found = _readable([folder.previous, folder.epoch, folder.best])
     if found is None:
         raise error
-    path, run = found
+    path, restart = found
     if not fallback:
-        raise RunFolderError(f"{error} {_offer(folder, path, run)}") from error
+        raise RunFolderError(f"{error} {_offer(folder, path, restart)}") from error
     if folder.last.exists():
         _put_aside(folder.last)
     link(path, folder.last)
     reporter.noticed(
-        f"{folder.last} cannot be used; the run goes on after step {run['step']}, from {path.name}"
+        f"{folder.last} cannot be used; the run goes on after step {restart.step}, from {path.name}"
     )
-    return run
+    return restart
 
 
-def _readable(paths: list[Path]) -> tuple[Path, dict[str, Any]] | None:
+def _readable(paths: list[Path]) -> tuple[Path, Restart] | None:
     """The checkpoint of the latest step, of those that can be read."""
-    found: tuple[Path, dict[str, Any]] | None = None
+    found: tuple[Path, Restart] | None = None
     for path in paths:
         try:
-            run = _run_of(path)
+            restart = _restart_of(path)
         except RunFolderError:
             continue
-        if found is None or run["step"] > found[1]["step"]:
-            found = path, run
+        if found is None or restart.step > found[1].step:
+            found = path, restart
     return found
 
 
-def _run_of(path: Path) -> dict[str, Any]:
+def _restart_of(path: Path) -> Restart:
     """The counters of a checkpoint."""
     tree = load_tree(path)
     try:
-        run: dict[str, Any] = tree["run"]
-        int(run["step"]), dict(run["best"])
-    except (KeyError, TypeError, ValueError) as error:
+        run, metrics = tree["run"], tree.get("metrics")
+        best = dict(run["best"]).get("step")
+        return Restart(
+            step=int(run["step"]),
+            best=None if best is None else int(best),
+            metrics=None if metrics is None else str(metrics),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFolderError(
             f"{path}: a checkpoint must hold step and best of a run, got something else."
         ) from error
-    return run
 
 
-def _offer(folder: RunFolder, path: Path, run: dict[str, Any]) -> str:
+def _offer(folder: RunFolder, path: Path, restart: Restart) -> str:
     return (
-        f"An earlier checkpoint, {path.name} of step {run['step']}, is whole; to go on from it: "
+        f"An earlier checkpoint, {path.name} of step {restart.step}, is whole; to go on from it: "
         f"linrnn train --resume {folder.path} --fallback"
     )
 
 
-def _check_best(folder: RunFolder, reporter: Reporter, fallback: bool) -> None:
+def _complete_best(folder: RunFolder, found: Restart) -> None:
+    """Write the best weights if a killed run had still to do that after the newest checkpoint.
+
+    Their own checkpoint comes last, so where that is of the right step nothing is left to do.
+    """
+    if found.best != found.step:
+        return
+    best = _readable([folder.best])
+    if best is None or best[1].step != found.step:
+        _write_weights(folder.last, folder.model)
+        link(folder.last, folder.best)
+
+
+def _check_best(folder: RunFolder, step: int, reporter: Reporter, fallback: bool) -> None:
     """The weights that will be tested, made again from the checkpoint they were written with."""
     try:
         load_tensors(folder.model)
         return
     except RunFolderError as error:
         found = _readable([folder.best])
-        if found is None:
+        if found is None or found[1].step != step:
             raise
         if not fallback:
             raise RunFolderError(f"{error} {_offer(folder, *found)}") from error
     if folder.model.exists():
         _put_aside(folder.model)
-    weights = load_tree(folder.best)["state_dict"]
-    save_tensors({k.removeprefix(_MODEL): v for k, v in weights.items()}, folder.model)
+    _write_weights(folder.best, folder.model)
     reporter.noticed(f"{folder.model} could not be used; it was made again from {folder.best.name}")
+
+
+def _write_weights(checkpoint: Path, path: Path) -> None:
+    weights = load_tree(checkpoint)["state_dict"]
+    save_tensors({k.removeprefix(_MODEL): v for k, v in weights.items()}, path)
 
 
 def _put_aside(path: Path) -> None:

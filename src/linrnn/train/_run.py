@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from linrnn._signals import StopRequest
 from linrnn._storage import DENIED, FULL, cannot_write
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
@@ -14,11 +15,10 @@ from linrnn.train._config import Config, OnNan
 from linrnn.train._data import check_order, size_of, steps_per_epoch
 from linrnn.train._evaluate import score
 from linrnn.train._folder import RunFolder
-from linrnn.train._interrupt import StopRequest
-from linrnn.train._metrics import MetricsLog, read_metrics
+from linrnn.train._metrics import MetricsLog, read_metrics, restore_metrics
 from linrnn.train._model import build_model, build_task, restore, sizes
 from linrnn.train._nonfinite import Guard
-from linrnn.train._recover import usable_checkpoint
+from linrnn.train._recover import BEGINNING, Restart, usable_checkpoint
 from linrnn.train._report import Plan, Reporter, Result
 from linrnn.train._seeding import process_settings
 
@@ -55,7 +55,7 @@ def run(
     splits = task.datasets()
     folder = RunFolder.create(None if out is None else Path(out), config, task.kept())
     with folder.locked():
-        return _train(config, task, model, splits, folder, reporter or Reporter(), 0)
+        return _train(config, task, model, splits, folder, reporter or Reporter(), BEGINNING)
 
 
 def resume(
@@ -68,7 +68,7 @@ def resume(
     """Continue an interrupted run to the weights it would have had without the interruption.
 
     The same bits come out on the same machine with the same packages. A run that is finished
-    already is not touched.
+    already is not touched; one that was killed before its first checkpoint begins again.
 
     Args:
         run: its folder.
@@ -95,10 +95,11 @@ def resume(
     _check_device(config)
     reporter = reporter or Reporter()
     with folder.locked():
-        step = usable_checkpoint(folder, config, reporter, fallback=fallback)
+        folder.remove_leftovers()
+        start = usable_checkpoint(folder, reporter, fallback=fallback)
         task = build_task(config, folder)
         model = build_model(config, task)
-        return _train(config, task, model, task.datasets(), folder, reporter, step)
+        return _train(config, task, model, task.datasets(), folder, reporter, start)
 
 
 def _train(
@@ -108,14 +109,15 @@ def _train(
     splits: Splits,
     folder: RunFolder,
     reporter: Reporter,
-    step: int,
+    start: Restart,
 ) -> Result:
-    plan = _plan(config, task, model, splits, folder, step)
+    plan = _plan(config, task, model, splits, folder, start.step)
     try:
         folder.write_environment(plan)
         reporter.started(plan)
+        metrics = restore_metrics(folder, start.step, start.metrics, reporter)
         with process_settings(config.train.threads):
-            _fit(config, task, model, splits, folder, reporter, plan)
+            _fit(config, task, model, splits, folder, reporter, plan, metrics)
             reporter.trained()
             result = _finish(config, task, model, splits, folder, plan)
             folder.write_result(result)
@@ -131,10 +133,7 @@ def _train(
 def _cannot_go_on(folder: RunFolder, error: OSError) -> RunFolderError:
     """The error about a run that a disk ended."""
     what = str(error) if isinstance(error, StorageError) else str(cannot_write(folder.path, error))
-    ending = "No checkpoint was written before."
-    if folder.last.is_file():
-        ending = f"Then continue with: linrnn train --resume {folder.path}"
-    return RunFolderError(f"{what} {ending}")
+    return RunFolderError(f"{what} Then continue with: linrnn train --resume {folder.path}")
 
 
 def _plan(
@@ -171,13 +170,14 @@ def _fit(
     folder: RunFolder,
     reporter: Reporter,
     plan: Plan,
+    metrics: str,
 ) -> None:
     """The steps that are left."""
     from linrnn.train._lightning import Bookkeeping, TrainingModule, make_trainer, quiet
 
     if plan.start_step >= plan.steps:
         return
-    log = MetricsLog(folder, plan.start_step)
+    log = MetricsLog(folder, plan.start_step, metrics)
     guard = Guard(config.train.on_nan, reporter, lambda: _advice(folder))
     module = TrainingModule(model, task, splits, config, guard)
     epochs = plan.epochs - plan.start_step // plan.steps_per_epoch
@@ -213,7 +213,7 @@ def _finish(
     """Test the best weights and draw the plots."""
     from linrnn.train._plots import draw_plots
 
-    restore(model, load_tensors(folder.require(folder.model, config))[0], folder.model)
+    restore(model, load_tensors(folder.weights())[0], folder.model)
     model.eval()
     train = config.train
     tested = score(model, task, splits.test, train.batch_size, carry=train.carry_state)

@@ -223,7 +223,7 @@ def damages(path):
 
 
 @pytest.mark.parametrize("name", [LAST, "model.safetensors"])
-def test_every_damage_is_refused_and_the_way_out_named(copied, tiny, name):
+def test_every_damage_is_refused_and_the_way_out_named(copied, name):
     folder, path = RunFolder(copied), copied / name
     whole = path.read_bytes()
     for damaged in [*damages(path), None]:
@@ -231,13 +231,13 @@ def test_every_damage_is_refused_and_the_way_out_named(copied, tiny, name):
         if damaged is not None:
             path.write_bytes(damaged)
         with pytest.raises(RunFolderError, match=rf"--resume {copied} --fallback$") as caught:
-            usable_checkpoint(folder, tiny, train.Reporter(), fallback=False)
+            usable_checkpoint(folder, train.Reporter(), fallback=False)
         assert "\n" not in str(caught.value)
         assert not path.exists() or path.read_bytes() == damaged
         path.write_bytes(whole)
 
 
-def test_fallback_takes_the_checkpoint_before(copied, tiny):
+def test_fallback_takes_the_checkpoint_before(copied):
     folder = RunFolder(copied)
     folder.best.unlink()  # of the same step as the last
     path = folder.last
@@ -246,7 +246,7 @@ def test_fallback_takes_the_checkpoint_before(copied, tiny):
         if damaged is not None:
             path.write_bytes(damaged)
         notes = Notes()
-        step = usable_checkpoint(folder, tiny, notes, fallback=True)
+        step = usable_checkpoint(folder, notes, fallback=True).step
         run = load_tree(path)["run"]
         assert step == run["step"] == 10
         assert "the run goes on after step 10, from previous.safetensors" in notes.texts[0]
@@ -269,22 +269,22 @@ def test_resume_with_fallback_ends_with_the_same_bits(copied, finished):
         same(copied / name, finished.folder / name)
 
 
-def test_fallback_makes_the_weights_again(copied, finished, tiny):
+def test_fallback_makes_the_weights_again(copied, finished):
     folder = RunFolder(copied)
     folder.model.write_bytes(b"")
     notes = Notes()
-    assert usable_checkpoint(folder, tiny, notes, fallback=True) == 15
+    assert usable_checkpoint(folder, notes, fallback=True).step == 15
     same(folder.model, finished.folder / "model.safetensors")
     assert "was made again from best.safetensors" in notes.texts[0]
 
 
-def test_fallback_with_nothing_left(copied, tiny):
+def test_fallback_with_nothing_left(copied):
     folder = RunFolder(copied)
     for path in (folder.last, folder.previous, folder.best):
         path.write_bytes(path.read_bytes()[:100])
     for fallback in (False, True):
         with pytest.raises(RunFolderError, match=r"last\.safetensors: .*damaged content") as caught:
-            usable_checkpoint(folder, tiny, train.Reporter(), fallback=fallback)
+            usable_checkpoint(folder, train.Reporter(), fallback=fallback)
         assert "--fallback" not in str(caught.value)
 
 
@@ -296,11 +296,11 @@ def test_two_checkpoints_are_kept_while_training(every_step, tmp_path, signal_at
     assert steps == [2, 3]
 
 
-def test_checkpoint_of_something_else(copied, tiny):
+def test_checkpoint_of_something_else(copied):
     folder = RunFolder(copied)
     save_tree({"run": {"step": "many"}}, folder.last)
     with pytest.raises(RunFolderError, match=r"last\.safetensors: a checkpoint must hold step and"):
-        usable_checkpoint(folder, tiny, train.Reporter(), fallback=False)
+        usable_checkpoint(folder, train.Reporter(), fallback=False)
 
 
 def test_every_flipped_byte_of_the_configuration_is_noticed_or_harmless(copied):

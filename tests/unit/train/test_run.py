@@ -258,13 +258,16 @@ def test_run_without_clip_takes_other_steps(tiny, finished, tmp_path):
 
 
 @pytest.mark.unchecked
-def test_resume_of_a_run_killed_before_its_first_checkpoint(tiny, crash_at, tmp_path):
+def test_resume_of_a_run_killed_before_its_first_checkpoint(tiny, finished, crash_at, tmp_path):
+    run = tmp_path / "run"
     with pytest.raises(ConnectionAbortedError):
-        train.run(tiny, out=tmp_path / "run", reporter=crash_at(2))
-    for attempt in (train.resume, train.evaluate):
-        with pytest.raises(
-            RunFolderError,
-            match=r"must hold .*safetensors, got none: the run ended before its first checkpoint. "
-            r"Remove the folder and start again: linrnn train digits --out ",
-        ):
-            attempt(tmp_path / "run")
+        train.run(tiny, out=run, reporter=crash_at(2))
+    with pytest.raises(
+        RunFolderError,
+        match=r"must hold model\.safetensors, got none: the run ended before its first epoch did\. "
+        rf"Go on with: linrnn train --resume {run}$",
+    ):
+        train.evaluate(run)
+    train.resume(run)
+    same_weights(run, finished.folder)
+    assert rows(run) == rows(finished.folder)
