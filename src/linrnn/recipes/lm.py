@@ -36,7 +36,7 @@ def cpu() -> Recipe:
         seconds=None,
         hardware="a CPU",
         source="our own, after Feng et al. 2024, arXiv:2410.01201",
-        departures="fewer and narrower layers, no expansion, smaller and fewer batches than published",
+        departures="fewer and narrower layers, no expansion, smaller and fewer batches",
     )
 
 
