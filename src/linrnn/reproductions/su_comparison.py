@@ -21,7 +21,7 @@ from linrnn.train._figures import metric_against_length
 
 ORDER = ("GAU", "SA", "RWKV", "LRU", "SLRU")
 LENGTHS = (128, 512)
-D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 96, 3, 3, 4096
+D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 96, 3, 2, 4096
 
 
 class SuComparison(Reproduction):
