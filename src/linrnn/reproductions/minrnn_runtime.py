@@ -64,7 +64,7 @@ class MinRNNRuntime(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "width 64, batch 8, lengths 256 to 4096; shows how the ratios grow with the length, "
-            "and how they depend on the baseline's kernel; sized for minutes on two cores"
+            "and how they depend on the baseline's kernel; three minutes of a core"
         ),
         "paper": (
             "the published batch of 64 at lengths 512 to 4096, width 64 (ours: our source does not "
