@@ -93,8 +93,8 @@ class LRUTable5(Reproduction):
         "cpu": (
             "the four corners of the grid, narrow models, a part of colour CIFAR-10 read by rows; "
             "shows that every variant trains and how they order at 32 steps, where memory is not "
-            "needed for long; not the accuracies, nor what outer rings do at length 1,024; 16 minutes "
-            "of processor time a seed"
+            "needed for long; not the accuracies, nor what outer rings do at length 1,024; 16 "
+            "minutes of processor time a seed"
         ),
         "paper": (
             "the whole grid with the hyperparameters of Table 9; shows the numbers themselves. "
