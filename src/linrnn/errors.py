@@ -119,5 +119,6 @@ def check_positive_int(where: str, **values: Any) -> None:
 def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None:
     """Raise `UnknownNameError` unless ``value`` is one of ``known``."""
     known = list(known)
-    if value not in known:
+    # an array that is compared with a text gives no truth value
+    if not isinstance(value, str) or value not in known:
         raise UnknownNameError(f"{where} {what}", value, known)

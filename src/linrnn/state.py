@@ -22,6 +22,9 @@ FORMAT = 1
 _HEADER = "state"
 _HEADER_BYTES = 1 << 20  # that no file of ours comes near
 
+# what reading numbers and fields out of JSON from elsewhere raises
+_NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
     """Apply ``function`` to every tensor of a state.
@@ -259,7 +262,7 @@ def read_header(path: Path | str) -> dict[str, Any]:
         version = int(header["format"])
     except FileNotFoundError as error:
         raise DataError(f"{path}: the state file must exist, got no such file.") from error
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, OSError, *_NOT_OURS) as error:
         raise DataError(
             f"{path}: the file must be a state that linrnn saved, got another ({error})."
         ) from error

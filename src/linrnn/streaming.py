@@ -353,7 +353,7 @@ def load_stream(
     device = next(model.parameters()).device
     try:
         steps, pending = int(header["steps"]), [int(token) for token in header["pending"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: the file must say what was read, got {error!r}.") from error
     return states.to(state, device=device), steps, pending
 

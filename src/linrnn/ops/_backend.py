@@ -95,6 +95,8 @@ def use_backend(name: str | None) -> Iterator[None]:
 def requested(explicit: str | None) -> tuple[str, str]:
     """The backend asked for and by what: the argument, `use_backend` or the environment."""
     if explicit is not None:
+        if not isinstance(explicit, str):
+            raise UnknownNameError("backend", explicit, (*BACKENDS, "auto"))
         return explicit, "the argument backend="
     if _override is not None:
         return _override, "linrnn.ops.use_backend"

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from linrnn.errors import ArgumentError, BackendError, DTypeError, LinrnnError, ShapeError
+from linrnn.ops._arguments import check_flags
 from linrnn.ops._backend import choose
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._powers import squared_powers
@@ -101,10 +102,12 @@ def distributed_linear_scan(
         applications", 1990; for linear recurrent networks, Martin and Cundy 2018,
         arXiv:1709.04057.
     """
-    chain = _join(group, reverse, b.device)
+    device = b.device if isinstance(b, Tensor) else torch.device("cpu")
+    chain = _join(group, reverse, device)
     if chain.ranks == 1:
         return linear_scan(a, b, initial_state, reset=reset, reverse=reverse, backend=backend)
     try:
+        check_flags(_WHERE, reverse=reverse)
         inputs = check_arguments(_WHERE, a, b, initial_state, reset, None)
         choose(backend, b.device, inputs[1].dtype)
         card = _Card.of(*inputs, reverse)

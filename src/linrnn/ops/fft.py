@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from linrnn.errors import check_shape
+from linrnn.errors import DTypeError, check_shape
+from linrnn.ops._arguments import check_device, check_numbers
 from linrnn.typing import Inexact
 
 
@@ -32,6 +33,8 @@ def fft_scan(
 
     Raises:
         ShapeError: shapes that do not fit together.
+        DTypeError: other numbers than float32, float64, complex64 and complex128.
+        DeviceError: tensors on different devices.
 
     Example:
         >>> import torch
@@ -39,20 +42,42 @@ def fft_scan(
         >>> h.flatten()
         tensor([1.0000, 1.5000, 1.7500])
     """
-    batch, time, channels = b.shape
-    check_shape("fft_scan", "a", a.shape, {"channels": channels})
+    batch, time, channels = _check(a, b, initial_state)
     if initial_state is None:
         initial_state = b.new_zeros(batch, channels)
-    check_shape(
-        "fft_scan", "initial_state", initial_state.shape, {"batch": batch, "channels": channels}
-    )
-    if time == 0:
-        return b, initial_state
+    if b.numel() == 0:
+        dtype = torch.promote_types(a.dtype, b.dtype)
+        return b.to(dtype, copy=True), initial_state.to(dtype, copy=True)
     powers = _powers(a, time)  # (T, C): a^0 .. a^{T-1}
     h = torch.fft.ifft(torch.fft.fft(b, 2 * time, 1) * torch.fft.fft(powers, 2 * time, 0), dim=1)
     h = h[:, :time] if b.is_complex() or a.is_complex() else h[:, :time].real
     h = h + (a * powers) * initial_state[:, None]
     return h, h[:, -1]
+
+
+def _check(a: Tensor, b: Tensor, initial_state: Tensor | None) -> tuple[int, int, int]:
+    """Raise unless the arguments fit together; the shape of ``b``."""
+    where = "fft_scan"
+    check_numbers(where, {"a": a, "b": b}, initial_state=initial_state)
+    for name, x in (("a", a), ("b", b), ("initial_state", initial_state)):
+        if x is not None and x.dtype in (torch.float16, torch.bfloat16):
+            raise DTypeError(
+                f"{where}: {name} must have at least 32 bits a number, got {x.dtype}. "
+                f"Convert it with {name}.float()."
+            )
+    check_shape(where, "b", b.shape, {"batch": None, "time": None, "channels": None})
+    batch, time, channels = b.shape
+    check_shape(where, "a", a.shape, {"channels": channels})
+    if initial_state is not None:
+        axes: dict[str, int | None] = {"batch": batch, "channels": channels}
+        check_shape(where, "initial_state", initial_state.shape, axes)
+        if initial_state.is_complex() and not (a.is_complex() or b.is_complex()):
+            raise DTypeError(
+                f"{where}: initial_state must be real like a and b, got {initial_state.dtype}. "
+                "Make b complex, or pass initial_state.real."
+            )
+    check_device(where, "b", b.device, a=a, initial_state=initial_state)
+    return batch, time, channels
 
 
 def _powers(a: Tensor, time: int) -> Tensor:

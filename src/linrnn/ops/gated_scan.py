@@ -1,10 +1,10 @@
 """`gated_scan`: gates and recurrence of minGRU and minLSTM in one pass."""
 
-import torch
 from torch import Tensor
 
-from linrnn.errors import DeviceError, DTypeError, ShapeError, check_shape
+from linrnn.errors import ArgumentError, ShapeError, check_shape
 from linrnn.ops import _gated_scan_op
+from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.typing import Float, ResetMask
 
@@ -50,6 +50,7 @@ def gated_scan(
         ShapeError: shapes that do not fit together, or other than two or three parts.
         DTypeError: integers or complex numbers, or a reset that is not boolean.
         DeviceError: tensors on different devices.
+        ArgumentError: an option that is no truth value, or a ``start`` that is no number.
 
     Example:
         >>> import torch
@@ -62,6 +63,9 @@ def gated_scan(
         Feng et al., "Were RNNs All We Needed?", 2024, arXiv:2410.01201.
     """
     _check(x, initial_state, reset)
+    check_flags("gated_scan", positive=positive, normalise=normalise)
+    if isinstance(start, bool) or not isinstance(start, (int, float)):
+        raise ArgumentError(f"gated_scan: start must be a number, got {start!r:.60}.")
     if initial_state is not None:
         initial_state = initial_state.to(accumulator_dtype(x.dtype))
     return _gated_scan_op.apply(x, initial_state, reset, positive, normalise, start)
@@ -69,12 +73,7 @@ def gated_scan(
 
 def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> None:
     where = "gated_scan"
-    for name, tensor in (("x", x), ("initial_state", initial_state)):
-        if tensor is not None and not tensor.is_floating_point():
-            raise DTypeError(
-                f"{where}: {name} must be real floating point, got {tensor.dtype}. "
-                f"Convert it with {name}.float()."
-            )
+    check_numbers(where, {"x": x}, real=True, initial_state=initial_state)
     if x.ndim != 4 or x.shape[2] not in (2, 3):
         raise ShapeError(
             f"{where}: x must have shape (batch, time, 2 or 3, channels), got {tuple(x.shape)}. "
@@ -85,10 +84,7 @@ def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> Non
         check_shape(
             where, "initial_state", initial_state.shape, {"batch": batch, "channels": channels}
         )
+    check_reset(where, reset)
     if reset is not None:
-        if reset.dtype != torch.bool:
-            raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
         check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
-    for name, tensor in (("initial_state", initial_state), ("reset", reset)):
-        if tensor is not None and tensor.device != x.device:
-            raise DeviceError(f"{where}: {name} must be on {x.device} like x, got {tensor.device}.")
+    check_device(where, "x", x.device, initial_state=initial_state, reset=reset)

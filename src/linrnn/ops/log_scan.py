@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.errors import DTypeError
 from linrnn.ops import _log_scan_cpu
+from linrnn.ops._arguments import check_flags, check_numbers
 from linrnn.ops._layout import (
     at_steps,
     clear_first,
@@ -71,11 +71,12 @@ def log_linear_scan(
         with time; here neighbouring steps are combined in a tree, which never subtracts.
     """
     where = "log_linear_scan"
+    check_flags(where, reverse=reverse)
+    named = {"log_a": log_a, "log_b": log_b}
+    check_numbers(where, named, real=True, initial_state=initial_state)
     log_a, log_b, initial_state = check_arguments(
         where, log_a, log_b, initial_state, reset, cu_seqlens
     )
-    if log_b.is_complex():
-        raise DTypeError(f"{where}: log_a and log_b must be real, got {log_b.dtype}.")
     a, b, state = flat_channels(log_a, log_b, initial_state)
     log_h, final = torch.ops.linrnn.log_scan(a, b, state, reset, cu_seqlens, reverse)
     return unflat_channels(log_h, final, log_b.shape)

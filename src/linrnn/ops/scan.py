@@ -5,12 +5,20 @@ from math import prod
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError, check_shape
+from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_shape
 from linrnn.ops import _scan_op
+from linrnn.ops._arguments import (
+    check_device,
+    check_flags,
+    check_numbers,
+    check_reset,
+    check_tensor,
+)
 from linrnn.ops._backend import choose
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
 
+_OFFSETS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _STEP_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
@@ -73,11 +81,11 @@ def linear_scan(
         The parallel form: G. E. Blelloch, "Prefix sums and their applications", 1990; the adjoint
         is the same recurrence backward in time (Martin and Cundy 2018, arXiv:1709.04057).
     """
-    if initial_state is not None and reset is None and cu_seqlens is None and backend is None:
-        before = initial_state.unsqueeze(1)
-        if before.shape == b.shape and _is_plain(a, b, initial_state):  # streaming, kept cheap
-            h = torch.addcmul(b, a, before)
-            return h, h.squeeze(1).clone()
+    unmarked = reset is None and cu_seqlens is None and backend is None
+    if unmarked and initial_state is not None and _is_plain_step(a, b, initial_state):
+        h = torch.addcmul(b, a, initial_state.unsqueeze(1))  # streaming, kept cheap
+        return h, h.squeeze(1).clone()
+    check_flags("linear_scan", reverse=reverse)
     a, b, initial_state = check_arguments("linear_scan", a, b, initial_state, reset, cu_seqlens)
     streams = b.shape[1] == 1 and cu_seqlens is None
     if streams and initial_state is not None and backend is None:
@@ -87,8 +95,18 @@ def linear_scan(
     return unflat_channels(h, final, b.shape)
 
 
-def _is_plain(a: Tensor, b: Tensor, initial_state: Tensor) -> bool:
+def _is_plain_step(a: Tensor, b: Tensor, initial_state: Tensor) -> bool:
     """One step whose arguments need neither promotion nor a complaint."""
+    if not (
+        isinstance(a, Tensor)
+        and isinstance(b, Tensor)
+        and isinstance(initial_state, Tensor)
+        and b.layout is a.layout is initial_state.layout is torch.strided
+        and not (a.is_nested or b.is_nested or initial_state.is_nested)
+        and initial_state.ndim
+        and initial_state.unsqueeze(1).shape == b.shape
+    ):
+        return False
     dtype, device = b.dtype, b.device
     return (
         a.dtype is dtype
@@ -161,12 +179,7 @@ def check_arguments(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Check every argument against ``b``; promote ``a``, ``b`` and the state to one dtype."""
-    for name, x in (("a", a), ("b", b), ("initial_state", initial_state)):
-        if x is not None and not (x.is_floating_point() or x.is_complex()):
-            raise DTypeError(
-                f"{where}: {name} must be floating point or complex, got {x.dtype}. "
-                f"Convert it with {name}.float()."
-            )
+    check_numbers(where, {"a": a, "b": b}, initial_state=initial_state)
     if b.ndim < 2:
         raise ShapeError(
             f"{where}: b must have shape (batch, time, *channels), got {tuple(b.shape)}. "
@@ -182,9 +195,7 @@ def check_arguments(
             f"its channel axes {tuple(b.shape[2:])}, got {tuple(a.shape)}."
         )
     _check_layout(where, b, initial_state, reset, cu_seqlens)
-    for name, x in (("a", a), ("initial_state", initial_state), ("reset", reset)):
-        if x is not None and x.device != b.device:
-            raise DeviceError(f"{where}: {name} must be on {b.device} like b, got {x.device}.")
+    check_device(where, "b", b.device, a=a, initial_state=initial_state, reset=reset)
     dtype = torch.promote_types(a.dtype, b.dtype)
     if initial_state is not None:
         if initial_state.is_complex() and not dtype.is_complex:
@@ -210,12 +221,15 @@ def _check_layout(
     if cu_seqlens is not None:
         if batch != 1:
             raise ShapeError(f"{where}: b must have batch 1 when cu_seqlens is given, got {batch}.")
-        if cu_seqlens.ndim != 1 or len(cu_seqlens) < 1 or cu_seqlens.is_floating_point():
+        check_tensor(where, "cu_seqlens", cu_seqlens)
+        if cu_seqlens.ndim != 1 or len(cu_seqlens) < 1 or cu_seqlens.dtype not in _OFFSETS:
             raise ShapeError(
                 f"{where}: cu_seqlens must be a vector of integers [0, ..., time={time}], "
                 f"got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}."
             )
         seqs = len(cu_seqlens) - 1
+        if b.device.type == "cpu":  # a kernel on another device takes offsets from either
+            check_device(where, "b", b.device, cu_seqlens=cu_seqlens)
         # reading the values of a GPU tensor would wait for the GPU; inside a graph there are none
         if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():
             offsets = cu_seqlens.tolist()
@@ -228,7 +242,6 @@ def _check_layout(
         axes = {"sequences" if cu_seqlens is not None else "batch": seqs}
         axes |= {f"channels{i}": n for i, n in enumerate(channels)}
         check_shape(where, "initial_state", initial_state.shape, axes)
+    check_reset(where, reset)
     if reset is not None:
-        if reset.dtype != torch.bool:
-            raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
         check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})

@@ -5,8 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from linrnn.errors import DeviceError, DTypeError, check_in, check_shape
+from linrnn.errors import check_in, check_shape
 from linrnn.ops import _selective_scan_op
+from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._selective_scan_reference import Problem
 from linrnn.typing import Float, ResetMask
@@ -79,26 +80,22 @@ def selective_scan(
         2023, arXiv:2312.00752.
     """
     check_in(_WHERE, "b_disc", b_disc, ("euler", "zoh"))
-    named = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D}
-    named |= {"initial_state": initial_state, "z": z, "dt_bias": dt_bias}
-    given = {name: t for name, t in named.items() if t is not None}
+    check_flags(_WHERE, dt_softplus=dt_softplus)
+    required = {"x": x, "dt": dt, "A": A, "B": B, "C": C}
+    optional = {"D": D, "initial_state": initial_state, "z": z, "dt_bias": dt_bias}
+    check_numbers(_WHERE, required, real=True, **optional)
+    given = required | {name: t for name, t in optional.items() if t is not None}
     _check(given, reset)
     store, wide = _dtypes(given)
     cast = {n: t.to(store if n in ("x", "dt", "B", "C", "z") else wide) for n, t in given.items()}
-    required = (cast["x"], cast["dt"], cast["A"], cast["B"], cast["C"])
+    sequences = (cast["x"], cast["dt"], cast["A"], cast["B"], cast["C"])
     D, initial_state, z, dt_bias = (cast.get(n) for n in ("D", "initial_state", "z", "dt_bias"))
     zoh = b_disc == "zoh"
-    problem = Problem(*required, D, initial_state, z, dt_bias, reset, dt_softplus, zoh)
+    problem = Problem(*sequences, D, initial_state, z, dt_bias, reset, dt_softplus, zoh)
     return _selective_scan_op.apply(problem, backend)
 
 
 def _check(given: dict[str, Tensor], reset: Tensor | None) -> None:
-    for name, t in given.items():
-        if not t.is_floating_point():
-            raise DTypeError(
-                f"{_WHERE}: {name} must be floating point, got {t.dtype}. "
-                f"Convert it with {name}.float()."
-            )
     x, A = given["x"], given["A"]
     check_shape(_WHERE, "x", x.shape, {"batch": None, "time": None, "channels": None})
     batch, time, channels = x.shape
@@ -110,13 +107,9 @@ def _check(given: dict[str, Tensor], reset: Tensor | None) -> None:
     for name, t in given.items():
         wanted = axes.get(name, ("batch", "time", "channels"))
         check_shape(_WHERE, name, t.shape, {axis: sizes[axis] for axis in wanted})
-        if t.device != x.device:
-            raise DeviceError(f"{_WHERE}: {name} must be on {x.device} like x, got {t.device}.")
+    check_reset(_WHERE, reset)
+    check_device(_WHERE, "x", x.device, reset=reset, **given)
     if reset is not None:
-        if reset.dtype != torch.bool:
-            raise DTypeError(
-                f"{_WHERE}: reset must be boolean, got {reset.dtype}. Use mask.bool()."
-            )
         check_shape(_WHERE, "reset", reset.shape, {"batch": batch, "time": time})
 
 

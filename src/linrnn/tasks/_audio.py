@@ -96,7 +96,7 @@ def read_wav(where: str, content: bytes, rate: int) -> np.ndarray:
             found = (clip.getnchannels(), 8 * clip.getsampwidth(), clip.getframerate())
             samples = np.frombuffer(clip.readframes(clip.getnframes()), np.uint8)
             announced = clip.getnframes() * clip.getsampwidth() * clip.getnchannels()
-    except (wave.Error, EOFError) as error:
+    except (wave.Error, EOFError, RuntimeError) as error:  # the last: a chunk beyond the end
         raise DataError(f"{where} must be a complete .wav, got: {error or 'its end'}.") from error
     if found != (1, 16, rate):
         raise DataError(

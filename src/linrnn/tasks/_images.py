@@ -1,5 +1,6 @@
 """Images as sequences: IDX files, splits, and pixels that stay bytes until they are asked for."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -202,7 +203,7 @@ def read_idx(path: Path, axes: int) -> np.ndarray:
             f"{content[:4].hex() or 'nothing'}. Get it anew."
         )
     data = np.frombuffer(content, "u1", offset=start)
-    if data.size != np.prod(header[1:]):
+    if not data.size or data.size != math.prod(header[1:]):
         raise DataError(
             f"{path}: the file must hold {' x '.join(map(str, header[1:]))} bytes, got "
             f"{data.size}. Is it truncated? Get it anew."

@@ -13,6 +13,8 @@ import numpy as np
 BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
 """What unpacks to more than so many bytes, and to so many times its own size, is refused."""
 
+_HEADER_BYTES = 1000  # time to read one grows with the square; of an array it is 118 or few more
+
 # what reading a damaged or made-up file raises; RuntimeError says that an archive is encrypted
 DAMAGED = (
     *(ValueError, OSError, EOFError, RuntimeError, MemoryError),
@@ -56,9 +58,15 @@ def _check_header(file: Any, size: int) -> None:
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
         read = np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    try:
+        shape, _, dtype = read(file, max_header_size=_HEADER_BYTES)
+    except ValueError as error:  # of NumPy's lines, the others give advice
+        raise ValueError(str(error).partition("\n")[0]) from None
     if dtype.hasobject:
         raise ValueError("Object arrays, which could run code")
-    claimed = math.prod(shape) * dtype.itemsize
+    if any(type(n) is not int for n in shape):
+        raise ValueError(f"an array of the shape {shape!r:.60}")
+    # an empty array may have long axes, and its numbers no bytes: both would take time and memory
+    claimed = math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1)
     if min(shape, default=0) < 0 or claimed > size:
         raise ValueError(f"an array of {claimed:,} bytes announced in {size:,}")

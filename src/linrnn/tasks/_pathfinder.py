@@ -172,7 +172,7 @@ class _Files(BatchDataset):
 
 
 def read_image(path: Path, size: int) -> np.ndarray:
-    """Bytes (size, size) of a grey image.
+    """Bytes (size, size) of a grey image, a .png.
 
     Raises:
         DataError: damaged, or of another size.
@@ -183,7 +183,7 @@ def read_image(path: Path, size: int) -> np.ndarray:
     except ImportError as error:
         raise MissingExtraError("reading images", "Pillow", "train") from error
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=["PNG"]) as image:
             found = image.size
             if found == (size, size):  # before there is memory for its pixels
                 return np.array(image.convert("L"))
@@ -239,8 +239,11 @@ def _rows(path: Path) -> list[list[str]]:
     """Words of each line of a list of images: text in the release, an array from the generator."""
     try:
         if path.read_bytes()[:6] == b"\x93NUMPY":
-            table: list[list[str]] = open_numpy(path).astype(str).tolist()
-            return table
+            table = open_numpy(path)
+            if table.ndim != 2:
+                raise ValueError(f"an array of {table.ndim} axes")
+            rows: list[list[str]] = table.astype(str).tolist()
+            return rows
         return [line.split() for line in path.read_text().splitlines()]
     except DAMAGED as error:
         raise DataError(f"{path}: the file must hold lines of text, got: {error}.") from error

@@ -1,6 +1,5 @@
 """Sets of labelled sequences from a user's file: .ts of the UEA archive, .npz, .csv."""
 
-import csv
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ import numpy as np
 from linrnn.errors import DataError
 from linrnn.tasks._files import read_packed
 from linrnn.tasks._numpy import DAMAGED, open_numpy
+from linrnn.tasks._table import split_row
 
 SUFFIXES = (".ts", ".npz", ".csv")
 
@@ -64,6 +64,8 @@ def _check(path: Path, series: Series) -> None:
     if not series.x:
         raise DataError(f"{path}: the file must hold at least one sequence, got none.")
     channels = series.x[0].shape[1]
+    if not channels:
+        raise DataError(f"{path}: a sequence must have a channel, got none in sequence 1.")
     for number, x in enumerate(series.x, 1):
         if not len(x):
             raise DataError(f"{path}: a sequence must have a step, got none in sequence {number}.")
@@ -89,7 +91,7 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
         raise DataError(f"{path}: the file must have a line '@data', got none. Is it truncated?")
     words = [line.split() for _, line in lines[:start]]
     header = {w[0].lower(): w[1:] for w in words}
-    if header.get("@timestamps", ["false"])[0].lower() == "true":
+    if (header.get("@timestamps") or ["false"])[0].lower() == "true":
         raise DataError(f"{path}: a .ts file must be without time stamps, got some. Resample it.")
     labels = header.get("@classlabel") or header.get("@targetlabel") or ["false"]
     has_labels = labels[0].lower() == "true"
@@ -119,7 +121,7 @@ def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Seri
 
     A first row without any number is of names.
     """
-    rows = list(csv.reader([line for _, line in lines]))
+    rows = [split_row(path, number, line) for number, line in lines]
     if rows and not any(_is_number(cell) for cell in rows[0]):
         lines, rows = lines[1:], rows[1:]
     x, y = [], []
@@ -147,12 +149,18 @@ def _cut(cells: list[str], place: int) -> tuple[str, list[str]]:
 
 def _numbers(path: Path, line: int, cells: list[str]) -> np.ndarray:
     try:
-        return np.array(cells, np.float64).astype(np.float32)
+        return _single(np.array(cells, np.float64))
     except ValueError:
         bad = next(cell for cell in cells if not _is_number(cell))
         raise DataError(
             f"{path}: values must be numbers, got {bad!r} in line {line}. Fill what is missing."
         ) from None
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """Values as float32; what that cannot hold becomes infinite, which is refused later."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def _is_number(cell: str) -> bool:
@@ -219,6 +227,6 @@ def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:
             f"{path}: lengths{end} must be {len(x)} integers of 1 to {x.shape[1]}, got "
             f"{lengths.dtype} {lengths.shape}."
         )
-    x = x.astype(np.float32).reshape(*x.shape[:2], -1)
+    x = _single(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))
     rows = [row[:length] for row, length in zip(x, lengths, strict=True)]
     return Series(rows, [str(value) for value in y.tolist()])

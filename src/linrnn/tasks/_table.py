@@ -111,16 +111,30 @@ def _read_text(path: Path, width: int) -> np.ndarray:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
     filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if filled and _is_header(_cells(filled[0][1])):
+    if filled and _is_header(_cells(path, *filled[0])):
         filled = filled[1:]
-    rows = [_parse_row(path, number, _cells(line), width) for number, line in filled]
+    rows = [_parse_row(path, number, _cells(path, number, line), width) for number, line in filled]
     return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 
 
-def _cells(line: str) -> list[str]:
+def split_row(path: Path, number: int, line: str, separator: str = ",") -> list[str]:
+    """The cells of a line of text, of which quotation marks may hold a separator.
+
+    Raises:
+        DataError: a cell that is longer than any number or word.
+    """
+    try:
+        return next(csv.reader([line], delimiter=separator))
+    except csv.Error as error:
+        raise DataError(
+            f"{path}: a row must hold numbers and words, got: {error} in line {number}."
+        ) from error
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
     for separator in (",", ";", "\t"):
         if separator in line:
-            return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+            return [cell.strip() for cell in split_row(path, number, line, separator)]
     return line.split()
 
 

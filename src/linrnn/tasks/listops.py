@@ -157,7 +157,7 @@ def evaluate(expression: str) -> int:
     for symbol in expression.replace("(", " ").replace(")", " ").split():
         if symbol in _OPERATIONS:
             open_lists.append((symbol, []))
-        elif symbol.isdigit() and len(symbol) == 1:
+        elif symbol.isdecimal() and symbol.isascii() and len(symbol) == 1:
             open_lists[-1][1].append(int(symbol))
         elif symbol == "]" and len(open_lists) > 1 and open_lists[-1][1]:
             name, arguments = open_lists.pop()

@@ -13,7 +13,7 @@ _SOURCE = Source(
     "https://github.com/Jakobovski/free-spoken-digit-dataset (as a .tar.gz of its recordings)",
     "",
 )
-_CLIP = re.compile(r"(?:.*/)?recordings/(\d)_\w+_(\d+)\.wav")
+_CLIP = re.compile(r"(?:.*/)?recordings/(\d)_\w+_(\d+)\.wav", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)

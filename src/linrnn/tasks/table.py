@@ -43,7 +43,7 @@ class _Loaded:
 
     def __init__(self, options: TableOptions) -> None:
         self.options = options
-        self.parts = _split(*_read(options))
+        self.parts = _split(options.data, *_read(options))
         self.channels = self.parts[0].x[0].shape[1]
         self.longest = max(len(x) for part in self.parts for x in part.x)
         steps = np.concatenate(self.parts[0].x).astype(np.float64)
@@ -238,10 +238,10 @@ def _read(options: TableOptions) -> tuple[Series, Series | None]:
     return train, test
 
 
-def _split(train: Series, test: Series | None) -> tuple[Series, Series, Series]:
+def _split(where: str, train: Series, test: Series | None) -> tuple[Series, Series, Series]:
     """A tenth of every class for validation, and a fifth for testing if nothing else is."""
     if len(train.x) < 10:
-        raise DataError(f"table: there must be 10 sequences to split, got {len(train.x)}.")
+        raise DataError(f"{where}: there must be 10 sequences to split, got {len(train.x)}.")
     order = np.random.RandomState(_SPLIT_SEED).permutation(len(train.x))
     order = order[np.argsort(np.array(train.y)[order], kind="stable")]
     slot = np.arange(len(order)) % 10

@@ -157,14 +157,21 @@ class RunFolder:
         Raises:
             RunFolderError: one is missing or changed.
         """
-        for name, expected in dict(self._read_record().get("files", {})).items():
+        files = self._read_record().get("files", {})
+        if not isinstance(files, dict) or not all(isinstance(v, str) for v in files.values()):
+            raise RunFolderError(
+                f"{self.config}: the files must be names with checksums, got {files!r:.60}. "
+                "Restore the file from a copy."
+            )
+        for name, expected in files.items():
             path = self.path / Path(name).name  # never a file outside the folder
             try:
                 with path.open("rb") as file:
                     found = _hash(file.read(_MAX_KEPT))  # of a longer one this is another sum
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+                why = getattr(error, "strerror", None) or error
                 raise RunFolderError(
-                    f"{path}: the file must be readable, got: {error.strerror}. "
+                    f"{path}: the file must be readable, got: {why}. "
                     "Restore it from a copy."
                 ) from error
             if found != expected:

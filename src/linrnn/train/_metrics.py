@@ -93,7 +93,7 @@ def read_metrics(folder: RunFolder) -> list[EpochReport]:
     complete = text[: text.rfind("\n") + 1]
     try:
         return [_row(cells) for cells in csv.DictReader(io.StringIO(complete))]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise RunFolderError(
             f"{folder.metrics}: each row must hold the numbers {', '.join(COLUMNS)}, got a row "
             "that does not. Remove the rows that were changed."

@@ -298,7 +298,7 @@ def test_use_backend_reaches_it():
         (
             {"x": torch.ones(2, 3, 4).long()},
             DTypeError,
-            "x must be floating point, got torch.int64",
+            "x must be real floating point, got torch.int64",
         ),
         ({"reset": torch.ones(2, 3)}, DTypeError, "reset must be boolean, got torch.float32"),
         ({"reset": torch.ones(2, 4).bool()}, ShapeError, r"reset must have .* got \(2, 4\)"),

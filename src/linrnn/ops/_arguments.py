@@ -1,0 +1,77 @@
+"""What every op asks of its arguments before a kernel sees them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, DeviceError, DTypeError
+
+_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_NUMBERS = (*_REAL, torch.complex64, torch.complex128)
+
+
+def check_tensor(where: str, name: str, x: object) -> None:
+    """Raise `DTypeError` unless ``x`` is a tensor whose numbers lie in memory, one by one."""
+    if not isinstance(x, Tensor):
+        raise DTypeError(
+            f"{where}: {name} must be a tensor, got {type(x).__name__}. "
+            f"Convert it with torch.as_tensor({name})."
+        )
+    if x.layout is not torch.strided or x.is_nested:
+        kind = "nested" if x.is_nested else x.layout
+        raise DTypeError(
+            f"{where}: {name} must be a dense tensor, got a {kind} one. "
+            f"Convert it with {name}.to_dense()."
+        )
+
+
+def check_numbers(
+    where: str, required: Mapping[str, object], real: bool = False, **optional: object
+) -> None:
+    """Raise `DTypeError` unless the arguments are tensors that kernels can compute with.
+
+    Args:
+        where: the op.
+        required: its arguments by name.
+        real: whether complex numbers are refused.
+        optional: arguments that may be None.
+    """
+    given = {name: x for name, x in optional.items() if x is not None}
+    for name, x in (*required.items(), *given.items()):
+        check_tensor(where, name, x)
+        assert isinstance(x, Tensor)
+        if x.dtype not in (_REAL if real else _NUMBERS):
+            kinds = "real floating point" if real else "floating point or complex"
+            kinds += " of 16 to 64 bits" if x.is_floating_point() else ""
+            raise DTypeError(
+                f"{where}: {name} must be {kinds}, got {x.dtype}. Convert it with {name}.float()."
+            )
+
+
+def check_reset(where: str, reset: object) -> None:
+    """Raise `DTypeError` unless it is None or a boolean tensor."""
+    if reset is None:
+        return
+    check_tensor(where, "reset", reset)
+    assert isinstance(reset, Tensor)
+    if reset.dtype != torch.bool:
+        raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
+
+
+def check_device(where: str, like: str, device: torch.device, **named: Tensor | None) -> None:
+    """Raise `DeviceError` unless every tensor is on the device of the argument ``like``."""
+    for name, x in named.items():
+        if x is not None and x.device != device:
+            raise DeviceError(
+                f"{where}: {name} must be on {device} like {like}, got {x.device}. "
+                f"Move it with {name}.to({like}.device)."
+            )
+
+
+def check_flags(where: str, **named: Any) -> None:
+    """Raise `ArgumentError` unless every argument is True or False."""
+    for name, value in named.items():
+        if not isinstance(value, bool):
+            raise ArgumentError(f"{where}: {name} must be True or False, got {value!r:.60}.")
