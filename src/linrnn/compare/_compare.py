@@ -1,25 +1,27 @@
 """Train every mixer with every seed, and put the results side by side."""
 
-import json
 import math
 import statistics
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from linrnn._storage import exclusive, write_atomically
 from linrnn.compare._match import count_parameters, match_parameters
+from linrnn.compare._process import train_in_process
 from linrnn.compare._report import write_report
 from linrnn.compare._usage import read_memory
-from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError
+from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import Config, Result
-from linrnn.train._config import to_json
 from linrnn.train._folder import RunFolder
 from linrnn.train._model import build_task
 
 FAILURE = "failure.txt"
+
+PATIENCE = 60.0
+"""Seconds to wait for a process that still trains into the folder of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,8 @@ def compare(
     """Train all entries with all seeds, report, and return a row for each entry.
 
     Runs that are finished in ``out`` are kept, interrupted ones continued, so the same call
-    after an interruption ends with the same table.
+    after an interruption ends with the same table. One that failed is a result, and is tried again
+    when the call is repeated: whether it ran out of memory or was killed is not to be seen.
 
     Args:
         entries: what to compare, all on the same task.
@@ -88,7 +91,7 @@ def compare(
     Raises:
         ArgumentError: no entries, labels that repeat, different tasks, no seeds, or no width
             that matches.
-        RunFolderError: ``out`` holds runs of another comparison.
+        RunFolderError: ``out`` holds runs of another comparison, or another process is at it.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
     """
     _check(entries, seeds)
@@ -98,12 +101,26 @@ def compare(
         entries = [entries[0], *rest]
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    for seed in seeds:  # seed by seed: what can be compared early is finished early
-        for entry in entries:
-            say(_train(entry, seed, folder))
-    rows = [_row(entry, seeds, folder) for entry in entries]
-    write_report(rows, build_task(entries[0].config), [e.config for e in entries], folder)
+    with _alone(folder):
+        for seed in seeds:  # seed by seed: what can be compared early is finished early
+            for entry in entries:
+                say(_train(entry, seed, folder))
+        rows = [_row(entry, seeds, folder) for entry in entries]
+        write_report(rows, build_task(entries[0].config), [e.config for e in entries], folder)
     return rows
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(folder / ".compare.lock"))
+        except BlockingIOError as error:
+            raise RunFolderError(
+                f"{folder}: a comparison must be made by one process at a time, got a second one. "
+                "Wait for the first, or stop it."
+            ) from error
+        yield
 
 
 def _check(entries: Sequence[Entry], seeds: Sequence[int]) -> None:
@@ -125,33 +142,32 @@ def _folder(out: Path, label: str, seed: int) -> Path:
 def _train(entry: Entry, seed: int, out: Path) -> str:
     """Bring one run to its end, if it is not there yet, and say how it ended."""
     folder, config = _folder(out, entry.label, seed), replace(entry.config, seed=seed)
+    name = f"{entry.label} seed {seed}"
     _check_same(folder, config)
-    failure = folder / FAILURE
+    done = _finished(folder)
+    if done is not None:
+        return _ending(name, done)
+    failure, again = folder / FAILURE, ""
     if failure.is_file():
-        return f"{entry.label} seed {seed}: failed before: {failure.read_text().strip()}"
+        again = f" (tried again; before: {_words(failure)})"
+        failure.unlink()
+    # where a comparison was killed, its last run may not have noticed yet
+    RunFolder(folder).wait_until_free(PATIENCE)
+    error = train_in_process(folder, config)
     done = _finished(folder)
     if done is None:
-        code, error = _run_process(folder, config)
-        if code == InterruptedRunError.exit_code:
-            raise InterruptedRunError(
-                f"compare: stopped in {folder}; the same command continues from there."
-            )
-        done = _finished(folder)
-        if done is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            failure.write_text(f"{error or f'exit code {code}'}\n", encoding="utf-8")
-            return f"{entry.label} seed {seed}: failed: {error}"
-    return f"{entry.label} seed {seed}: test {done.metric} {done.test_metric:.4g}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(failure, f"{error or 'it left no result'}\n".encode())
+        return f"{name}: failed: {_words(failure)}{again}"
+    return f"{_ending(name, done)}{again}"
 
 
-def _run_process(folder: Path, config: Config) -> tuple[int, str]:
-    """Exit code and last line of the errors of a process that trains."""
-    command = [sys.executable, "-m", "linrnn.compare._worker", str(folder)]
-    done = subprocess.run(
-        command, input=json.dumps(to_json(config)), text=True, stderr=subprocess.PIPE, check=False
-    )
-    lines = done.stderr.strip().splitlines()
-    return done.returncode, lines[-1] if lines else ""
+def _ending(name: str, done: Result) -> str:
+    return f"{name}: test {done.metric} {done.test_metric:.4g}"
+
+
+def _words(failure: Path) -> str:
+    return failure.read_text(encoding="utf-8", errors="replace").strip()
 
 
 def _finished(folder: Path) -> Result | None:
@@ -174,7 +190,7 @@ def _check_same(folder: Path, config: Config) -> None:
 def _row(entry: Entry, seeds: Sequence[int], out: Path) -> Row:
     folders = [_folder(out, entry.label, seed) for seed in seeds]
     done = [result for result in map(_finished, folders) if result is not None]
-    failures = [f / FAILURE for f in folders if (f / FAILURE).is_file()]
+    failures = [_words(f / FAILURE) for f in folders if (f / FAILURE).is_file()]
     memory = [m for m in map(read_memory, folders) if m is not None]
     steps = [r.seconds / r.steps for r in done]
     config = entry.config
@@ -182,7 +198,7 @@ def _row(entry: Entry, seeds: Sequence[int], out: Path) -> Row:
         label=entry.label,
         metric=done[0].metric if done else build_task(config).metric,
         values=tuple(r.test_metric for r in done),
-        failures=tuple(f.read_text(encoding="utf-8").strip() for f in failures),
+        failures=tuple(failures),
         n_parameters=done[0].n_parameters if done else 0,
         n_state=done[0].n_state if done else 0,
         seconds_per_step=statistics.median(steps) if steps else math.nan,

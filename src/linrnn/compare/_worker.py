@@ -1,11 +1,17 @@
 """One run of a comparison in a process of its own: ``python -m linrnn.compare._worker FOLDER``.
 
 A process of its own has its own peak of memory, and one that fails takes nothing with it. The
-configuration comes as JSON on standard input; a folder that exists is continued.
+configuration comes as JSON on standard input; a folder that exists is continued. After the folder
+may come the number of a file descriptor, the end of a pipe: when that is closed, whoever started
+this process is no more, and it stops as after Ctrl-C.
 """
 
 import json
+import os
+import signal
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn.compare._usage import MemoryMeter
@@ -14,11 +20,14 @@ from linrnn.train import resume, run
 from linrnn.train._config import from_json
 
 
-def main(folder: Path) -> int:
+def main(argv: Sequence[str]) -> int:
     """Train or continue; the exit code is that of ``linrnn train``."""
+    folder, *lifeline = argv
+    if lifeline:
+        threading.Thread(target=_stop_at_end_of, args=[int(lifeline[0])], daemon=True).start()
     values = json.load(sys.stdin)
     try:
-        if (folder / "config.json").is_file():
+        if Path(folder, "config.json").is_file():
             resume(folder, reporter=MemoryMeter())
         else:
             run(from_json(values), out=folder, reporter=MemoryMeter())
@@ -28,5 +37,10 @@ def main(folder: Path) -> int:
     return 0
 
 
+def _stop_at_end_of(pipe: int) -> None:
+    os.read(pipe, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

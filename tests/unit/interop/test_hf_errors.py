@@ -47,6 +47,13 @@ def test_a_folder_that_is_not_there_or_holds_no_model(tmp_path):
         load(tmp_path)
 
 
+def test_a_configuration_of_gigabytes_is_not_read(tmp_path):
+    with open(tmp_path / "config.json", "wb") as file:
+        file.truncate(8 << 30)  # a hole
+    with pytest.raises(DataError, match=r"got: a file of 8,589,934,592 bytes, more than"):
+        load(tmp_path)
+
+
 def test_a_run_folder_is_told_from_a_model(tmp_path):
     (tmp_path / "config.json").write_text('{"format": 1, "sha256": "0", "config": {}}')
     with pytest.raises(DataError, match=r"linrnn\.interop\.hf\.from_run"):

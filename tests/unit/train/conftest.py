@@ -3,6 +3,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+from forked_runs import Server
 
 from linrnn import train
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
@@ -27,6 +28,13 @@ def tiny():
 def finished(tiny, tmp_path_factory):
     """The result of a whole run of `tiny`; tests must not change its folder."""
     return train.run(tiny, out=tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture(scope="session")
+def server():
+    """Starts commands in processes that may be killed."""
+    with Server() as server:
+        yield server
 
 
 class SignalAt(train.Reporter):

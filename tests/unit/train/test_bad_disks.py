@@ -303,6 +303,22 @@ def test_checkpoint_of_something_else(copied):
         usable_checkpoint(folder, train.Reporter(), fallback=False)
 
 
+@pytest.mark.parametrize("damage", [lambda x: x.replace(b"1", b"2"), lambda x: x[:90], None])
+def test_damaged_metrics_are_those_of_the_checkpoint_again(copied, finished, damage):
+    path = copied / "metrics.csv"
+    whole = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(whole))
+    notes = Notes()
+    result = train.resume(copied, reporter=notes)
+    assert path.read_bytes() == whole
+    assert notes.texts == [
+        f"{path} had not the rows it was written with; they are those of the checkpoint again"
+    ]
+    assert replace(result, folder=finished.folder) == finished
+
+
 def test_every_flipped_byte_of_the_configuration_is_noticed_or_harmless(copied):
     folder = RunFolder(copied)
     data, config = folder.config.read_bytes(), folder.load_config()

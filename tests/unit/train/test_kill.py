@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked_runs import Server
 
 from linrnn.errors import RunFolderError
 from linrnn.train._checkpoint import load_tree
@@ -29,12 +28,6 @@ SHORT = "--train.batch-size 512 --train.epochs 2 --train.threads 1 --train.check
 OPTIONS = f"{TINY} {SHORT}".split()
 ROLLBACK = ["--train.on-nan", "rollback"]  # one file more
 SEED = 1  # its second epoch is better than its first
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server() as server:
-        yield server
 
 
 class Runs:
