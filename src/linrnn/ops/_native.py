@@ -44,10 +44,15 @@ class NativeLibrary(NamedTuple):
 
 @functools.cache
 def load() -> tuple[NativeLibrary | None, str]:
-    """The library and an empty string, or None and the reason."""
+    """The library and an empty string, or None and the reason.
+
+    ``LINRNN_KERNELS`` in the environment names another file than the one that was installed, such
+    as one built with a sanitizer.
+    """
     # an editable install spreads the package over two folders: both are in __path__
     candidates = [Path(p, "_native", f"kernels{_SUFFIX}") for p in linrnn.__path__]
-    path = next((p for p in candidates if p.is_file()), None)
+    chosen = os.environ.get("LINRNN_KERNELS")
+    path = Path(chosen) if chosen else next((p for p in candidates if p.is_file()), None)
     if path is None:
         return None, (
             "the native kernels are not in this installation; install a C++ compiler "
@@ -60,7 +65,8 @@ def load() -> tuple[NativeLibrary | None, str]:
             handle, path, handle.linrnn_isa().decode(), bool(handle.linrnn_has_openmp())
         ), ""
     except (OSError, AttributeError) as error:
-        return None, f"the native kernels could not be loaded ({error}); reinstall linrnn"
+        way_out = "unset LINRNN_KERNELS" if chosen else "reinstall linrnn"
+        return None, f"the native kernels could not be loaded ({error}); {way_out}"
 
 
 def run(kernel: str, record: bytes) -> None:
@@ -83,13 +89,10 @@ def pointer(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-_forked = False
-
-
 def _after_fork() -> None:
-    # OpenMP's threads do not survive a fork; starting them again in the child hangs
-    global _forked
-    _forked = True
+    # OpenMP's threads do not survive a fork, and a loop that waits for them waits for ever: ours
+    # and PyTorch's own. Whether there were any before cannot be told from outside.
+    torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):
@@ -97,5 +100,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def threads() -> int:
-    """Threads a kernel may use: PyTorch's, or one in a forked child such as a data worker."""
-    return 1 if _forked else torch.get_num_threads()
+    """Threads a kernel may use: as many as PyTorch."""
+    return torch.get_num_threads()
