@@ -14,7 +14,8 @@ from linrnn.errors import ArgumentError, UnknownNameError, check_positive_int
 
 EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. Every other option is one of
 `linrnn train TASK --help` (--model, --optim, --train, --task, --recipe, --scale) and holds for all
-mixers. Stopped by Ctrl-C or killed, the same command goes on where it was.
+mixers. Stopped by Ctrl-C or killed, the same command goes on where it was, and tries again what
+failed.
 
 example: linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3"""
 
