@@ -14,6 +14,7 @@ from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import Bidirectional, check_lengths
 from linrnn.mixers._state import check_state
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, Pair, Pool, make_norm
+from linrnn.ops import _native_step
 from linrnn.typing import Bool, Float, Inexact, Integer, ResetMask, Sequence, State, Token
 
 BLOCKS = ("glu", "mlp", "channel_mix", "bare")
@@ -183,10 +184,22 @@ class Block(nn.Module):
                 "Pass what this block returned for the same batch, or None."
             )
         for name in self._stateful:
-            if name != "mixer":
+            if name != "mixer" and not self._keeps(name, state[name], x):
                 like = cast(CausalConv, getattr(self, name)).init_state(len(x), device=x.device)
                 state = {**state, name: check_state("Block", state[name], like, f"state[{name!r}]")}
         return cast(dict[str, State | None], state)
+
+    def _keeps(self, name: str, past: object, x: Tensor) -> bool:
+        """Whether a part's state fits at a glance, which spares every step the long check."""
+        part = cast(CausalConv | ChannelMix, self._modules[name])
+        steps = part.width - 1 if isinstance(part, CausalConv) else 1
+        return (
+            type(past) is Tensor
+            and past.shape == (x.shape[0], steps, x.shape[-1])
+            and past.dtype is torch.float32
+            and x.dtype is torch.float32
+            and past.device == x.device
+        )
 
 
 class SequenceModel(nn.Module):
@@ -436,7 +449,7 @@ class SequenceModel(nn.Module):
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool.step(z, pool)
-        return self.head(z), {"layers": new, "pool": cast(State, pool)}
+        return _few(self.head, z), {"layers": new, "pool": cast(State, pool)}
 
     def _encode(self, x: Tensor) -> Tensor:
         z: Tensor = self.encoder(x)
@@ -476,6 +489,20 @@ def _gelu_of_few(z: Tensor) -> Tensor:
         phi: Tensor = torch.special.ndtr(z)
         return z * phi
     return F.gelu(z)
+
+
+def _few(linear: nn.Linear, z: Tensor) -> Tensor:
+    """``linear(z)`` for a few rows, by a kernel where it can."""
+    parameters = linear._parameters
+    matrix, bias = parameters.get("weight"), parameters.get("bias")
+    if (
+        matrix is not None
+        and type(linear) is nn.Linear
+        and not (linear._forward_hooks or linear._forward_pre_hooks)
+        and _native_step.available(z, (matrix,), (bias,))
+    ):
+        return _native_step.linear_step(z, matrix, bias)
+    return cast(Tensor, linear(z))
 
 
 def _split(state: State, n_layers: int) -> tuple[list[State], dict[str, Tensor]]:

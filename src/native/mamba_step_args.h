@@ -1,4 +1,4 @@
-// What Python hands to a streaming step of Mamba; linrnn/ops/_mamba_step.py is the other side.
+// What Python hands to a streaming step of Mamba; linrnn/ops/_native_step.py is the other side.
 // Everything is contiguous and of one dtype.
 #pragma once
 #include "array.h"
@@ -8,6 +8,7 @@ namespace linrnn {
 struct MambaStepArgs {
     i64 size;   // sizeof(MambaStepArgs)
     i64 dtype;  // F32 or F64
+    i64 threads;
     i64 zoh;
     i64 batch, inner, modes, model, width, rank;
     i64 x;            // (batch, model)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import CausalConv
-from linrnn.ops import _mamba_step, selective_scan
+from linrnn.ops import _native_step, selective_scan
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 
@@ -155,29 +155,32 @@ class Mamba(Mixer):
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
+        own, weight = self._parameters.get, _native_step.weight
+        weights = (
+            *(weight(self, part) for part in ("in_proj", "conv1d", "x_proj", "dt_proj")),
+            *(weight(self, "dt_proj", "bias"), own("A_log"), own("D"), weight(self, "out_proj")),
+        )
+        biases = (
+            weight(self, "in_proj", "bias"),
+            weight(self, "conv1d", "bias"),
+            weight(self, "out_proj", "bias"),
+        )
+        if self._fits(state, x_t) and _native_step.available(x_t, weights, biases):
+            zoh = self.b_disc == "zoh"
+            return _native_step.mamba_step(x_t, weights, biases, state, zoh=zoh)
         self._check_input(x_t, time=False)
-        first, conv, dt, last = self.in_proj, self.conv1d, self.dt_proj, self.out_proj
-        selection = (self.x_proj.weight, dt.weight, dt.bias, self.A_log, self.D)
-        weights = (first.weight, conv.weight, *selection, last.weight)
-        if not self._fits(state, x_t) or not _mamba_step.available(x_t, *weights):
-            y, state = self._read(x_t[:, None], self._start(state, x_t), None)
-            return y[:, 0], state
-        biases = (first.bias, conv.bias, last.bias)
-        return _mamba_step.mamba_step(x_t, weights, biases, state, zoh=self.b_disc == "zoh")
+        y, state = self._read(x_t[:, None], self._start(state, x_t), None)
+        return y[:, 0], state
 
     def _fits(self, state: State, x_t: Tensor) -> TypeGuard[dict[str, Tensor]]:
         """Whether ``state`` is just what a step needs; a cheaper look than `_start` takes."""
-        if type(state) is not dict or state.keys() != {"h", "conv"}:
-            return False
-        batch, inner = len(x_t), self.d_inner
-        shapes = {"h": (batch, inner, self.d_state), "conv": (batch, self.d_conv - 1, inner)}
-        return all(
-            isinstance(state[n], Tensor)
-            and state[n].shape == shape
-            and state[n].dtype == x_t.dtype
-            and state[n].is_contiguous()
-            and not state[n].is_cuda
-            for n, shape in shapes.items()
+        return (
+            type(state) is dict
+            and state.keys() == {"h", "conv"}
+            and x_t.ndim == 2
+            and x_t.shape[1] == self.d_model
+            and _native_step.fits(state["h"], x_t, (self.d_inner, self.d_state))
+            and _native_step.fits(state["conv"], x_t, (self.d_conv - 1, self.d_inner))
         )
 
     def _read(

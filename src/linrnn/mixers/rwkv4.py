@@ -1,12 +1,13 @@
 """RWKV-4 time mixing."""
 
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 import torch
 from torch import Tensor
 
 from linrnn.mixers._wkv import EMPTY, WKVMixer
-from linrnn.typing import Float
+from linrnn.ops import _native_step
+from linrnn.typing import Float, State, Token
 
 
 class RWKV4(WKVMixer):
@@ -84,6 +85,33 @@ class RWKV4(WKVMixer):
     ) -> dict[str, Float[Tensor, "batch ..."]]:
         """Nothing read: ``log_norm`` is -1e30, the logarithm of no weight at all."""
         return self._empty_state(batch_size, device, dtype, is_complex=False)
+
+    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`."""
+        own, weight = self._parameters.get, _native_step.weight
+        mixes = (own("mu_k"), own("mu_v"), own("mu_r")) if self.token_shift else ()
+        weights = (
+            *mixes,
+            *(weight(self, part) for part in ("key", "value", "receptance", "output")),
+            *(own("time_decay"), own("time_first")),
+        )
+        if self._fits(state, x_t) and _native_step.available(x_t, weights):
+            return _native_step.time_mix_step(x_t, weights, state)
+        return super().step(x_t, state)
+
+    def _fits(self, state: State, x_t: Tensor) -> TypeGuard[dict[str, Tensor]]:
+        """Whether both are just what a kernel needs: a short look, to be had at every step."""
+        d_state, shift = (self.d_state,), (1, self.d_model)
+        return (
+            type(state) is dict
+            and len(state) == 2 + self.token_shift
+            and isinstance(x_t, Tensor)
+            and x_t.ndim == 2
+            and x_t.shape[1] == self.d_model
+            and _native_step.fits(state.get("mean"), x_t, d_state)
+            and _native_step.fits(state.get("log_norm"), x_t, d_state)
+            and (not self.token_shift or _native_step.fits(state.get("shift"), x_t, shift))
+        )
 
     def _values(self, v: Tensor) -> Tensor:
         return v

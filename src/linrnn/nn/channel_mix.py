@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.nn.conv import last_inputs, recall
-from linrnn.ops import accumulator_dtype
+from linrnn.ops import _native_step, accumulator_dtype
 
 
 class ChannelMix(nn.Module):
@@ -96,6 +96,17 @@ class ChannelMix(nn.Module):
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Read one step (batch, d_model)."""
+        own, weight = self._parameters.get, _native_step.weight
+        weights = (
+            *(own("mu_k"), own("mu_r")),
+            *(weight(self, part) for part in ("key", "receptance", "value")),
+        )
+        if (
+            x_t.shape[1:] == (self.d_model,)
+            and _native_step.fits(past, x_t, (1, self.d_model))
+            and _native_step.available(x_t, weights)
+        ):
+            return _native_step.channel_mix_step(x_t, weights, past)
         y, past = self(x_t[:, None], past)
         return y[:, 0], past
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../lanes.h"
+#include "../gemv.h"
 #include "../mamba_step_args.h"
 #include "../vecmath.h"
 
@@ -15,44 +15,12 @@ namespace {
 
 template <class A>
 struct MambaStep {
-    static constexpr i64 L = 64 / sizeof(A);
     const MambaStepArgs& args;
 
     static const A* read(i64 p) { return reinterpret_cast<const A*>(p); }
 
-    // The products of R rows with x, summed in L lanes; several rows at once, so that no sum waits
-    // for itself. A step reads every weight once, mostly from beyond the second-level cache: they
-    // are asked for ahead.
-    template <int R>
-    static void dots(const A* __restrict rows, const A* __restrict x, i64 n, A* __restrict to) {
-        i64 i = 0;
-        for (int k = 0; k < R; ++k) to[k] = A(0);
-#ifdef __GNUC__
-        using V = typename VectorOf<A, L>::type;
-        V sum[R] = {};
-        for (; i + L <= n; i += L) {
-            V row, in;
-            std::memcpy(&in, x + i, sizeof in);
-            for (int k = 0; k < R; ++k) {
-                if (R > 1) __builtin_prefetch(rows + k * n + i + AHEAD);
-                std::memcpy(&row, rows + k * n + i, sizeof row);
-                sum[k] += row * in;
-            }
-        }
-        for (int k = 0; k < R; ++k)
-            for (int l = 0; l < L; ++l) to[k] += sum[k][l];
-#endif
-        for (; i < n; ++i)
-            for (int k = 0; k < R; ++k) to[k] += rows[k * n + i] * x[i];
-    }
-    static constexpr i64 AHEAD = 4096 / sizeof(A);
-
-    static void multiply(i64 matrix, i64 bias, const A* x, A* y, i64 rows, i64 n) {
-        i64 i = 0;
-        for (; i + 4 <= rows; i += 4) dots<4>(read(matrix) + i * n, x, n, y + i);
-        for (; i < rows; ++i) dots<1>(read(matrix) + i * n, x, n, y + i);
-        if (!bias) return;
-        for (i = 0; i < rows; ++i) y[i] += read(bias)[i];
+    void multiply(i64 matrix, i64 bias, const A* x, A* y, i64 rows, i64 n) const {
+        Gemv<A>::multiply(read(matrix), read(bias), x, y, rows, n, args.batch, args.threads);
     }
 
     void convolve(i64 b, const A* __restrict u, A* __restrict s) const {
@@ -95,36 +63,40 @@ struct MambaStep {
             }
         }
         A y;
-        dots<1>(out, C, modes, &y);
+        Gemv<A>::template dots<1>(out, C, modes, &y);
         return y;
     }
 
-    i64 room() const {
-        return (5 * args.inner + args.rank + 2 * args.modes + 15) / 16 * 16;
-    }
-    void step(i64 b, A* work) const {
-        const i64 inner = args.inner, rank = args.rank, modes = args.modes, model = args.model;
-        A *u = work, *z = u + inner, *s = z + inner, *dt = s + inner, *y = dt + inner, *r = y + inner;
-        multiply(args.in_proj, args.in_bias, read(args.x) + b * model, u, 2 * inner, model);
-        convolve(b, u, s);
-        multiply(args.x_proj, 0, s, r, rank + 2 * modes, inner);
-        multiply(args.dt_weight, args.dt_bias, r, dt, inner, rank);
+    // From what x_proj selects, r: the states, and what is read from them, gated by z, in y.
+    void recur(i64 b, const A* z, const A* s, A* dt, const A* r, A* y) const {
+        const i64 inner = args.inner;
+        const A *B = r + args.rank, *C = B + args.modes;
         for (i64 c = 0; c < inner; ++c) dt[c] = vsoftplus(dt[c]);
-        const A *B = r + rank, *C = B + modes;
         for (i64 c = 0; c < inner; ++c) {
             A out = args.zoh ? advance<true>(b, c, dt[c], s[c], B, C)
                              : advance<false>(b, c, dt[c], s[c], B, C);
             y[c] = out + read(args.D)[c] * s[c];
         }
         for (i64 c = 0; c < inner; ++c) y[c] *= z[c] * vsigmoid(z[c]);
-        A* out = reinterpret_cast<A*>(args.y) + b * model;
-        multiply(args.out_proj, args.out_bias, y, out, model, inner);
     }
 
     int run() const {
-        A* work = static_cast<A*>(std::malloc(size_t(room()) * sizeof(A)));
+        const i64 inner = args.inner, batch = args.batch, selected = args.rank + 2 * args.modes;
+        A* work = static_cast<A*>(
+            std::malloc(size_t(batch * (5 * inner + selected + args.rank)) * sizeof(A)));
         if (!work) return 1;
-        for (i64 b = 0; b < args.batch; ++b) step(b, work);
+        A *uz = work, *s = uz + 2 * batch * inner, *dt = s + batch * inner, *y = dt + batch * inner;
+        A *all = y + batch * inner, *r = all + batch * selected;
+        multiply(args.in_proj, args.in_bias, read(args.x), uz, 2 * inner, args.model);
+        for (i64 b = 0; b < batch; ++b) convolve(b, uz + 2 * b * inner, s + b * inner);
+        multiply(args.x_proj, 0, s, all, selected, inner);
+        for (i64 b = 0; b < batch; ++b)
+            std::memcpy(r + b * args.rank, all + b * selected, size_t(args.rank) * sizeof(A));
+        multiply(args.dt_weight, args.dt_bias, r, dt, inner, args.rank);
+        for (i64 b = 0; b < batch; ++b)
+            recur(b, uz + (2 * b + 1) * inner, s + b * inner, dt + b * inner, all + b * selected,
+                  y + b * inner);
+        multiply(args.out_proj, args.out_bias, y, reinterpret_cast<A*>(args.y), args.model, inner);
         std::free(work);
         return 0;
     }
