@@ -202,17 +202,14 @@ def work(job):
     Keys of a job: ``argv``; ``log``, a file for what is printed; ``folder``, in which boundaries
     are counted; ``at``, which of them to stop at; ``signal``, how; ``names``, a file for them;
     ``order``, a file for the data seen; ``step_seconds``, how long a step takes at least;
-    ``broken``, see `break_it`; ``plots``, to draw them.
+    ``broken``, see `break_it`.
     """
     from linrnn import cli
-    from linrnn.train import _plots
 
     log = os.open(job.get("log", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    if not job.get("plots"):  # they take most of the time of so small a run
-        _plots.draw_plots = lambda *_: None
     boundary = Boundaries(
         os.path.realpath(job.get("folder", os.devnull)),
         job.get("at", 0),
@@ -265,7 +262,9 @@ def wait(pid):
 def warm_up():
     """Train once, so that what is imported or built at first use is there for every job."""
     from linrnn import recipes, train
+    from linrnn.train import _plots
 
+    _plots.draw_plots = lambda *_: None  # plots take most of the time of so small a run
     tiny = train.ModelConfig(d_model=4, n_layers=1)
     config = recipes.load("digits").config
     short = train.TrainConfig(epochs=1, batch_size=2000, threads=1)
@@ -274,7 +273,6 @@ def warm_up():
 
 
 def serve():
-    import matplotlib.figure  # noqa: F401
     import torch
     import torch.utils.tensorboard
 
@@ -298,6 +296,7 @@ def serve():
     for line in sys.stdin:
         job = json.loads(line)
         answer(wait(job["wait"]) if "wait" in job else fork(job))
+    os._exit(0)  # there is nothing to tidy up
 
 
 if __name__ == "__main__":

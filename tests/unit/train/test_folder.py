@@ -9,6 +9,7 @@ import torch
 from linrnn import train
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train._checkpoint import load_tensors, save_tensors
+from linrnn.train._folder import RunFolder
 
 pytestmark = pytest.mark.unchecked
 
@@ -42,6 +43,20 @@ def test_run_refuses_a_file(tiny, tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(RunFolderError, match="must be a folder, got a file"):
         train.run(tiny, out=tmp_path / "out")
+
+
+def test_run_killed_as_it_began_is_begun_anew(tiny, tmp_path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.json.ab12cd_8").write_text("{")
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(RunFolderError, match="killed as it began: start it again with the same"):
+        train.resume(tmp_path)
+    with pytest.raises(RunFolderError, match="must be new or empty"):
+        RunFolder.create(tmp_path, tiny)  # not of this run
+    folder = RunFolder.create(tmp_path, tiny, {"tokenizer.json": "[]"})
+    assert folder.load_config() == tiny
+    folder.check_kept()
+    assert sorted(os.listdir(tmp_path)) == [".lock", "config.json", "tokenizer.json"]
 
 
 def test_run_that_cannot_start_leaves_no_folder(tiny, tmp_path):
