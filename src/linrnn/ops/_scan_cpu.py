@@ -5,6 +5,7 @@ import struct
 import torch
 from torch import Tensor
 
+from linrnn.errors import ArgumentError
 from linrnn.ops import _native
 from linrnn.ops._layout import dense, empty_results, n_sequences, unit_channels
 from linrnn.ops._native import DTYPES, pointer
@@ -105,4 +106,14 @@ def _prepare(
         initial_state = dense(initial_state)
     if cu_seqlens is not None:
         cu_seqlens = dense(cu_seqlens.to(torch.int64))
+        _check_offsets(cu_seqlens, b.shape[1])
     return unit_channels(a), unit_channels(b), initial_state, cu_seqlens
+
+
+def _check_offsets(cu_seqlens: Tensor, time: int) -> None:
+    """A compiled graph comes here without a look at the values; the kernel would read beyond."""
+    if cu_seqlens[0] != 0 or cu_seqlens[-1] != time or (cu_seqlens.diff() < 0).any():
+        raise ArgumentError(
+            f"linear_scan: cu_seqlens must rise from 0 to time={time}, got "
+            f"{cu_seqlens[:8].tolist()}{'...' if len(cu_seqlens) > 8 else ''}."
+        )
