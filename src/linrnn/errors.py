@@ -6,8 +6,9 @@ from the builtin a Python user would expect (`ValueError`, `TypeError`, ...).
 """
 
 import difflib
+import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin
 
 
 class LinrnnError(Exception):
@@ -112,7 +113,7 @@ def check_shape(
 def check_positive_int(where: str, **values: Any) -> None:
     """Raise `ArgumentError` unless every keyword's value is an integer of at least 1."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
             raise ArgumentError(f"{where}: {name} must be an integer of at least 1, got {value!r}.")
 
 
@@ -122,3 +123,27 @@ def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None
     # an array that is compared with a text gives no truth value
     if not isinstance(value, str) or value not in known:
         raise UnknownNameError(f"{where} {what}", value, known)
+
+
+def check_type(where: str, name: str, hint: Any, value: object) -> None:
+    """Raise `ArgumentError` unless a value is of an annotated type; an int is a float, no bool is."""
+    if not _is_of(hint, value):
+        raise ArgumentError(f"{where}: {name} must be {_words(hint)}, got {value!r}.")
+
+
+def _is_of(hint: Any, value: object) -> bool:
+    if hint is Any:
+        return True
+    origin = get_origin(hint)
+    if origin is Literal:
+        return isinstance(value, (str, int)) and value in get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_is_of(part, value) for part in get_args(hint))
+    kind = (int, float) if hint is float else origin or hint
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) else str(hint)

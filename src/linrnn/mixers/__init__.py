@@ -7,10 +7,10 @@ The file's stem is the mixer's name everywhere: ``mixers/lru.py`` is ``load("lru
 import importlib
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from linrnn._catalogue import load_class, stems
-from linrnn.errors import UnknownNameError
+from linrnn.errors import UnknownNameError, check_type
 
 if TYPE_CHECKING:
     from linrnn.mixers._base import Mixer as Mixer
@@ -58,6 +58,7 @@ def build(
 
     Raises:
         UnknownNameError: no such mixer, or the mixer has no such option.
+        ArgumentError: an option of another type than the mixer's annotation says.
 
     Example:
         >>> build("lru", 8, {"d_state": 4}).d_state
@@ -65,9 +66,11 @@ def build(
     """
     cls, options = load(name), dict(options or {})
     known = set(inspect.signature(cls.__init__).parameters) - {"self", "d_model"}
-    for option in options:
+    hints = get_type_hints(cls.__init__) if options else {}
+    for option, value in options.items():
         if option not in known:
             raise UnknownNameError(f"option of mixer {name!r}", option, known)
+        check_type(f"mixer {name!r}", option, hints.get(option, Any), value)
     return cls(d_model, **options, **factory)
 
 

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import DTypeError, check_shape
-from linrnn.mixers._state import check_state
+from linrnn.errors import check_shape
+from linrnn.mixers._state import check_start, check_state
 from linrnn.ops import accumulator_dtype
+from linrnn.ops._arguments import check_device, check_numbers
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
 
 
@@ -86,16 +87,14 @@ class Mixer(nn.Module, ABC):
         return None
 
     def _check_input(self, x: Tensor, *, time: bool) -> None:
-        where = f"{type(self).__name__}.{'forward' if time else 'step'}"
+        call, name = ("forward", "x") if time else ("step", "x_t")
+        where = f"{type(self).__name__}.{call}"
+        check_numbers(where, {name: x}, real=True)
         axes: dict[str, int | None] = {"batch": None, "time": None, "d_model": self.d_model}
         if not time:
             del axes["time"]
-        check_shape(where, "x" if time else "x_t", x.shape, axes)
-        if not x.is_floating_point():
-            raise DTypeError(
-                f"{where}: {'x' if time else 'x_t'} must be floating point, got {x.dtype}. "
-                "Convert it with x.float()."
-            )
+        check_shape(where, name, x.shape, axes)
+        check_device(where, "the parameters", next(self.parameters()).device, **{name: x})
 
     def _zeros(
         self,
@@ -105,6 +104,7 @@ class Mixer(nn.Module, ABC):
         is_complex: bool = False,
     ) -> Tensor:
         """A zero state: on the device and of the dtype of the parameters, at least float32."""
+        check_start(type(self).__name__, shape[0], device, dtype)
         like = next(self.parameters())
         real = accumulator_dtype(like.dtype if dtype is None else dtype)
         if is_complex:

@@ -110,6 +110,7 @@ class MinGated(Mixer):
         """The caller's state; what fits at a glance is spared the long check of every step."""
         if (
             type(state) is Tensor
+            and not state.is_nested
             and state.shape == (len(x), self.d_inner)
             and state.dtype == accumulator_dtype(self.in_proj.weight.dtype)
             and state.device == x.device

@@ -44,6 +44,8 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """A sequence in blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``, and any ``reset``."""
     time = u.shape[1]
+    if u.numel() == 0:
+        return u, h
     size = BLOCK if reset is None else RESET_BLOCK
     whole = time - time % size
     powers = _powers(system.a, min(size, time) + 1)
@@ -54,7 +56,7 @@ def scan(
             blocks = _Blocks.of(system, powers[..., : length + 1], h.dtype)
             y, h = blocks.scan(u[:, lo:hi], h, part)
             ys.append(y)
-    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0] if ys else u), h
+    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h
 
 
 class _Blocks(NamedTuple):
@@ -102,7 +104,7 @@ class _Blocks(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """The states before every block, (H, B * T/Q, M), and the last one."""
         batch, count, _ = shape
-        left = left.view(len(left), batch, count, -1).permute(1, 2, 0, 3)
+        left = left.view(len(left), batch, count, left.shape[-1]).permute(1, 2, 0, 3)
         states, last = linear_scan(self.decay, _pairs(left, h), h, reset=cut)
         states = torch.cat(  # one copy for the shift and the new layout
             [_rows(s).permute(2, 0, 1, 3) for s in (h[:, None], states[:, :-1])], 2
@@ -127,7 +129,7 @@ def convolve(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     of two factors of sqrt(T) powers each, and the (H, M, T) powers are never written.
     """
     batch, time, channels = u.shape
-    if time == 0:
+    if u.numel() == 0:  # an FFT refuses an empty batch
         return u, h
     size = isqrt(time - 1) + 1
     count = -(-time // size)

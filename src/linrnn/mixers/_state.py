@@ -2,12 +2,40 @@
 
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
-from linrnn.errors import DeviceError, DTypeError, ShapeError
+from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from linrnn.ops._arguments import check_tensor
 from linrnn.typing import State
 
+_PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FIX = "Pass what this layer returned for the same batch, or None."
+
+
+def check_start(where: str, batch_size: object, device: object, dtype: object) -> None:
+    """Raise unless a state can be made for so many rows, there, and of that precision.
+
+    Raises:
+        ArgumentError: no number of rows, or nothing that names a device.
+        DTypeError: no real dtype of 16 to 64 bits.
+    """
+    whole = isinstance(batch_size, (int, torch.SymInt)) and not isinstance(batch_size, bool)
+    if not whole or not 0 <= batch_size < 2**63:  # type: ignore[operator]
+        raise ArgumentError(
+            f"{where}: batch_size must be an integer of at least 0, got {batch_size!r:.60}."
+        )
+    if dtype is not None and dtype not in _PRECISIONS:
+        raise DTypeError(f"{where}: dtype must be a real floating-point one, got {dtype!r:.60}.")
+    if isinstance(device, str):
+        try:
+            torch.device(device)
+        except RuntimeError as error:
+            raise ArgumentError(
+                f"{where}: device must be one PyTorch knows, got {device!r:.60}."
+            ) from error
+    elif device is not None and not isinstance(device, torch.device):
+        raise ArgumentError(f"{where}: device must be a device or its name, got {device!r:.60}.")
 
 
 def check_state(where: str, state: object, like: State, name: str = "state") -> State:
@@ -46,6 +74,7 @@ def _check_leaf(where: str, state: object, like: Tensor, name: str) -> Tensor:
         raise DTypeError(
             f"{where}: {name} must be a tensor of shape {shape}, got {_tree(state)}. {_FIX}"
         )
+    check_tensor(where, name, state)
     fits = state.ndim == like.ndim and all(
         got == want or (axis > 0 and want == 0)
         for axis, (got, want) in enumerate(zip(state.shape, like.shape, strict=True))

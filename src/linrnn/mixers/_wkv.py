@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._reset import check_reset
 from linrnn.nn.channel_mix import check_layer, initial_mix, orthogonal, token_shift
 from linrnn.nn.conv import last_inputs, recall
 from linrnn.ops import accumulator_dtype, linear_scan, log_linear_scan
@@ -179,6 +180,7 @@ class WKVMixer(Mixer):
     ) -> tuple[Sequence, State]:
         """Read a whole sequence: see `Mixer.forward`."""
         self._check_input(x, time=True)
+        check_reset(f"{type(self).__name__}.forward", reset, x)
         start = self._start(state, x)
         k, v, r = self._project(x, start, reset)
         w, bonus = self._decay_and_bonus()

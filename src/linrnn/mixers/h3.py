@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._reset import check_reset
 from linrnn.mixers._ssm import DISCRETISATIONS, INITS, check_dt, check_pairs
 from linrnn.mixers.s4d import S4D
 from linrnn.nn.conv import CausalConv, last_inputs
@@ -141,9 +142,10 @@ class H3(Mixer):
         """Zeros."""
         shape = (batch_size, self.d_head**2, self.diag.d_model, self.diag.modes)
         pairs = self.init != "real"
+        diag = self._zeros(*shape, device=device, dtype=dtype, is_complex=pairs)
         return {
             "shift": self.shift.init_state(batch_size, device=device, dtype=dtype),
-            "diag": self._zeros(*shape, device=device, dtype=dtype, is_complex=pairs),
+            "diag": diag,
         }
 
     def forward(
@@ -151,6 +153,7 @@ class H3(Mixer):
     ) -> tuple[Sequence, State]:
         """Read a whole sequence: see `Mixer.forward`."""
         self._check_input(x, time=True)
+        check_reset("H3.forward", reset, x)
         if self.form == "conv" and reset is not None:
             raise ArgumentError(
                 "H3.forward: reset must be None for form='conv', got a mask. "

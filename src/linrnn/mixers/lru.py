@@ -237,7 +237,7 @@ class LRU(Mixer):
             state = self._start(state, x_t)
         h, B = cast(Tensor, state), self.B
         # methods written in C++, for Python's share of a step is large: not unflatten, not [None]
-        b = _wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(len(x_t), -1, 2)
+        b = _wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(len(x_t), self.d_state, 2)
         gamma_log = self.gamma_log
         if gamma_log is not None:
             b = b * _wide(gamma_log).exp().unsqueeze(1)  # (B, N, 2)
@@ -253,6 +253,8 @@ class LRU(Mixer):
         """Nothing to complain of or to cast: found in a tenth of the time of the full checks."""
         return (
             isinstance(state, Tensor)
+            and isinstance(x_t, Tensor)
+            and not (state.is_nested or x_t.is_nested)
             and x_t.ndim == 2
             and x_t.shape[1] == self.d_model
             and state.shape == (len(x_t), self.d_state)

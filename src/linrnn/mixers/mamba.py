@@ -177,6 +177,7 @@ class Mamba(Mixer):
         return (
             type(state) is dict
             and state.keys() == {"h", "conv"}
+            and isinstance(x_t, Tensor)
             and x_t.ndim == 2
             and x_t.shape[1] == self.d_model
             and _native_step.fits(state["h"], x_t, (self.d_inner, self.d_state))

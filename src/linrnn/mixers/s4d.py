@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers import _siso
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._reset import check_reset
 from linrnn.mixers._ssm import (
     DISCRETISATIONS,
     INITS,
@@ -196,6 +197,7 @@ class S4D(Mixer):
     ) -> tuple[Sequence, State]:
         """Read a whole sequence: see `Mixer.forward`."""
         self._check_input(x, time=True)
+        check_reset("S4D.forward", reset, x)
         h = self._start(state, x)
         with torch.autocast(x.device.type, enabled=False):
             u = x.to(h.real.dtype)

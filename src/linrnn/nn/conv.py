@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import check_positive_int
+from linrnn.errors import check_positive_int, check_shape
 from linrnn.ops import accumulator_dtype
+from linrnn.ops._arguments import check_device, check_numbers, check_reset
 from linrnn.ops._causal_conv import causal_conv
 from linrnn.ops._causal_conv import recall as recall
 
@@ -80,11 +81,29 @@ class CausalConv(nn.Module):
     def forward(
         self, x: Tensor, past: Tensor, reset: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Read (batch, time, d_model): ``(y, past)`` with the new past inputs."""
+        """Read (batch, time, d_model): ``(y, past)`` with the new past inputs.
+
+        Raises:
+            ShapeError, DTypeError, DeviceError: tensors that do not fit together.
+        """
+        self._check(x, past, reset)
         if x.shape[1] == 0:
             return x, past
         y = causal_conv(x, past, self.weight, self.bias, reset, self.silu)
         return y, last_inputs(x, past, reset)
+
+    def _check(self, x: Tensor, past: Tensor, reset: Tensor | None) -> None:
+        where, width = "CausalConv", self.d_model
+        check_numbers(where, {"x": x, "past": past}, real=True)
+        axes: dict[str, int | None] = {"batch": None, "time": None, "d_model": width}
+        check_shape(where, "x", x.shape, axes)
+        batch, time, _ = x.shape
+        axes = {"batch": batch, "past": self.width - 1, "d_model": width}
+        check_shape(where, "past", past.shape, axes)
+        check_reset(where, reset)
+        if reset is not None:
+            check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
+        check_device(where, "x", x.device, past=past, reset=reset)
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Read one step (batch, d_model)."""

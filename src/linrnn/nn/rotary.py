@@ -20,7 +20,7 @@ def rotate(x: Tensor, position: Tensor, base: float = 10_000.0) -> Tensor:
     """
     exponent = torch.arange(0, x.shape[-1], 2, dtype=torch.float64, device=x.device) / x.shape[-1]
     angle = position.unsqueeze(-1) * base**-exponent  # in float32, 1e-3 wrong at 16,384 steps
-    angle = angle.view(*position.shape, *[1] * (x.ndim - 3), -1)
+    angle = angle.view(*position.shape, *[1] * (x.ndim - 3), len(exponent))
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)

@@ -1,12 +1,17 @@
 """The configuration of a run: frozen dataclasses, and their form as JSON."""
 
 import dataclasses
-import types
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from linrnn import tasks
-from linrnn.errors import ArgumentError, UnknownNameError, check_in, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    UnknownNameError,
+    check_in,
+    check_positive_int,
+    check_type,
+)
 
 OnNan = Literal["stop", "skip", "rollback"]
 
@@ -187,27 +192,8 @@ def _cast(hint: Any, value: Any, name: str) -> Any:
         return tuple(value)
     if hint is float and type(value) is int:
         return float(value)
-    if not _fits(hint, value):
-        raise ArgumentError(f"Config: {name} must be {_words(hint)}, got {value!r}.")
+    check_type("Config", name, hint, value)
     return value
-
-
-def _fits(hint: Any, value: Any) -> bool:
-    if hint is Any:
-        return True
-    origin = get_origin(hint)
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(part, value) for part in get_args(hint))
-    kind = origin or hint
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-def _words(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _check_model(model: ModelConfig) -> None:
