@@ -56,13 +56,12 @@ def _readable(w: Tensor, dtype: torch.dtype) -> bool:
 
 
 def fits(state: object, x: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a state is just what a kernel needs beside ``x``, (batch, ...)."""
+    """Whether a state is what a kernel needs beside ``x``, (batch, ...), in any layout."""
     return (
         type(state) is Tensor
         and state.shape == (x.shape[0], *shape)
         and state.dtype is x.dtype
         and not state.is_cuda
-        and state.is_contiguous()
     )
 
 
@@ -85,7 +84,7 @@ def mamba_step(
     """
     in_proj, conv, x_proj, dt_proj, dt_bias, A_log, D, out_proj = cast(tuple[Tensor, ...], weights)
     in_bias, conv_bias, out_bias = biases
-    h, past, x = state["h"], state["conv"], x.contiguous()
+    h, past, x = state["h"].contiguous(), state["conv"].contiguous(), x.contiguous()
     y, new_h, new_past = torch.empty_like(x), torch.empty_like(h), torch.empty_like(past)
     before = (x, in_proj, in_bias, conv, conv_bias, x_proj, dt_proj, dt_bias, A_log, D)
     sizes = (zoh, *h.shape, x.shape[1], conv.shape[1], dt_proj.shape[1])
@@ -105,9 +104,9 @@ def time_mix_step(
             time_first.
         state: ``mean``, ``log_norm`` and, with mu, ``shift``.
     """
-    mean, log_norm, shift, x = state["mean"], state["log_norm"], state.get("shift"), x.contiguous()
-    new = {name: torch.empty_like(h) for name, h in state.items()}
-    y = torch.empty_like(x)
+    x, state = x.contiguous(), {name: h.contiguous() for name, h in state.items()}
+    mean, log_norm, shift = state["mean"], state["log_norm"], state.get("shift")
+    y, new = torch.empty_like(x), {name: torch.empty_like(h) for name, h in state.items()}
     mixes = () if len(weights) == 9 else (None, None, None)
     tensors = (x, *mixes, *weights, mean, log_norm, shift)
     after = (y, new["mean"], new["log_norm"], new.get("shift"))
@@ -125,7 +124,7 @@ def channel_mix_step(
         weights: mu_k, mu_r, key, receptance and value.
         past: the input before, (batch, 1, d_model).
     """
-    x, inner = x.contiguous(), cast(Tensor, weights[2]).shape[0]
+    x, past, inner = x.contiguous(), past.contiguous(), cast(Tensor, weights[2]).shape[0]
     y, new = torch.empty_like(x), torch.empty_like(past)
     _run("channel_mix_step", x.dtype, (*x.shape, inner), (x, *weights, past, y, new))
     return y, new

@@ -111,8 +111,11 @@ def test_a_kernel_computes_where_it_can_and_nowhere_else(make, monkeypatch):
         assert [name.endswith("_mix_step") for name in calls] == [True]
         calls.clear()
         wide = torch.randn(2, 12)[:, ::2]
-        layer.step(wide, layer.init_state(2))
-        assert len(calls) == 1
+        state = layer(torch.randn(2, 9, 6), layer.init_state(2))[1]
+        apart = map_state(lambda h: h.expand(3, *h.shape).movedim(0, -1)[..., 0], state)
+        calls.clear()
+        torch.testing.assert_close(layer.step(wide, apart), layer.step(wide.clone(), state))
+        assert len(calls) == 2
         calls.clear()
         nn.utils.parametrizations.weight_norm(layer.value)
         again, _ = layer.step(x, layer.init_state(2))
