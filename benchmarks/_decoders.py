@@ -22,6 +22,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
+    "1M": Size(256, 128, 4, 8),
     "10M": Size(8192, 256, 9, 18),
     "130M": Size(50_280, 768, 12, 24),
     "tiny": Size(64, 16, 2, 2),
@@ -75,11 +76,12 @@ def our_model(kind: str, size: Size) -> Any:
     """Our `linrnn.SequenceModel` of that kind alone."""
     from linrnn import SequenceModel
 
-    options: dict[str, Any] = {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer"}
-    layers = size.rwkv_layers
-    if kind == "mamba":
-        options = {"mixer": "mamba", "block": "bare", "norm": "rms"}
-        layers = size.mamba_layers
+    options: dict[str, Any] = {
+        "rwkv": {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer"},
+        "mamba": {"mixer": "mamba", "block": "bare", "norm": "rms"},
+        "mingru": {"mixer": "mingru", "block": "mlp", "conv_width": 4, "norm": "rms"},
+    }[kind]
+    layers = size.mamba_layers if kind == "mamba" else size.rwkv_layers
     torch.manual_seed(0)
     return SequenceModel(
         *(size.vocabulary, size.vocabulary),

@@ -1,29 +1,24 @@
 """How fast language models write and read on a CPU, ours and others with the same weights.
 
 Prints for each size the tokens a second of decoding (a model called by hand, and in transformers'
-``generate``), the time to read a prompt, and the ratios; then the time and memory of our step at
-growing positions of one stream. Everyone is measured in turn in one run. Writes
-``benchmarks/results/decode-cpu.md``. Exit code 1: a peer is not installed.
+``generate``), the time to read a prompt, and the ratios. Everyone is measured in turn in one run.
+Writes ``benchmarks/results/decode-cpu.md``. Exit code 1: a peer is not installed.
 """
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from _decoders import NAMES, SIZES, Decoder, build, missing, our_model
+from _decoders import NAMES, SIZES, Decoder, build, missing
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, Timing, in_turn
-from linrnn.state import n_floats
-from linrnn.streaming import fresh, read
 
 FLOOR = 3.0  # times faster than each peer
 CHECKED = 24  # tokens of the prompt on which everyone must say the same
 GENERATED = 16
-CHUNK = 1024
 
 Times = Mapping[str, Mapping[str, Timing]]
 """What was measured, to everyone's time."""
@@ -93,48 +88,6 @@ def ratio_rows(kind: str, size: str, times: Times) -> list[list[str]]:
     return rows
 
 
-def resident() -> float:
-    """Megabytes this process has in memory now; NaN where that cannot be read."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.is_file() else []
-    return next((int(x.split()[1]) / 1024 for x in lines if x.startswith("VmRSS")), float("nan"))
-
-
-@torch.inference_mode()
-def flat_rows(kind: str, options: argparse.Namespace) -> list[list[str]]:
-    """Time of a step, and memory, at positions of one stream that is read without a stop."""
-    size = SIZES["tiny" if options.quick else options.flat_size]
-    model = our_model(kind, size)
-    state, position, begin = fresh(model, 1), 0, time.perf_counter()
-    states, memory = {}, {}
-    for target in options.positions:
-        while position < target - 1 and time.perf_counter() - begin < options.flat_seconds:
-            count = min(CHUNK, target - 1 - position)
-            ids = torch.randint(size.vocabulary, (1, count))
-            state = model.features(ids, state)[1] if count > 1 else read(model, ids, state)[1]
-            position += count
-        if position < target - 1:
-            print(f"{kind}: position {target:,} not reached in time", file=sys.stderr)
-            break
-        states[target], memory[target] = state, resident()
-    token = torch.zeros(1, dtype=torch.long)
-    calls = {
-        f"{p:,}": Candidate(lambda s=s: model.step(token, s)[0].argmax()) for p, s in states.items()
-    }
-    times = in_turn(calls, seconds=options.seconds, limit=options.limit)
-    least = min(t.seconds for t in times.values())
-    return [
-        [
-            f"{NAMES[kind][0]}, token {p:,}",
-            f"{times[f'{p:,}'].seconds * 1e3:.3f}",
-            f"{times[f'{p:,}'].seconds / least:.2f}",
-            f"{n_floats(states[p]):,}",
-            f"{memory[p] - memory[options.positions[0]]:+.1f}",
-        ]
-        for p in states
-    ]
-
-
 def report(options: argparse.Namespace, absent: Sequence[str]) -> list[str]:
     """The page of results."""
     speeds, ratios = [], []
@@ -143,7 +96,6 @@ def report(options: argparse.Namespace, absent: Sequence[str]) -> list[str]:
             times, counts = measure(kind, size, options)
             speeds += speed_rows(kind, size, times, counts)
             ratios += ratio_rows(kind, size, times)
-    flat = [row for kind in NAMES for row in flat_rows(kind, options)]
     packages = [p for p in ("torch", "transformers", "mambapy") if p not in absent]
     lines = ["# Language models on a CPU", "", *conditions(command_line(), packages)]
     lines += ["- one sequence, float32, the same weights; medians, everyone measured in turn"]
@@ -152,9 +104,7 @@ def report(options: argparse.Namespace, absent: Sequence[str]) -> list[str]:
     head = ["model", "10⁶ parameters", "tokens/s", "tokens/s in generate", "prompt [ms]"]
     lines += ["", "## Speed", "", *section("speed", table(head, speeds))]
     head = [f"times faster (≥ {FLOOR:g})", "decoding", "in generate", "prompt"]
-    lines += section("ratios", table(head, ratios))
-    head = ["position", "ms a token", "of the fastest", "numbers in the state", "MB added"]
-    return [*lines, "## Positions", "", *section("positions", table(head, flat))]
+    return [*lines, *section("ratios", table(head, ratios))]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -167,14 +117,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, default=512, help="tokens to read (512)")
     parser.add_argument("--seconds", type=float, default=3.0, help="aimed at, a candidate (3)")
     parser.add_argument("--limit", type=float, default=120.0, help="of one call, in seconds (120)")
-    parser.add_argument("--flat-size", choices=list(SIZES), default="10M", help="of the positions")
-    parser.add_argument("--flat-seconds", type=float, default=900.0,
-                        help="to read that stream, a model (900)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder (benchmarks/results)")
     options = parser.parse_args(argv)
-    options.positions = [1, 1000, 10_000, 100_000, 1_000_000]
     if options.quick:
-        options.sizes, options.prompt, options.positions = ["tiny"], 32, [1, 100, 1000]
+        options.sizes, options.prompt = ["tiny"], 32
     return options
 
 
