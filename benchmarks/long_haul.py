@@ -10,9 +10,11 @@ a run that is cut short has seen is kept; the verdict goes into a page of the sa
 
 Flat means, of the samples after the first fifth (``--warm-up``) of the time since the first bytes
 or the first epoch: memory grows by no more than 3 % along the fitted line and by no more than 10 %
-from their first tenth to their last; open files and threads do not grow. The line has the median
-slope of all pairs of samples (H. Theil, 1950; P. K. Sen, 1968), which a few outliers and a step
-that happens once leave as it is. Exit code 1: not flat, or the process failed.
+from their first tenth to their last; open files and threads do not grow along the line, and by no
+more than one from first to last. The line has the median slope of the pairs of samples that lie an
+eighth to a quarter of that time apart. A median of slopes (H. Theil, 1950; P. K. Sen, 1968) does
+not mind outliers; of neighbours, it does not mind a step that happens once, which most of them do
+not see. Exit code 1: not flat, or the process failed.
 """
 
 import argparse
@@ -35,6 +37,7 @@ from stream import linrnn, log_lines, train
 
 WARM_UP = 0.2
 FITTED, TOTAL, COUNTED = 0.03, 0.10, 0.5
+NEAR, FAR = 1 / 8, 1 / 4
 MOST_FITTED = 1000  # samples whose pairs are compared: a million slopes
 INTERRUPTED = 130
 
@@ -61,7 +64,7 @@ class Trend(NamedTuple):
     def flat(self) -> bool:
         """Whether it grows by less than the limits at the head of this file."""
         if self.name != "resident_bytes":
-            return self.fitted < COUNTED
+            return self.fitted < COUNTED and self.last <= self.first + 1
         return self.fitted <= FITTED * self.first and self.last <= (1 + TOTAL) * self.first
 
 
@@ -97,12 +100,12 @@ def trends(samples: Sequence[Sample], warm_up: float = WARM_UP) -> list[Trend]:
 
 
 def _median_slope(x: np.ndarray, y: np.ndarray) -> float:
-    """Of the lines through all pairs of points; of many points, evenly spaced ones."""
+    """Of the lines through pairs of points that are neither near nor far."""
     keep = np.linspace(0, len(x) - 1, min(len(x), MOST_FITTED)).round().astype(int)
     i, j = np.triu_indices(len(keep), 1)
-    run = (x[keep][j] - x[keep][i])[run_ok := x[keep][j] > x[keep][i]]
-    rise = (y[keep][j] - y[keep][i])[run_ok]
-    return float(np.median(rise / run)) if len(run) else 0.0
+    run, rise = (v[keep][j] - v[keep][i] for v in (x, y))
+    between = (run >= NEAR * (x[-1] - x[0])) & (run <= FAR * (x[-1] - x[0])) & (run > 0)
+    return float(np.median(rise[between] / run[between])) if between.any() else 0.0
 
 
 @contextmanager
