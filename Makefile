@@ -17,7 +17,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint format audit docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format audit docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-flat clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -34,6 +34,9 @@ test: $(VENV)/.dev  ## the tests, with and then without the run-time shape check
 test-slow: $(VENV)/.dev  ## the tests marked slow, in the same two passes
 	$(PYTEST) -m "slow and not unchecked" $(CHECKER) $(ALLOW_EMPTY)
 	$(PYTEST) -m "slow and unchecked" $(ALLOW_EMPTY)
+
+sanitize: $(VENV)/.dev  ## the native kernels under sanitizers of memory, undefined behaviour and races; some minutes
+	PATH="$(abspath $(BIN)):$$PATH" tests/native/sanitize $(BIN)/python
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check
@@ -68,6 +71,9 @@ bench-splits: $(VENV)/.bench  ## what splitting a sequence changes, mixer by mix
 
 bench-decode: $(VENV)/.bench  ## how fast language models write and read, against others
 	$(BIN)/python benchmarks/decode.py
+
+bench-flat: $(VENV)/.bench  ## whether a token costs the same at position 1 and at 1,000,000
+	$(BIN)/python benchmarks/flat.py
 
 bench-data: $(VENV)/.bench  ## whether a training step waits for its data; about 2 minutes
 	$(BIN)/python benchmarks/data.py

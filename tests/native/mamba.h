@@ -1,0 +1,283 @@
+// The kernels of Mamba: causal_conv, selective_scan and mamba_step.
+#pragma once
+#include "../../src/native/causal_conv_args.h"
+#include "../../src/native/mamba_step_args.h"
+#include "../../src/native/selective_scan_args.h"
+#include "scans.h"
+
+extern "C" int linrnn_causal_conv(const void*);
+extern "C" int linrnn_selective_scan(const void*);
+extern "C" int linrnn_mamba_step(const void*);
+
+inline double silu(double x) { return x * Gated::sigmoid(x); }
+inline double softplus(double x) { return std::log1p(std::exp(-std::fabs(x))) + std::fmax(x, 0); }
+inline Values magnitudes(Values x) {
+    for (double& v : x) v = std::fabs(v);
+    return x;
+}
+inline Values zeros(i64 count) { return Values(size_t(count)); }
+// The sum of consecutive parts.
+inline Values sum_of(const Values& x, i64 parts) {
+    Values sum(x.size() / size_t(parts));
+    for (size_t i = 0; i < x.size(); ++i) sum[i % sum.size()] += x[i];
+    return sum;
+}
+
+struct Conv : Problem {
+    i64 seqs, time, channels, width, apart, groups;
+    bool smooth;
+    std::vector<unsigned char> reset;
+
+    Conv(Random& random, bool large) {
+        name = "causal_conv";
+        seqs = 1 + random.below(4), time = 1 + random.below(100), channels = 1 + random.below(150);
+        if (large) time += 200, channels += 150;
+        width = 1 + random.below(5), apart = random.coin() ? 0 : 3, smooth = random.coin();
+        groups = 1 + random.below(5);
+        reset = resets(random, seqs * time, random.coin());
+        inputs = {random.numbers(seqs * time * channels), random.numbers(seqs * (width - 1) * channels),
+                  random.numbers(width * channels, 1)};
+        if (random.coin()) inputs.push_back(random.numbers(channels));
+    }
+    double term(i64 s, i64 t, i64 c) const {
+        if (t >= 0) return inputs[0][size_t((s * time + t) * channels + c)];
+        return inputs[1][size_t((s * (width - 1) + width - 1 + t) * channels + c)];
+    }
+    Many loop() const override {
+        Values y;
+        for (i64 s = 0; s < seqs; ++s)
+            for (i64 t = 0; t < time; ++t)
+                for (i64 c = 0; c < channels; ++c) {
+                    double v = inputs.size() > 3 ? inputs[3][size_t(c)] : 0;
+                    for (i64 j = 0; j < width; ++j) {
+                        v += inputs[2][size_t((width - 1 - j) * channels + c)] * term(s, t - j, c);
+                        if (t >= j && !reset.empty() && reset[size_t(s * time + t - j)]) break;
+                    }
+                    y.push_back(smooth ? silu(v) : v);
+                }
+        return {y};
+    }
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype);
+        Rows x(dtype, seqs, time, channels, apart, in[0]);
+        Rows y(dtype, seqs, time, channels, apart, weights ? (*weights)[0] : Values());
+        Memory past(wide, in[1]), taps(wide, in[2]), bias(wide, in.size() > 3 ? in[3] : Values());
+        Memory grad_x(dtype, seqs * time * channels), grad_past(wide, zeros(i64(in[1].size())));
+        Memory sums(linrnn::F64, zeros(groups * (width + 1) * channels));
+        linrnn::CausalConvArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.silu = smooth;
+        args.backward = weights != nullptr, args.rows = weights ? groups : 0;
+        args.seqs = seqs, args.time = time, args.channels = channels, args.width = width;
+        args.x = x.array(), args.reset = array_of(reset, time), args.y = y.array();
+        args.past = past.address(), args.weight = taps.address(), args.bias = address(bias);
+        args.grad_x = grad_x.address(), args.grad_past = grad_past.address();
+        args.sums = sums.address();
+        run(linrnn_causal_conv, &args);
+        if (!weights) return {y.values()};
+        Values total = sum_of(sums.values(), groups);
+        auto split = total.begin() + width * channels;
+        Many grads = {grad_x.values(), grad_past.values(), Values(total.begin(), split)};
+        if (in.size() > 3) grads.push_back(Values(split, total.end()));
+        return grads;
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+};
+
+struct Selective : Problem {
+    enum { X, DT, A, B, C, D, INITIAL, Z, BIAS };
+    i64 seqs, time, channels, modes, chunk, groups, rows, apart;
+    bool plus, zoh, has[4];  // of D, INITIAL, Z, BIAS: an empty input where it has none
+    std::vector<unsigned char> reset;
+
+    Selective(Random& random, bool large) {
+        name = "selective_scan";
+        seqs = 1 + random.below(3), time = 1 + random.below(40), channels = 1 + random.below(70);
+        modes = 1 + random.below(17), chunk = 1 + random.below(16), apart = random.coin() ? 0 : 5;
+        if (large) channels += 200, time += 20;
+        groups = 1 + random.below(3), rows = 1 + random.below(seqs);
+        plus = random.coin(), zoh = random.coin();
+        reset = resets(random, seqs * time, random.coin());
+        const i64 steps = seqs * time;
+        inputs = {random.numbers(steps * channels), magnitudes(random.numbers(steps * channels, 1)),
+                  magnitudes(random.numbers(channels * modes)), random.numbers(steps * modes),
+                  random.numbers(steps * modes)};
+        for (double& lam : inputs[A]) lam = -lam;
+        const i64 sizes[] = {channels, seqs * channels * modes, steps * channels, channels};
+        for (int i = 0; i < 4; ++i) {
+            has[i] = random.coin();
+            inputs.push_back(has[i] ? random.numbers(sizes[i]) : Values());
+        }
+        inputs[BIAS] = magnitudes(inputs[BIAS]);
+    }
+    double step_of(i64 at, i64 c) const {
+        double dt = inputs[DT][size_t(at)] + (has[3] ? inputs[BIAS][size_t(c)] : 0);
+        return plus ? softplus(dt) : dt;
+    }
+    Many loop() const override {
+        Values y(inputs[X].size()), last;
+        for (i64 s = 0; s < seqs; ++s)
+            for (i64 c = 0; c < channels; ++c) {
+                const size_t first = size_t((s * channels + c) * modes);
+                Values h = zeros(modes);
+                for (i64 m = 0; has[1] && m < modes; ++m) h[size_t(m)] = inputs[INITIAL][first + size_t(m)];
+                for (i64 t = 0; t < time; ++t) {
+                    const i64 row = s * time + t, at = row * channels + c;
+                    if (!reset.empty() && reset[size_t(row)]) h = zeros(modes);
+                    double x = inputs[X][size_t(at)], dt = step_of(at, c);
+                    double sum = has[0] ? inputs[D][size_t(c)] * x : 0;
+                    for (i64 m = 0; m < modes; ++m) {
+                        double lam = inputs[A][size_t(c * modes + m)];
+                        double w = zoh ? std::expm1(dt * lam) / lam : dt;
+                        double& state = h[size_t(m)];
+                        state = std::exp(dt * lam) * state + w * inputs[B][size_t(row * modes + m)] * x;
+                        sum += inputs[C][size_t(row * modes + m)] * state;
+                    }
+                    y[size_t(at)] = has[2] ? sum * silu(inputs[Z][size_t(at)]) : sum;
+                }
+                last.insert(last.end(), h.begin(), h.end());
+            }
+        return {y, last};
+    }
+
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype), chunks = (time + chunk - 1) / chunk;
+        auto sequence = [&](int i, i64 width) { return Rows(dtype, seqs, time, width, apart, in[size_t(i)]); };
+        Rows x = sequence(X, channels), dt = sequence(DT, channels), b = sequence(B, modes);
+        Rows c = sequence(C, modes), z = sequence(Z, channels), y(dtype, seqs, time, channels, apart);
+        Memory lam(wide, in[A]), skip(wide, in[D]), initial(wide, in[INITIAL]), bias(wide, in[BIAS]);
+        Memory final(wide, seqs * channels * modes), kept(wide, seqs * chunks * modes * channels);
+        linrnn::SelectiveScanArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.softplus = plus;
+        args.zoh = zoh, args.chunk = chunk, args.seqs = seqs, args.time = time;
+        args.channels = channels, args.modes = modes, args.groups = groups, args.rows = seqs;
+        args.x = x.array(), args.dt = dt.array(), args.B = b.array(), args.C = c.array();
+        if (has[2]) args.z = z.array();
+        args.reset = array_of(reset, time), args.y = y.array(), args.A = lam.address();
+        args.D = address(skip), args.bias = address(bias), args.initial = address(initial);
+        args.final = final.address(), args.kept = kept.address();
+        run(linrnn_selective_scan, &args);
+        if (!weights) return {y.values(), final.values()};
+        return adjoint(args, *weights, dtype);
+    }
+    Many adjoint(linrnn::SelectiveScanArgs args, const Many& weights, i64 dtype) const {
+        const i64 wide = state_dtype(dtype), numbers = seqs * time * channels;
+        Rows into_y(dtype, seqs, time, channels, apart, weights[0]);
+        Memory into_final(wide, weights[1]), initial(wide, seqs * channels * modes);
+        Memory x(dtype, numbers), dt(dtype, numbers), z(dtype, has[2] ? numbers : 0);
+        Memory b(wide, groups * seqs * time * modes), c(wide, groups * seqs * time * modes);
+        // a group without channels adds nothing, and its part is not written
+        const i64 blocks = (channels * bytes_of(wide) + 127) / 128;
+        const i64 share = (blocks + groups - 1) / groups, used = (blocks + share - 1) / share;
+        Memory sums(linrnn::F64, zeros(rows * (modes + 2) * channels));
+        args.backward = 1, args.rows = rows, args.groups = used;
+        args.y = into_y.array(), args.final = into_final.address();
+        args.grad_x = x.address(), args.grad_dt = dt.address(), args.grad_z = address(z);
+        args.grad_B = b.address(), args.grad_C = c.address();
+        args.grad_initial = initial.address(), args.sums = sums.address();
+        run(linrnn_selective_scan, &args);
+        Values total = sum_of(sums.values(), rows), of_A(size_t(channels * modes));
+        for (i64 m = 0; m < modes; ++m)
+            for (i64 k = 0; k < channels; ++k)
+                of_A[size_t(k * modes + m)] = total[size_t(m * channels + k)];
+        auto skip = total.begin() + modes * channels, bias = skip + channels;
+        auto part = [&](const Memory& m) {
+            Values all = m.values();
+            all.resize(size_t(used * seqs * time * modes));
+            return sum_of(all, used);
+        };
+        return {x.values(), dt.values(), of_A, part(b), part(c), has[0] ? Values(skip, bias) : Values(),
+                has[1] ? initial.values() : Values(), z.values(),
+                has[3] ? Values(bias, total.end()) : Values()};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+};
+
+struct Step : Problem {
+    enum { X, IN, IN_BIAS, CONV, CONV_BIAS, XP, DT, DT_BIAS, LOG, D, OUT, OUT_BIAS, H, PAST };
+    i64 batch, inner, modes, model, width, rank;
+    bool zoh, biased;
+
+    Step(Random& random, bool large) {
+        name = "mamba_step";
+        has_adjoint = false;
+        dtypes = {linrnn::F32, linrnn::F64};
+        batch = 1 + random.below(4), inner = 1 + random.below(50), modes = 1 + random.below(20);
+        model = 1 + random.below(30), width = 1 + random.below(4), rank = 1 + random.below(5);
+        if (large) inner += 100, model += 100;
+        zoh = random.coin(), biased = random.coin();
+        const i64 sizes[] = {batch * model, 2 * inner * model, biased ? 2 * inner : 0, inner * width,
+                             biased ? inner : 0, (rank + 2 * modes) * inner, inner * rank, inner,
+                             inner * modes, inner, model * inner, biased ? model : 0,
+                             batch * inner * modes, batch * (width - 1) * inner};
+        for (i64 size : sizes) inputs.push_back(random.numbers(size, 0.5));
+    }
+    Values product(int matrix, int bias, const Values& x) const {
+        const Values &w = inputs[size_t(matrix)];
+        Values y(w.size() / x.size());
+        for (size_t i = 0; i < w.size(); ++i) y[i / x.size()] += w[i] * x[i % x.size()];
+        for (size_t i = 0; bias >= 0 && i < inputs[size_t(bias)].size(); ++i) y[i] += inputs[size_t(bias)][i];
+        return y;
+    }
+    Many loop() const override {
+        Values y, h, past;
+        for (i64 b = 0; b < batch; ++b) {
+            auto x = inputs[X].begin() + b * model;
+            Values uz = product(IN, IN_BIAS, Values(x, x + model)), s(uz.begin(), uz.begin() + inner);
+            for (i64 k = 1; k < width; ++k)
+                for (i64 c = 0; c < inner; ++c)
+                    past.push_back(k < width - 1 ? inputs[PAST][size_t((b * (width - 1) + k) * inner + c)]
+                                                 : uz[size_t(c)]);
+            for (i64 c = 0; c < inner; ++c) {
+                double v = inputs[CONV][size_t(c * width + width - 1)] * s[size_t(c)];
+                for (i64 k = 0; k < width - 1; ++k)
+                    v += inputs[CONV][size_t(c * width + k)] *
+                         inputs[PAST][size_t((b * (width - 1) + k) * inner + c)];
+                s[size_t(c)] = silu(v + (biased ? inputs[CONV_BIAS][size_t(c)] : 0));
+            }
+            Values r = product(XP, -1, s), dt = product(DT, DT_BIAS, Values(r.begin(), r.begin() + rank));
+            Values out(size_t(inner), 0.0);
+            for (i64 c = 0; c < inner; ++c) {
+                double step = softplus(dt[size_t(c)]), in = s[size_t(c)], sum = inputs[D][size_t(c)] * in;
+                for (i64 m = 0; m < modes; ++m) {
+                    double lam = -std::exp(inputs[LOG][size_t(c * modes + m)]);
+                    double w = zoh ? std::expm1(step * lam) / lam : step;
+                    double state = std::exp(step * lam) * inputs[H][size_t((b * inner + c) * modes + m)] +
+                                   w * r[size_t(rank + m)] * in;
+                    sum += r[size_t(rank + modes + m)] * state;
+                    h.push_back(state);
+                }
+                out[size_t(c)] = sum * silu(uz[size_t(inner + c)]);
+            }
+            Values of_row = product(OUT, OUT_BIAS, out);
+            y.insert(y.end(), of_row.begin(), of_row.end());
+        }
+        return {y, h, past};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        std::vector<Memory> tensors;
+        for (auto& values : in) tensors.emplace_back(dtype, values);
+        Memory y(dtype, batch * model), h(dtype, batch * inner * modes);
+        Memory past(dtype, batch * (width - 1) * inner);
+        linrnn::MambaStepArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.zoh = zoh, args.batch = batch;
+        args.threads = threads, args.inner = inner, args.modes = modes, args.model = model;
+        args.width = width, args.rank = rank;
+        i64* places[] = {&args.x, &args.in_proj, &args.in_bias, &args.conv_weight, &args.conv_bias,
+                         &args.x_proj, &args.dt_weight, &args.dt_bias, &args.A_log, &args.D,
+                         &args.out_proj, &args.out_bias, &args.h, &args.past};
+        for (size_t i = 0; i < tensors.size(); ++i) *places[i] = address(tensors[i]);
+        args.y = y.address(), args.new_h = h.address(), args.new_past = past.address();
+        run(linrnn_mamba_step, &args);
+        return {y.values(), h.values(), past.values()};
+    }
+};

@@ -1,0 +1,44 @@
+"""The kernels under sanitizers: that all are covered, and the whole of `make sanitize`."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+def test_the_watched_program_calls_every_kernel(root):
+    listed = (root / "src" / "native" / "kernels.h").read_text(encoding="utf-8")
+    kernels = set(re.findall(r"X\((\w+)\)", listed.split("LINRNN_KERNELS(X)")[1]))
+    sources = (root / "tests" / "native").glob("*.h")
+    called = {n for f in sources for n in re.findall(r"\blinrnn_(\w+)\b", f.read_text())}
+    assert len(kernels) > 5
+    assert kernels <= called
+
+
+def test_another_library_may_be_named(python):
+    code = """
+from linrnn.ops import _native
+native, problem = _native.load()
+result = [native and str(native.path), problem]
+"""
+    path, problem = python(code, LINRNN_KERNELS="/nowhere/kernels.so")
+    assert path is None
+    assert "/nowhere/kernels.so" in problem
+    assert problem.endswith("unset LINRNN_KERNELS")
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+def test_kernels_under_sanitizers(root):
+    done = subprocess.run(
+        [root / "tests" / "native" / "sanitize", sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "sanitize: skipped" in done.stdout:
+        pytest.skip(done.stdout.strip())
+    assert done.stdout.endswith("sanitize: passed\n")
