@@ -126,7 +126,7 @@ def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None
 
 
 def check_type(where: str, name: str, hint: Any, value: object) -> None:
-    """Raise `ArgumentError` unless a value is of an annotated type; an int is a float, no bool is."""
+    """Raise `ArgumentError` unless a value is of an annotated type, where an int is a float."""
     if not _is_of(hint, value):
         raise ArgumentError(f"{where}: {name} must be {_words(hint)}, got {value!r}.")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from linrnn.errors import LinrnnError
@@ -47,7 +47,12 @@ def share(name: str, cases: int) -> str:
 
 
 def run(
-    name: str, times: float, strategy: SearchStrategy[Any], check: Callable[[Any], None]
+    name: str,
+    times: float,
+    strategy: SearchStrategy[Any],
+    check: Callable[[Any], None],
+    *,
+    shrink: bool = True,
 ) -> None:
     """Draw the cases of a property and check each.
 
@@ -56,6 +61,7 @@ def run(
         times: how often its own number of cases.
         strategy: draws a case.
         check: raises where a case fails.
+        shrink: look for a smaller case that fails as well.
     """
     cases = max(1, round(SHARES[name] * times))
     start = os.environ.get("LINRNN_FUZZ_SEED")
@@ -68,6 +74,8 @@ def run(
         deadline=None,
         suppress_health_check=list(HealthCheck),
         print_blob=False,
+        phases=(Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])),
+        report_multiple_bugs=shrink,
     )
     @given(strategy)
     def search(case: Any) -> None:

@@ -1,5 +1,7 @@
 """Ops called wrongly: an answer of the right shape or one of our errors, never another."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -39,7 +41,9 @@ OFFSETS = (
 def tensor(shape, kind, form):
     """A tensor of ones of any kind and form; None where PyTorch makes none."""
     try:
-        x = torch.ones(shape, dtype=torch.float32).to(kind)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of half-precision complex numbers
+            x = torch.ones(shape, dtype=torch.float32).to(kind)
         if form == "meta":
             return x.to("meta")
         if form == "sparse":
@@ -53,7 +57,9 @@ def tensor(shape, kind, form):
         if form == "nan":
             return x.fill_(float("nan"))
         if form == "nested":
-            return torch.nested.nested_tensor([x, x])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return torch.nested.nested_tensor([x, x])
         return x
     except (RuntimeError, NotImplementedError, TypeError):
         return None
@@ -200,11 +206,10 @@ def test_op_answers_or_refuses(name, times, group):
     run(f"arguments of {name}", times, calls(name), checker(name))
 
 
-@pytest.mark.parametrize("value", OBJECTS, ids=lambda x: type(x).__name__)
+NO_BACKEND = ["x", "", *(x for x in OBJECTS if x is not None and not isinstance(x, str))]
+
+
+@pytest.mark.parametrize("value", NO_BACKEND, ids=lambda x: type(x).__name__)
 def test_use_backend_refuses_what_is_none(value):
-    if isinstance(value, str) and value in ("cpu", "tree", "triton", "auto"):
-        pytest.skip("it is one")
-    if value is None:
-        pytest.skip("the automatic choice")
     with pytest.raises(LinrnnError, match="no use_backend backend named"), ops.use_backend(value):
         pass

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from dataclasses import dataclass
+from itertools import pairwise
 
 import fuzzing
 import pytest
@@ -58,7 +59,7 @@ def reads(draw):
         before = draw(numbers()).make((batch, steps, WIDTH), dtype).to(dtype)
     cuts = sorted(draw(st.lists(st.integers(0, time), max_size=3)))
     bounds = [0, *cuts, time]
-    pieces = tuple(b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    pieces = tuple(b - a for a, b in pairwise(bounds))
     reset = draw(resets(batch, time))
     return Read(dtype, x, before, reset, pieces, draw(numbers(*SPECIAL)))
 
@@ -120,7 +121,7 @@ def check_rows(layer, case, state, reset, y):
 
 
 for _name, _form in FORMS:
-    share(f"{_name} {_form}", 8)
+    share(f"{_name} {_form}", 5)
 
 
 @BUDGETS
@@ -205,7 +206,7 @@ def misuse_checker(name):
 
 
 for _name in NAMES:
-    share(f"{_name} misused", 10)
+    share(f"{_name} misused", 6)
 
 
 @BUDGETS

@@ -51,7 +51,7 @@ class Parser:
     content: Any
     read: Any
     returns: Any
-    cases: int = 12
+    cases: int = 8
 
 
 def use_tokenizer(path):
