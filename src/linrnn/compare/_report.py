@@ -34,7 +34,7 @@ def write_report(rows: Sequence["Row"], task: Task, configs: Sequence[Config], o
     """
     write_atomically(out / "compare.md", ("\n".join(markdown(rows, task)) + "\n").encode())
     write_atomically(out / "compare.csv", _csv(rows).encode())
-    save(_curves(rows, task), out / "curves")
+    save(learning_curves(rows, task), out / "curves")
     save(_bars(rows, task), out / "bars")
     depths = by_depth(rows, configs)
     if depths:
@@ -122,21 +122,29 @@ def _csv(rows: Sequence["Row"]) -> str:
     return text.getvalue()
 
 
-def _curves(rows: Sequence["Row"], task: Task) -> Any:
+def learning_curves(rows: Sequence["Row"], task: Task) -> Any:
+    """Validation metric against the optimiser's steps: the mean of each row, its seeds behind it.
+
+    Chance is shown unless it is an error so far above all others that they would lie in one line.
+    """
     figure = new_figure()
     axes = figure.subplots()
     scale, unit = metric_scale(task.metric)
+    shown: list[float] = []
     for i, row in enumerate(rows):
         runs = [read_metrics(f) for f in map(RunFolder, row.folders) if f.result.is_file()]
         if not runs:
             continue
         for run in runs:
             values = [scale * r.validation_metric for r in run]
+            shown += values
             axes.plot([r.step for r in run], values, color=line(i)["color"], alpha=0.25)
         together = list(zip(*runs, strict=False))
         means = [scale * sum(r.validation_metric for r in t) / len(t) for t in together]
         axes.plot([t[0].step for t in together], means, label=row.label, **line(i))
-    axes.axhline(scale * task.chance, color="0.5", linestyle=":", label="chance")
+    chance = scale * task.chance
+    if task.higher_is_better or chance < 2 * max(shown, default=chance):
+        axes.axhline(chance, color="0.5", linestyle=":", label="chance")
     axes.set(
         xlabel="step",
         ylabel=f"validation {task.metric}{unit}",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from linrnn.compare import Row
+from linrnn.compare._report import learning_curves
+from linrnn.reproductions._trained import Outcome, slug
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._folder import RunFolder
 
@@ -52,6 +54,15 @@ def test_nats(row: Row) -> Mean | None:
     done = [RunFolder(folder).read_result() for folder in row.folders]
     losses = [result.test_loss for result in done if result is not None]
     return mean_of(losses) if losses else None
+
+
+def curves(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Learning curves of every column in which a run has finished, by name of their file."""
+    return {
+        f"curves-{slug(outcome.column.name)}": learning_curves(outcome.rows, outcome.task)
+        for outcome in outcomes
+        if any(row.values for row in outcome.rows)
+    }
 
 
 def best_steps(row: Row) -> str:

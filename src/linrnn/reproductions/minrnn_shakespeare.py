@@ -8,7 +8,14 @@ from linrnn import recipes
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
-from linrnn.reproductions._language import TEXT_NOTE, best_steps, ranking, test_nats, with_model
+from linrnn.reproductions._language import (
+    TEXT_NOTE,
+    best_steps,
+    curves,
+    ranking,
+    test_nats,
+    with_model,
+)
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config
 
@@ -58,7 +65,7 @@ class MinRNNShakespeare(Reproduction):
         chosen = self.column or column(setting.scale)
         models = rows(chosen.config)
         outcome = train(chosen, models if setting.scale == "paper" else matched(models), setting)
-        found = findings([outcome], {}, notes=NOTES)
+        found = findings([outcome], {}, notes=NOTES, figures=curves([outcome]))
         return replace(
             found,
             tables=(beside(outcome), *found.tables),

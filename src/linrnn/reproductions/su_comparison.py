@@ -10,6 +10,7 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import (
     TEXT_NOTE,
     Mean,
+    curves,
     ranking,
     small,
     test_nats,
@@ -87,7 +88,7 @@ class SuComparison(Reproduction):
                 *missing,
             ),
             complete=not missing,
-            figures=_figure(losses),
+            figures=_figure(losses) | curves(outcomes),
         )  # fmt: skip
 
 

@@ -121,6 +121,7 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
         "Attention",
     ]
     assert models["Mamba"].blocks[0].kind == "bare"
+    assert list(found.figures) == ["curves-tiny-shakespeare"]
     sizes = [sum(p.numel() for p in model.parameters()) for model in models.values()]
     assert max(sizes) <= 1.04 * min(sizes)
     assert models["Transformer"](torch.zeros(1, 4, dtype=torch.long))[0].isfinite().all()
