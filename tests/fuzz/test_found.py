@@ -19,6 +19,7 @@ from linrnn.tasks._pathfinder import released
 from linrnn.tasks._series import Layout, read_series
 from linrnn.tasks._table import read_table
 from linrnn.tasks.listops import evaluate
+from linrnn.tasks.scifar import read_npz
 from linrnn.tasks.table import Table
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import COLUMNS, read_metrics
@@ -96,6 +97,18 @@ def test_headers_of_arrays(tmp_path, header):
         with pytest.raises(DataError) as caught:
             read()
         assert "\n" not in str(caught.value)
+
+
+def test_member_of_an_archive_that_is_no_array(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x_train", b"1")
+    for read in (
+        lambda: read_npz(tmp_path / "x.npz", "train"),
+        lambda: read_series(tmp_path / "x.npz", Layout(1, False)),
+        lambda: read_table(tmp_path / "x.npz", 3),
+    ):
+        with pytest.raises(DataError, match="'x_train', which is no array"):
+            read()
 
 
 def test_clip_whose_parts_end_beyond_the_file():

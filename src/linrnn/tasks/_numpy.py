@@ -37,9 +37,10 @@ def open_numpy(path: Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 check_ratio(member.file_size, member.compress_size)
-                if member.filename.endswith(".npy"):
-                    with archive.open(member) as file:
-                        _check_header(file, member.file_size)
+                if not member.filename.endswith(".npy"):  # NumPy would give its bytes
+                    raise ValueError(f"{member.filename!r:.60}, which is no array")
+                with archive.open(member) as file:
+                    _check_header(file, member.file_size)
     else:
         with path.open("rb") as file:
             _check_header(file, path.stat().st_size)
