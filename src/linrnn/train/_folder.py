@@ -171,8 +171,7 @@ class RunFolder:
             except (OSError, ValueError) as error:  # ValueError: a name that no file can have
                 why = getattr(error, "strerror", None) or error
                 raise RunFolderError(
-                    f"{path}: the file must be readable, got: {why}. "
-                    "Restore it from a copy."
+                    f"{path}: the file must be readable, got: {why}. Restore it from a copy."
                 ) from error
             if found != expected:
                 raise RunFolderError(
