@@ -21,6 +21,7 @@ from linrnn.mixers import LRU
 from linrnn.streaming import Session, fingerprint
 from linrnn.tasks import _images, listops
 from linrnn.tasks._audio import read_wav
+from linrnn.tasks._corpus import read_corpus
 from linrnn.tasks._files import read_packed, read_tar
 from linrnn.tasks._pathfinder import read_image, released
 from linrnn.tasks._series import Layout, read_series
@@ -356,3 +357,32 @@ def test_reader_returns_or_refuses(name, times, tmp_path):
         refused_or(parser.returns, lambda: parser.read(path), naming=str(tmp_path))
 
     fuzzing.run(name, times, parser.content, check)
+
+
+@BUDGETS
+@pytest.mark.parametrize("name", [share("kept tokens", 12)])
+def test_kept_tokens_are_read_or_made_again(name, times, tmp_path, monkeypatch):
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
+    text = tmp_path / "a.txt"
+    text.write_text("to be\n\nor not to be")
+
+    def read():
+        found = read_corpus([text], ByteTokenizer(), "blank-lines")
+        return found.tokens.tolist(), found.starts.tolist()
+
+    expected = read()
+    kept = {p.suffix: p for p in (tmp_path / "data" / "tokens").iterdir()}
+    assert sorted(kept) == [".bin", ".json", ".starts"]
+    samples = {suffix: path.read_bytes() for suffix, path in kept.items()}
+    changed = st.sampled_from(sorted(kept)).flatmap(
+        lambda suffix: st.tuples(st.just(suffix), spoilt(samples[suffix]))
+    )
+
+    def check(case):
+        suffix, content = case
+        kept[suffix].write_bytes(content)
+        assert refused_or(tuple, read) == expected
+        for other, path in kept.items():
+            path.write_bytes(samples[other])
+
+    fuzzing.run(name, times, changed, check)
