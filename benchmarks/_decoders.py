@@ -22,7 +22,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "1M": Size(256, 128, 4, 8),
+    "0.1M": Size(256, 64, 2, 4),
     "10M": Size(8192, 256, 9, 18),
     "130M": Size(50_280, 768, 12, 24),
     "tiny": Size(64, 16, 2, 2),

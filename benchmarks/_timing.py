@@ -109,7 +109,7 @@ def _schedule(planned: dict[str, int], rounds: int) -> Iterator[str]:
 
 def _time(call: Callable[[], object], limit: float, repeat: int) -> float | None:
     """Seconds of one call, or None if it took longer than the limit."""
-    _return_free_memory()
+    return_free_memory()
     time.sleep(PAUSE_S)
     try:
         with _alarm(limit):
@@ -123,7 +123,7 @@ def _time(call: Callable[[], object], limit: float, repeat: int) -> float | None
     return None if taken > limit else taken
 
 
-def _return_free_memory() -> None:
+def return_free_memory() -> None:
     """Let every call begin without memory that an earlier one left behind.
 
     Touching a new page costs more than filling it. Without this, whether a result of 32 MB is new

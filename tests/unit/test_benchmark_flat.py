@@ -32,7 +32,7 @@ def test_states_are_those_before_each_position(flat):
 
 def test_a_page_has_a_row_a_position(flat, tmp_path):
     options = ["--size", "tiny", "--positions", "1", "50", "--kinds", "mingru"]
-    flat.main([*options, "--seconds", "0.1", "--calls", "3", "--out", str(tmp_path)])
+    flat.main([*options, "--rounds", "3", "--out", str(tmp_path)])
     page = (tmp_path / "flat-cpu.md").read_text()
     assert "| MinGRU, token 1 |" in page
     assert "| MinGRU, token 50 |" in page
@@ -42,7 +42,7 @@ def test_a_state_that_grows_is_noticed(flat, tmp_path, monkeypatch):
     sizes = iter([100.0, 150.0])
     monkeypatch.setattr(flat, "resident", lambda: next(sizes))
     options = ["--size", "tiny", "--positions", "1", "50", "--kinds", "mingru"]
-    assert flat.main([*options, "--seconds", "0.1", "--calls", "3", "--out", str(tmp_path)]) == 1
+    assert flat.main([*options, "--rounds", "3", "--out", str(tmp_path)]) == 1
     assert "16 MB: NO" in (tmp_path / "flat-cpu.md").read_text()
 
 
