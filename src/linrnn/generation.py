@@ -85,16 +85,21 @@ class Sampling:
             )
         if self.temperature == 0:
             return int(logits.argmax())
+        if self.top_k == 0 and self.top_p == 1:  # sorting a large vocabulary would cost a step
+            return _draw((logits / self.temperature).softmax(0).cumsum(0), generator)
         top = logits.sort(descending=True, stable=True)
         kept = len(logits) if self.top_k == 0 else min(self.top_k, len(logits))
-        share = (top.values[:kept] / self.temperature).softmax(0)
-        summed = share.cumsum(0)
+        summed = (top.values[:kept] / self.temperature).softmax(0).cumsum(0)
         if self.top_p < 1:
             kept = int((summed < self.top_p).sum()) + 1
             summed = summed[:kept]
-        point = torch.rand((), dtype=torch.float64, generator=generator) * summed[-1]
-        place = int(torch.searchsorted(summed, point, right=True).clamp(max=len(summed) - 1))
-        return int(top.indices[place])
+        return int(top.indices[_draw(summed, generator)])
+
+
+def _draw(summed: Tensor, generator: torch.Generator) -> int:
+    """The place of a number drawn evenly up to the last of the sums."""
+    point = torch.rand((), dtype=torch.float64, generator=generator) * summed[-1]
+    return int(torch.searchsorted(summed, point, right=True).clamp(max=len(summed) - 1))
 
 
 class TokenStream:
