@@ -2,19 +2,19 @@
 
 ``--what stream`` trains a small byte model unless ``--run`` names one, and feeds ``linrnn stream``
 made-up log lines as fast as it reads them. ``--what train`` runs ``linrnn train digits`` as
-everyone would, for more epochs than fit. Each lasts ``--minutes``, is stopped as Ctrl-C does, and
-must then end with exit code 130.
+everyone would, for more epochs than fit. Each lasts ``--minutes`` from when it has started in
+earnest (6 MB read, an epoch trained), is stopped as Ctrl-C does, and must end with exit code 130.
 
 Samples go to ``benchmarks/results/long-haul-stream.csv`` (or ``-train.csv``) as they come, so what
 a run that is cut short has seen is kept; the verdict goes into a page of the same name.
 
-Flat means, of the samples after the first fifth (``--warm-up``) of the time since the first bytes
-or the first epoch: memory grows by no more than 3 % along the fitted line and by no more than 10 %
-from their first tenth to their last; open files and threads do not grow along the line, and by no
-more than one from first to last. The line has the median slope of the pairs of samples that lie an
-eighth to a quarter of that time apart. A median of slopes (H. Theil, 1950; P. K. Sen, 1968) does
-not mind outliers; of neighbours, it does not mind a step that happens once, which most of them do
-not see. Exit code 1: not flat, or the process failed.
+Flat means, of the samples after the first fifth of that time (``--warm-up``): memory grows by no
+more than 3 % along the fitted line and by no more than 10 % from their first tenth to their last;
+open files and threads do not grow along the line, and by no more than one from first to last. The
+line has the median slope of the pairs of samples that lie an eighth to a quarter of that time
+apart. A median of slopes (H. Theil, 1950; P. K. Sen, 1968) does not mind outliers; of neighbours,
+it does not mind a step that happens once, which most of them do not see. Exit code 1: not flat, or
+the process failed.
 """
 
 import argparse
@@ -38,6 +38,8 @@ from stream import linrnn, log_lines, train
 WARM_UP = 0.2
 FITTED, TOTAL, COUNTED = 0.03, 0.10, 0.5
 NEAR, FAR = 1 / 8, 1 / 4
+START = 900.0  # seconds until then, at most
+STARTED = {"stream": 6_000_000, "train": 1}  # bytes and epochs
 MOST_FITTED = 1000  # samples whose pairs are compared: a million slopes
 INTERRUPTED = 130
 
@@ -84,9 +86,9 @@ def sample(process_id: int, start: float, done: int) -> Sample | None:
     return Sample(seconds, resident, open_files, int(fields["Threads"]), done)
 
 
-def trends(samples: Sequence[Sample], warm_up: float = WARM_UP) -> list[Trend]:
-    """What memory, open files and threads do after the warm-up."""
-    begin, end = next(s.seconds for s in samples if s.done), samples[-1].seconds
+def trends(samples: Sequence[Sample], started: int = 1, warm_up: float = WARM_UP) -> list[Trend]:
+    """What memory, open files and threads do after so much work and the warm-up."""
+    begin, end = next(s.seconds for s in samples if s.done >= started), samples[-1].seconds
     rest = [s for s in samples if s.seconds >= begin + warm_up * (end - begin)]
     seconds = np.array([s.seconds for s in rest])
     tenth = max(1, len(rest) // 10)
@@ -159,18 +161,15 @@ def watch(what: str, run: Path, args: argparse.Namespace) -> tuple[list[Sample],
     args.work.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)
     path, start = args.out / f"long-haul-{what}.csv", time.monotonic()
-    with (
-        path.open("w", newline="", encoding="utf-8") as file,
-        HAULS[what](run, args.work) as (
-            process,
-            done,
-        ),
-    ):
+    end = START
+    with path.open("w", newline="") as file, HAULS[what](run, args.work) as (process, done):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Sample._fields)
         try:
-            while process.poll() is None and time.monotonic() - start < 60 * args.minutes:
+            while process.poll() is None and time.monotonic() - start < end:
                 if seen := sample(process.pid, start, done()):
+                    if seen.done >= STARTED[what] > (samples[-1].done if samples else 0):
+                        end = seen.seconds + 60 * args.minutes
                     samples.append(seen)
                     writer.writerow([f"{seen.seconds:.1f}", *seen[1:]])
                     file.flush()
@@ -195,7 +194,7 @@ def _stop(process: subprocess.Popen) -> int:
 
 def page(what: str, samples: Sequence[Sample], code: int, warm_up: float) -> tuple[list[str], bool]:
     """The page on one run, and whether all is well."""
-    found = trends(samples, warm_up)
+    found = trends(samples, STARTED[what], warm_up)
     well = code == INTERRUPTED and all(t.flat for t in found)
     last = samples[-1]
     work = f"{last.done / 1e6:,.0f} MB read" if what == "stream" else f"{last.done:,} epochs"
@@ -212,7 +211,7 @@ def page(what: str, samples: Sequence[Sample], code: int, warm_up: float) -> tup
         "",
         f"{last.seconds / 60:.1f} minutes, {len(samples):,} samples, {work}; stopped as Ctrl-C "
         f"does, exit code {code} (expected {INTERRUPTED}). After the first {warm_up:.0%} "
-        "since its first work:",
+        "of the time since it started in earnest:",
         "",
         *table(("", "first tenth", "last tenth", "fitted growth", "flat"), rows),
     ]
@@ -226,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("--what", nargs="+", choices=tuple(HAULS), default=list(HAULS), help="one after the other")
-    add("--minutes", type=float, default=60.0, help="of each (60)")
+    add("--minutes", type=float, default=60.0, help="of each, once it has started (60)")
     add("--every", type=float, default=5.0, help="seconds between samples (5)")
     add("--warm-up", type=float, default=WARM_UP, help="part of the time that is passed over (0.2)")
     add("--run", type=Path, default=None, help="run folder of a language model of bytes to stream")
@@ -238,8 +237,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for what in args.what:
         run = args.run or (train(args.work) if what == "stream" else args.work)
         samples, code = watch(what, run, args)
-        if not any(s.done for s in samples):
-            print(f"long haul: linrnn {what} did nothing, exit code {code}", file=sys.stderr)
+        if not any(s.done >= STARTED[what] for s in samples):
+            print(f"long haul: linrnn {what} did not start, exit code {code}", file=sys.stderr)
             return 1
         lines, good = page(what, samples, code, args.warm_up)
         write_lines(args.out / f"long-haul-{what}.md", lines)
