@@ -1,8 +1,10 @@
 """The kernels under sanitizers: that all are covered, and the whole of `make sanitize`."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,8 @@ def test_kernels_under_sanitizers(root):
         text=True,
         timeout=3000,
         check=False,
+        # CMake may have been installed beside this interpreter
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     if "sanitize: skipped" in done.stdout:
