@@ -22,6 +22,7 @@ _SHADES = 5
 _LIGHTEST = 0.75  # of viridis, whose last quarter is too light on paper
 _MOST_TICKS = 12
 _MOST_INSIDE = 5  # entries of a legend that still leave room for what is drawn
+_ENTRY_HEIGHT = 0.25  # inches of a line of a legend below the plot
 
 
 def new_figure(width: float = 7.2, height: float = 4.4) -> "Figure":
@@ -250,13 +251,14 @@ def _lines(series: Mapping[str, Sequence[Point]], scale: float) -> tuple["Figure
 
 
 def _legend(figure: "Figure", axes: "Axes") -> None:
-    """The series first, then what they are compared with; beside the plot where there are many."""
+    """The series first, then what they are compared with; below the plot where there are many."""
     handles, labels = axes.get_legend_handles_labels()
     series = [i for i, handle in enumerate(handles) if not hasattr(handle, "get_xdata")]
     order = series + [i for i in range(len(handles)) if i not in series]
     entries = [handles[i] for i in order], [labels[i] for i in order]
     if len(order) > _MOST_INSIDE:
-        figure.legend(*entries, loc="outside right upper")
+        figure.set_figheight(figure.get_figheight() + _ENTRY_HEIGHT * math.ceil(len(order) / 2))
+        figure.legend(*entries, loc="outside lower center", ncols=2)
     else:
         axes.legend(*entries)
 
