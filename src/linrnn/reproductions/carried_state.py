@@ -49,7 +49,8 @@ class CarriedState(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "two layers of width 64 on a megabyte of Shakespeare; shows for which lengths of "
-            "chunk a kept state helps at this size, and what of it is due to the test"
+            "chunk a kept state helps at this size, and what of it is due to the test; 20 minutes "
+            "of processor time a seed"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (

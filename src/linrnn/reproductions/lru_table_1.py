@@ -63,7 +63,8 @@ class LRUTable1(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "short ListOps expressions and a part of CIFAR-10 read by rows, narrow models; shows "
-            "whether the linear recurrence keeps up, not by how much at full length and width"
+            "whether the linear recurrence keeps up, not by how much at full length and width; 19 "
+            "minutes of processor time a seed"
         ),
         "paper": (
             "all tasks with the hyperparameters of Table 9; shows the numbers themselves. Needs a "
