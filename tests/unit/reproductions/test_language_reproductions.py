@@ -27,10 +27,10 @@ def _here(tmp_path, monkeypatch):
         try:
             run(config, out=folder)
         except LinrnnError as error:
-            return error.exit_code, str(error)
-        return 0, ""
+            return str(error)
+        return None
 
-    monkeypatch.setattr(_compare, "_run_process", train_here)
+    monkeypatch.setattr(_compare, "train_in_process", train_here)
     monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
 
 

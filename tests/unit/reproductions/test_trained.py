@@ -40,10 +40,10 @@ def trained(monkeypatch):
         try:
             run(config, out=folder)
         except LinrnnError as error:
-            return error.exit_code, str(error)
-        return 0, ""
+            return str(error)
+        return None
 
-    monkeypatch.setattr(_compare, "_run_process", here)
+    monkeypatch.setattr(_compare, "train_in_process", here)
     return folders
 
 
