@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from linrnn import SequenceModel
 from linrnn.state import leaves
 
 
@@ -15,8 +16,11 @@ def flat(monkeypatch):
     return importlib.import_module("flat")
 
 
-class Counter(torch.nn.Module):
+class Counter(SequenceModel):
     """Whose state is how many tokens it has read."""
+
+    def __init__(self):
+        torch.nn.Module.__init__(self)
 
     def init_state(self, batch_size):
         return torch.zeros(batch_size)
