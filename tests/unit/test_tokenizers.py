@@ -105,7 +105,7 @@ def test_bytes_that_are_no_utf8_are_refused_with_their_place(kind):
     [
         ("{", "must be JSON, got: Expecting"),
         ("[" * 100_000, "must be JSON, got: "),
-        ("[]", r"must be a JSON table, got \[\]"),
+        ("[]", r"must be a JSON table, got '\[\]'"),
         ("{}", "must be of format 1 and a kind of byte, char, bpe, got format None"),
         ('{"format": 2, "kind": "byte"}', "got format 2 and kind 'byte'"),
         ('{"format": 1, "kind": "char"}', "must name its characters, got none"),
