@@ -411,6 +411,8 @@ def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
         characters = record.get("characters")
         if not isinstance(characters, str) or not characters:
             raise DataError(f"{where}: the tokenizer must name its characters, got none.")
+        if any("\ud800" <= c <= "\udfff" for c in characters):
+            raise DataError(f"{where}: the tokenizer must name characters, got half of a pair.")
         return CharTokenizer(characters)
     return LibraryTokenizer(json.dumps(record.get("tokenizer")), where=where)
 

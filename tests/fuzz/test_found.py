@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from linrnn import mixers
+from linrnn import mixers, tokenizers
 from linrnn import state as states
 from linrnn.errors import ArgumentError, DataError, DeviceError, DTypeError, LinrnnError, ShapeError
 from linrnn.nn.conv import CausalConv
@@ -132,6 +132,18 @@ def test_list_of_images_of_three_axes(tmp_path):
     refused(DataError, "an array of 3 axes", released, tmp_path, 8)
 
 
+def test_list_of_images_with_a_name_no_file_can_have(tmp_path):
+    level = tmp_path / "pathfinder8" / "curv_contour_length_14" / "metadata"
+    level.mkdir(parents=True)
+    (level / "0.npy").write_text(f"imgs {'1' * 5000} 0 1\n")
+    refused(DataError, "at least 10 images, got 0", released, tmp_path, 8)
+
+
+def test_half_a_character_in_a_tokenizer():
+    text = '{"format": 1, "kind": "char", "characters": "\\ud800"}'
+    refused(DataError, "got half of a pair", tokenizers.from_json, text)
+
+
 def test_digit_of_another_script():
     refused(DataError, "must be complete, got '²'", evaluate, "[MAX ² 1 ]")
 
@@ -248,3 +260,17 @@ def test_options_of_another_type(options):
 @pytest.mark.parametrize("size", [-1, 1.5, "2", None, True])
 def test_number_of_rows(size):
     refused(ArgumentError, "batch_size must be an integer", mixers.build("lru", 4).init_state, size)
+
+
+def test_dtype_that_is_an_array():
+    start = mixers.build("lru", 4).init_state
+    refused(DTypeError, "dtype must be a real floating-point one", start, 2, dtype=np.zeros(2))
+
+
+@pytest.mark.parametrize("name", mixers.names())
+def test_input_of_another_precision_than_the_weights(name):
+    layer, x = mixers.build(name, 8), torch.randn(2, 3, 8, dtype=torch.float64)
+    expected, state = layer(x.float())
+    y, _ = layer(x)
+    torch.testing.assert_close(y, expected.double(), atol=1e-4, rtol=1e-4)
+    assert layer.step(x[:, 0].half(), state)[0].dtype == torch.float16

@@ -25,7 +25,9 @@ def check_start(where: str, batch_size: object, device: object, dtype: object) -
         raise ArgumentError(
             f"{where}: batch_size must be an integer of at least 0, got {batch_size!r:.60}."
         )
-    if dtype is not None and dtype not in _PRECISIONS:
+    # an array that is compared with a dtype gives no truth value
+    known = isinstance(dtype, torch.dtype) and dtype in _PRECISIONS
+    if dtype is not None and not known:
         raise DTypeError(f"{where}: dtype must be a real floating-point one, got {dtype!r:.60}.")
     if isinstance(device, str):
         try:

@@ -187,6 +187,7 @@ class Mamba(Mixer):
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        dtype, x = x.dtype, x.to(self.in_proj.weight.dtype)
         # two products: the gradients of one product's halves would have to be joined again
         bias = (None, None) if self.in_proj.bias is None else self.in_proj.bias.chunk(2)
         halves = zip(self.in_proj.weight.chunk(2), bias, strict=True)
@@ -207,4 +208,4 @@ class Mamba(Mixer):
             b_disc=self.b_disc,
             reset=reset,
         )
-        return self.out_proj(y.to(x.dtype)).to(x.dtype), {"h": h, "conv": past}
+        return self.out_proj(y.to(x.dtype)).to(dtype), {"h": h, "conv": past}

@@ -227,12 +227,20 @@ def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
                     f"{' '.join(row[:2])[:60]!r}."
                 )
             path = level / row[0] / row[1]
-            if path.is_file() and path.stat().st_size:
+            if _size(path):
                 paths.append(path)
                 labels.append(int(row[3]))
     if len(paths) < 10:
         raise DataError(f"{level}: there must be at least 10 images, got {len(paths)}.")
     return paths, torch.tensor(labels)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none, or the name is one that no file can have."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def _rows(path: Path) -> list[list[str]]:
