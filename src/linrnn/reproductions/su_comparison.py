@@ -44,7 +44,7 @@ class SuComparison(Reproduction):
         "cpu": (
             "some 0.4 million parameters on a megabyte of Shakespeare, where the source has about "
             "100 million; shows an order and the sign of what longer windows bring, at this size "
-            "alone"
+            "alone; 33 minutes of processor time a seed"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (
@@ -75,8 +75,8 @@ class SuComparison(Reproduction):
             tables=(_verdict(losses), _table(losses), *(table(o, {}) for o in outcomes)),
             comparable=(
                 "the order of the models and the sign of the change with the length, and only as "
-                "far as they differ by more than their errors: the models are a hundredth of the "
-                "published size, the text is small, and the optimiser, norms and initialisation "
+                "far as they differ by more than their errors: the models are some 250 times "
+                "smaller than published, the text is small, and the optimiser, norms and initialisation "
                 "are not those of the source (Tiger, DeepNorm)."
             ),
             notes=(
