@@ -76,8 +76,8 @@ class SuComparison(Reproduction):
             comparable=(
                 "the order of the models and the sign of the change with the length, and only as "
                 "far as they differ by more than their errors: the models are some 250 times "
-                "smaller than published, the text is small, and the optimiser, norms and initialisation "
-                "are not those of the source (Tiger, DeepNorm)."
+                "smaller than published, the text is small, and the optimiser, norms and "
+                "initialisation are not those of the source (Tiger, DeepNorm)."
             ),
             notes=(
                 TEXT_NOTE,
