@@ -5,16 +5,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from linrnn.errors import check_shape
 from linrnn.ops import _arguments
 
 
 def check_reset(where: str, reset: Tensor | None, x: Tensor) -> None:
     """Raise unless ``reset`` is None or a boolean (batch, time) mask for ``x``."""
-    _arguments.check_reset(where, reset)
-    if reset is not None:
-        check_shape(where, "reset", reset.shape, {"batch": x.shape[0], "time": x.shape[1]})
-        _arguments.check_device(where, "x", x.device, reset=reset)
+    _arguments.check_reset(where, reset, x.shape[0], x.shape[1])
+    _arguments.check_device(where, "x", x.device, reset=reset)
 
 
 def stretches(reset: Tensor | None, time: int) -> list[tuple[int, int]]:

@@ -100,9 +100,7 @@ class CausalConv(nn.Module):
         batch, time, _ = x.shape
         axes = {"batch": batch, "past": self.width - 1, "d_model": width}
         check_shape(where, "past", past.shape, axes)
-        check_reset(where, reset)
-        if reset is not None:
-            check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
+        check_reset(where, reset, batch, time)
         check_device(where, "x", x.device, past=past, reset=reset)
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DeviceError, DTypeError
+from linrnn.errors import ArgumentError, DeviceError, DTypeError, check_shape
 
 _REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NUMBERS = (*_REAL, torch.complex64, torch.complex128)
@@ -50,14 +50,15 @@ def check_numbers(
             )
 
 
-def check_reset(where: str, reset: object) -> None:
-    """Raise `DTypeError` unless it is None or a boolean tensor."""
+def check_reset(where: str, reset: object, batch: int, time: int) -> None:
+    """Raise `DTypeError` or `ShapeError` unless it is None or a boolean (batch, time) tensor."""
     if reset is None:
         return
     check_tensor(where, "reset", reset)
     assert isinstance(reset, Tensor)
     if reset.dtype != torch.bool:
         raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
+    check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
 
 
 def check_device(where: str, like: str, device: torch.device, **named: Tensor | None) -> None:

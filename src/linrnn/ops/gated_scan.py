@@ -84,7 +84,5 @@ def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> Non
         check_shape(
             where, "initial_state", initial_state.shape, {"batch": batch, "channels": channels}
         )
-    check_reset(where, reset)
-    if reset is not None:
-        check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
+    check_reset(where, reset, batch, time)
     check_device(where, "x", x.device, initial_state=initial_state, reset=reset)

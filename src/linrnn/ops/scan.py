@@ -242,6 +242,4 @@ def _check_layout(
         axes = {"sequences" if cu_seqlens is not None else "batch": seqs}
         axes |= {f"channels{i}": n for i, n in enumerate(channels)}
         check_shape(where, "initial_state", initial_state.shape, axes)
-    check_reset(where, reset)
-    if reset is not None:
-        check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
+    check_reset(where, reset, batch, time)

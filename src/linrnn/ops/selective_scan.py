@@ -107,10 +107,8 @@ def _check(given: dict[str, Tensor], reset: Tensor | None) -> None:
     for name, t in given.items():
         wanted = axes.get(name, ("batch", "time", "channels"))
         check_shape(_WHERE, name, t.shape, {axis: sizes[axis] for axis in wanted})
-    check_reset(_WHERE, reset)
+    check_reset(_WHERE, reset, batch, time)
     check_device(_WHERE, "x", x.device, reset=reset, **given)
-    if reset is not None:
-        check_shape(_WHERE, "reset", reset.shape, {"batch": batch, "time": time})
 
 
 def _dtypes(given: dict[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
