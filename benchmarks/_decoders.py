@@ -32,6 +32,8 @@ NAMES = {
     "mamba": ("linrnn Mamba", "transformers Mamba", "mambapy"),
 }
 """Ours first."""
+BOUND = "weights and products alone"
+"""What nobody can be faster than: reading every matrix once, or multiplying by it."""
 
 
 class Decoder(NamedTuple):
@@ -48,8 +50,8 @@ def missing() -> list[str]:
     return [p for p in ("transformers", "mambapy") if importlib.util.find_spec(p) is None]
 
 
-def build(kind: str, size: Size) -> dict[str, Decoder]:
-    """Everyone of a kind, ``rwkv`` or ``mamba``, by name."""
+def build(kind: str, size: Size, dtype: torch.dtype = torch.float32) -> dict[str, Decoder]:
+    """Everyone of a kind, ``rwkv`` or ``mamba``, by name; mambapy is for float32."""
     from transformers import MambaConfig, MambaForCausalLM, RwkvConfig, RwkvForCausalLM
 
     from linrnn.interop.hf import from_mamba, from_rwkv
@@ -62,12 +64,12 @@ def build(kind: str, size: Size) -> dict[str, Decoder]:
         warnings.simplefilter("ignore")
         if kind == "rwkv":
             config = RwkvConfig(**common, num_hidden_layers=size.rwkv_layers)
-            peer = RwkvForCausalLM(config).eval()
+            peer = RwkvForCausalLM(config).eval().to(dtype)
             return {ours: _ours(from_rwkv(peer)), others[0]: _transformers(peer, "state")}
         config = MambaConfig(**common, num_hidden_layers=size.mamba_layers)
-        peer = MambaForCausalLM(config).eval()
+        peer = MambaForCausalLM(config).eval().to(dtype)
         found = {ours: _ours(from_mamba(peer)), others[0]: _transformers(peer, "cache_params")}
-    if "mambapy" not in missing():
+    if "mambapy" not in missing() and dtype == torch.float32:
         found[others[1]] = _mambapy(size, peer)
     return found
 
@@ -117,6 +119,26 @@ def _ours(wrapped: Any) -> Decoder:
         return step
 
     return Decoder(prefill, start, _generation(wrapped), _count(model))
+
+
+def bound(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, Callable[..., object]]:
+    """``step`` and ``prefill`` of a prompt, for the matrices of a model and nothing else."""
+    parts = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    weights = [m.weight.detach().to(dtype) for m in parts]
+    # as float32: adding bfloat16 numbers would be arithmetic, not reading
+    words = [w.flatten().view(torch.float32) for w in weights]
+
+    def step() -> Tensor:
+        with torch.inference_mode():
+            return torch.stack([w.sum() for w in words])
+
+    def prefill(ids: Tensor) -> None:
+        with torch.inference_mode():
+            for weight in weights[:-1]:  # the head is for one token
+                torch.nn.functional.linear(inputs[weight.shape[1]][: ids.shape[1]], weight)
+
+    inputs = {w.shape[1]: torch.randn(4096, w.shape[1], dtype=dtype) for w in weights}
+    return {"step": step, "prefill": prefill}
 
 
 def _transformers(model: Any, cache: str) -> Decoder:

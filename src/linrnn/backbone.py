@@ -14,7 +14,8 @@ from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import Bidirectional, check_lengths
 from linrnn.mixers._state import check_state
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, Pair, Pool, make_norm
-from linrnn.ops import _native_step
+from linrnn.ops import _step_program
+from linrnn.ops._step_program import NativeStep, Stack
 from linrnn.typing import Bool, Float, Inexact, Integer, ResetMask, Sequence, State, Token
 
 BLOCKS = ("glu", "mlp", "channel_mix", "bare")
@@ -168,6 +169,33 @@ class Block(nn.Module):
             if not self.prenorm:
                 x = modules[norm](x)
         return x, (after["mixer"] if len(self._stateful) == 1 else cast(State, after))
+
+    def native_parts(self) -> list[tuple[NativeStep, NativeStep]] | None:
+        """What computes a step of each part and of its norm, None where there is no kernel."""
+        if not self.prenorm or self.glu is not None:
+            return None
+        found = []
+        for name, norm_name in self._parts:
+            describe = getattr(self._modules[name], "native_step", None)
+            part = None if describe is None else describe()
+            norm = _step_program.norm(self._modules[norm_name], self.mixer.d_model)
+            if part is None or norm is None:
+                return None
+            found.append((norm, part))
+        return found
+
+    def apart(self, state: State) -> list[State | None]:
+        """The state of each part, None where there is none, in the order of computation."""
+        if len(self._stateful) == 1:
+            return [state]
+        states = state if isinstance(state, dict) else {}
+        return [states.get(name) for name, _ in self._parts]
+
+    def together(self, states: list[State]) -> State:
+        """The state of the block: the inverse of `apart`."""
+        if len(self._stateful) == 1:
+            return states[0]
+        return {name: state for (name, _), state in zip(self._parts, states, strict=True)}
 
     def _split(self, state: State | None, x: Tensor) -> dict[str, State | None]:
         """The state of each part, those that do not check their own checked here."""
@@ -443,6 +471,9 @@ class SequenceModel(nn.Module):
         self._check(x_t, time=False)
         layers, pool = _split(state, len(self.blocks))
         z, new = self._encode(x_t), []
+        done = self._native_step(z, layers)
+        if done is not None:
+            return done
         for block, before in zip(self.blocks, layers, strict=True):
             z, after = cast(Block, block).step(z, before)
             new.append(after)
@@ -450,6 +481,32 @@ class SequenceModel(nn.Module):
             z = self.final_norm(z)
         z, pool = self.pool.step(z, pool)
         return _few(self.head, z), {"layers": new, "pool": cast(State, pool)}
+
+    def _native_step(
+        self, z: Tensor, layers: list[State]
+    ) -> tuple[Tensor, dict[str, State]] | None:
+        """Everything behind the encoder in one call, where there are kernels for all of it."""
+        if self.pool.kind != "none" or type(self.blocks[0]) is not Block or self.pair is not None:
+            return None
+        blocks = cast(list[Block], list(self.blocks))
+        parts = [block.apart(state) for block, state in zip(blocks, layers, strict=True)]
+        states = [state for part in parts for state in part]
+        done = _step_program.stack_step(self, self._native_stack, z, states)
+        if done is None:
+            return None
+        y, after = done[0], iter(done[1])
+        new = [b.together([next(after) for _ in p]) for b, p in zip(blocks, parts, strict=True)]
+        return y, {"layers": new, "pool": {}}
+
+    def _native_stack(self) -> Stack | None:
+        """What computes a step of all layers and the head."""
+        found = [cast(Block, block).native_parts() for block in self.blocks]
+        final_norm = _step_program.norm(self.final_norm, self.d_model)
+        head = _step_program.linear(self.head)
+        if final_norm is None or head is None or any(parts is None for parts in found):
+            return None
+        layers = [part for parts in found for part in cast(list[Any], parts)]
+        return Stack(tuple(layers), final_norm, head)
 
     def _encode(self, x: Tensor) -> Tensor:
         z: Tensor = self.encoder(x)
@@ -493,16 +550,8 @@ def _gelu_of_few(z: Tensor) -> Tensor:
 
 def _few(linear: nn.Linear, z: Tensor) -> Tensor:
     """``linear(z)`` for a few rows, by a kernel where it can."""
-    parameters = linear._parameters
-    matrix, bias = parameters.get("weight"), parameters.get("bias")
-    if (
-        matrix is not None
-        and type(linear) is nn.Linear
-        and not (linear._forward_hooks or linear._forward_pre_hooks)
-        and _native_step.available(z, (matrix,), (bias,))
-    ):
-        return _native_step.linear_step(z, matrix, bias)
-    return cast(Tensor, linear(z))
+    done = _step_program.layer_step(linear, lambda: _step_program.linear(linear), z, None)
+    return cast(Tensor, linear(z)) if done is None else done[0]
 
 
 def _split(state: State, n_layers: int) -> tuple[list[State], dict[str, Tensor]]:

@@ -3,6 +3,6 @@
 // different versions notice.
 #pragma once
 
-#define LINRNN_KERNELS(X)                                                                \
-    X(causal_conv) X(channel_mix_step) X(gated_scan) X(linear_step) X(log_scan) X(mamba_step) \
-    X(scan) X(selective_scan) X(time_mix_step)
+#define LINRNN_KERNELS(X)                                                                 \
+    X(causal_conv) X(channel_mix_step) X(gated_scan) X(linear_step) X(log_scan)           \
+    X(mamba_step) X(norm_step) X(scan) X(selective_scan) X(step_program) X(time_mix_step)

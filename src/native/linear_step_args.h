@@ -1,5 +1,5 @@
 // What Python hands to a matrix product for a few vectors; the other side is
-// linrnn/ops/_native_step.py. Everything is contiguous and of one dtype.
+// linrnn/ops/_step_program.py. Everything is contiguous.
 #pragma once
 #include "array.h"
 
@@ -7,7 +7,7 @@ namespace linrnn {
 
 struct LinearStepArgs {
     i64 size;   // sizeof(LinearStepArgs)
-    i64 dtype;  // F32 or F64
+    i64 dtype;  // of the weights: F32, F64, or BF16 beside float32 for the rest
     i64 threads;
     i64 batch, columns, rows;
     i64 x;       // (batch, columns)

@@ -1,5 +1,5 @@
-// What Python hands to a streaming step of Mamba; linrnn/ops/_native_step.py is the other side.
-// Everything is contiguous and of one dtype.
+// What Python hands to a streaming step of Mamba; linrnn/ops/_step_program.py is the other side.
+// Everything is contiguous.
 #pragma once
 #include "array.h"
 
@@ -7,10 +7,11 @@ namespace linrnn {
 
 struct MambaStepArgs {
     i64 size;   // sizeof(MambaStepArgs)
-    i64 dtype;  // F32 or F64
+    i64 dtype;  // of the weights: F32, F64, or BF16 beside float32 for the rest
     i64 threads;
+    i64 batch;
     i64 zoh;
-    i64 batch, inner, modes, model, width, rank;
+    i64 inner, modes, model, width, rank;
     i64 x;            // (batch, model)
     i64 in_proj;      // (2 inner, model): input of the convolution, then of the gate
     i64 in_bias;      // (2 inner) or 0

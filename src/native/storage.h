@@ -29,6 +29,8 @@ inline std::uint32_t to_bits(float f) {
     return u;
 }
 
+inline float widen(float x) { return x; }
+inline double widen(double x) { return x; }
 inline float widen(bf16 x) { return from_bits(std::uint32_t(x.bits) << 16); }
 inline void narrow(float f, bf16& out) {
     std::uint32_t u = to_bits(f);

@@ -30,6 +30,8 @@ int checks(i64 rounds) {
             one<Selective>(random, large);
             one<Step>(random, large);
             one<Linear>(random, large);
+            one<NormThenLinear>(random, large, false);
+            one<NormThenLinear>(random, large, true);
             one<TimeMix>(random, large);
             one<ChannelMix>(random, large);
         } catch (const Failure& failure) {

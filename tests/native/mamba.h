@@ -210,7 +210,7 @@ struct Step : Problem {
     Step(Random& random, bool large) {
         name = "mamba_step";
         has_adjoint = false;
-        dtypes = {linrnn::F32, linrnn::F64};
+        dtypes = {linrnn::F32, linrnn::F64, linrnn::BF16};
         batch = 1 + random.below(4), inner = 1 + random.below(50), modes = 1 + random.below(20);
         model = 1 + random.below(30), width = 1 + random.below(4), rank = 1 + random.below(5);
         if (large) inner += 100, model += 100;
@@ -265,9 +265,11 @@ struct Step : Problem {
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         std::vector<Memory> tensors;
-        for (auto& values : in) tensors.emplace_back(dtype, values);
-        Memory y(dtype, batch * model), h(dtype, batch * inner * modes);
-        Memory past(dtype, batch * (width - 1) * inner);
+        const i64 wide = state_dtype(dtype);
+        for (size_t i = 0; i < in.size(); ++i)
+            tensors.emplace_back(i == X || i == H || i == PAST ? wide : dtype, in[i]);
+        Memory y(wide, batch * model), h(wide, batch * inner * modes);
+        Memory past(wide, batch * (width - 1) * inner);
         linrnn::MambaStepArgs args{};
         args.size = sizeof args, args.dtype = dtype, args.zoh = zoh, args.batch = batch;
         args.threads = threads, args.inner = inner, args.modes = modes, args.model = model;

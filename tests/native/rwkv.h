@@ -1,10 +1,17 @@
-// The kernels of a streaming step: linear_step, and RWKV-4's time_mix_step and channel_mix_step.
+// The kernels of a streaming step: linear_step, norm_step, RWKV-4's time_mix_step and
+// channel_mix_step, and the program that runs several.
 #pragma once
+#include <cstring>
+
 #include "../../src/native/linear_step_args.h"
+#include "../../src/native/norm_step_args.h"
 #include "../../src/native/rwkv_step_args.h"
+#include "../../src/native/step_program_args.h"
 #include "mamba.h"
 
 extern "C" int linrnn_linear_step(const void*);
+extern "C" int linrnn_norm_step(const void*);
+extern "C" int linrnn_step_program(const void*);
 extern "C" int linrnn_time_mix_step(const void*);
 extern "C" int linrnn_channel_mix_step(const void*);
 
@@ -23,17 +30,21 @@ struct OneStep : Problem {
     OneStep(Random& random, const char* name_, bool large) {
         name = name_;
         has_adjoint = false;
-        dtypes = {linrnn::F32, linrnn::F64};
+        dtypes = {linrnn::F32, linrnn::F64, linrnn::BF16};
         batch = 1 + random.below(4), model = 1 + random.below(60), inner = 1 + random.below(60);
         if (large) model += 600, inner += 700;  // several threads
     }
     void add(Random& random, std::initializer_list<i64> sizes) {
         for (i64 size : sizes) inputs.push_back(random.numbers(size, 0.5));
     }
-    // The record's places of the tensors, in order.
-    static std::vector<Memory> place(const Many& in, i64 dtype, std::initializer_list<i64*> places) {
+    // The record's places of the tensors, in order: the input, weights, and the last are states.
+    static std::vector<Memory> place(const Many& in, i64 dtype, std::initializer_list<i64*> places,
+                                     size_t states = 0) {
         std::vector<Memory> tensors;
-        for (auto& values : in) tensors.emplace_back(dtype, values);
+        for (auto& values : in) {
+            bool weight = !tensors.empty() && tensors.size() < in.size() - states;
+            tensors.emplace_back(weight ? dtype : state_dtype(dtype), values);
+        }
         auto next = tensors.begin();
         for (i64* p : places) *p = address(*next++);
         return tensors;
@@ -52,7 +63,7 @@ struct Linear : OneStep {
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         linrnn::LinearStepArgs args{};
         auto tensors = place(in, dtype, {&args.x, &args.weight, &args.bias});
-        Memory y(dtype, batch * inner);
+        Memory y(state_dtype(dtype), batch * inner);
         args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.batch = batch;
         args.columns = model, args.rows = inner, args.y = y.address();
         run(linrnn_linear_step, &args);
@@ -101,9 +112,10 @@ struct TimeMix : Shifted {
         auto tensors = place(in, dtype, {&args.x, &args.mu_k, &args.mu_v, &args.mu_r, &args.key,
                                          &args.value, &args.receptance, &args.output,
                                          &args.time_decay, &args.time_first, &args.mean,
-                                         &args.log_norm, &args.shift});
-        Memory y(dtype, batch * model), mean(dtype, batch * inner), norm(dtype, batch * inner);
-        Memory shift(dtype, i64(in[BEFORE].size()));
+                                         &args.log_norm, &args.shift}, 3);
+        const i64 wide = state_dtype(dtype);
+        Memory y(wide, batch * model), mean(wide, batch * inner), norm(wide, batch * inner);
+        Memory shift(wide, i64(in[BEFORE].size()));
         args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.batch = batch;
         args.model = model, args.state = inner, args.y = y.address();
         args.new_mean = mean.address(), args.new_log_norm = norm.address();
@@ -131,12 +143,80 @@ struct ChannelMix : Shifted {
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         linrnn::ChannelMixStepArgs args{};
         auto tensors = place(in, dtype, {&args.x, &args.mu_k, &args.mu_r, &args.key,
-                                         &args.receptance, &args.value, &args.past});
-        Memory y(dtype, batch * model), past(dtype, batch * model);
+                                         &args.receptance, &args.value, &args.past}, 1);
+        Memory y(state_dtype(dtype), batch * model), past(state_dtype(dtype), batch * model);
         args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.batch = batch;
         args.model = model, args.inner = inner;
         args.y = y.address(), args.new_past = past.address();
         run(linrnn_channel_mix_step, &args);
         return {y.values(), past.values()};
+    }
+};
+
+// A norm of a sum, then a matrix product, alone or as a program of two calls.
+struct NormThenLinear : OneStep {
+    enum { X, WEIGHT, BIAS, MATRIX, ADDED };
+    i64 kind;
+    bool whole;
+
+    NormThenLinear(Random& random, bool whole_, bool large)
+        : OneStep(random, whole_ ? "step_program" : "norm_step", large), whole(whole_) {
+        kind = random.below(3);
+        const i64 added = random.coin() ? batch * model : 0;
+        add(random, {batch * model, kind > 0 && random.coin() ? model : 0,
+                     kind > 0 && random.coin() ? model : 0, inner * model, added});
+    }
+    Values sum() const {
+        Values x = inputs[X];
+        for (size_t i = 0; i < x.size() && !inputs[ADDED].empty(); ++i) x[i] += inputs[ADDED][i];
+        return x;
+    }
+    Values normalised() const {
+        Values y = sum();
+        const size_t n = size_t(model);
+        for (size_t b = 0; kind > 0 && b < size_t(batch); ++b) {
+            double mean = 0, square = 0, *row = &y[b * n];
+            for (size_t i = 0; kind == linrnn::LAYER_NORM && i < n; ++i) mean += row[i] / double(n);
+            for (size_t i = 0; i < n; ++i) square += (row[i] - mean) * (row[i] - mean) / double(n);
+            for (size_t i = 0; i < n; ++i) {
+                row[i] = (row[i] - mean) / std::sqrt(square + 0.25);
+                if (!inputs[WEIGHT].empty()) row[i] *= inputs[WEIGHT][i];
+                if (!inputs[BIAS].empty()) row[i] += inputs[BIAS][i];
+            }
+        }
+        return y;
+    }
+    Many loop() const override {
+        if (!whole) return {normalised(), sum()};
+        return {product(inputs[MATRIX], normalised(), batch)};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        struct {
+            linrnn::StepProgramArgs program;
+            linrnn::StepCall calls[2];
+            linrnn::NormStepArgs norm;
+            linrnn::LinearStepArgs linear;
+        } all{};
+        auto &args = all.norm;
+        auto tensors = place(in, dtype, {&args.x, &args.weight, &args.bias, &all.linear.weight, &args.added}, 1);
+        const i64 wide = state_dtype(dtype);
+        Memory z(wide, batch * model), total(wide, batch * model), y(wide, batch * inner);
+        double eps = 0.25;
+        std::memcpy(&args.eps, &eps, sizeof eps);
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.batch = batch;
+        args.model = model, args.norm = kind, args.sum = total.address(), args.y = z.address();
+        if (!whole) {
+            run(linrnn_norm_step, &args);
+            return {z.values(), total.values()};
+        }
+        all.linear.size = sizeof all.linear, all.linear.dtype = dtype, all.linear.threads = threads;
+        all.linear.batch = batch, all.linear.columns = model, all.linear.rows = inner;
+        all.linear.x = z.address(), all.linear.y = y.address();
+        all.program = {sizeof all.program, sizeof all, 2};
+        const char *base = reinterpret_cast<char*>(&all);
+        all.calls[0] = {1, reinterpret_cast<char*>(&all.norm) - base};
+        all.calls[1] = {0, reinterpret_cast<char*>(&all.linear) - base};
+        run(linrnn_step_program, &all);
+        return {y.values()};
     }
 };

@@ -1,7 +1,7 @@
 """Mamba: a selective state-space model behind a short convolution."""
 
 from math import ceil, log
-from typing import Any, ClassVar, Literal, TypeGuard
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import CausalConv
-from linrnn.ops import _native_step, selective_scan
+from linrnn.ops import selective_scan
+from linrnn.ops._step_program import NativeStep, Weight, layer_step, matrices_of, weights_of
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 
@@ -155,33 +156,32 @@ class Mamba(Mixer):
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
-        own, weight = self._parameters.get, _native_step.weight
-        weights = (
-            *(weight(self, part) for part in ("in_proj", "conv1d", "x_proj", "dt_proj")),
-            *(weight(self, "dt_proj", "bias"), own("A_log"), own("D"), weight(self, "out_proj")),
-        )
-        biases = (
-            weight(self, "in_proj", "bias"),
-            weight(self, "conv1d", "bias"),
-            weight(self, "out_proj", "bias"),
-        )
-        if self._fits(state, x_t) and _native_step.available(x_t, weights, biases):
-            zoh = self.b_disc == "zoh"
-            return _native_step.mamba_step(x_t, weights, biases, state, zoh=zoh)
+        done = layer_step(self, self.native_step, x_t, state)
+        if done is not None:
+            return done
         self._check_input(x_t, time=False)
         y, state = self._read(x_t[:, None], self._start(state, x_t), None)
         return y[:, 0], state
 
-    def _fits(self, state: State, x_t: Tensor) -> TypeGuard[dict[str, Tensor]]:
-        """Whether ``state`` is just what a step needs; a cheaper look than `_start` takes."""
-        return (
-            type(state) is dict
-            and state.keys() == {"h", "conv"}
-            and isinstance(x_t, Tensor)
-            and x_t.ndim == 2
-            and x_t.shape[1] == self.d_model
-            and _native_step.fits(state["h"], x_t, (self.d_inner, self.d_state))
-            and _native_step.fits(state["conv"], x_t, (self.d_conv - 1, self.d_inner))
+    def native_step(self) -> NativeStep | None:
+        """What computes a step in one call."""
+        biased = [weights_of(part) for part in (self.in_proj, self.dt_proj, self.out_proj)]
+        x_proj, conv = matrices_of(self.x_proj), self.conv1d
+        known = type(self) is Mamba and type(conv) is CausalConv and conv.silu
+        if not known or x_proj is None or any(weights is None for weights in biased):
+            return None
+        into, dt, out = cast(list[tuple[Weight, Weight]], biased)
+        inner, modes, model, width = self.d_inner, self.d_state, self.d_model, self.d_conv
+        taps = (Weight(conv, "weight", (inner, width)), Weight(conv, "bias", (inner,), True))
+        rates = (Weight(self, "A_log", (inner, modes)), Weight(self, "D", (inner,)))
+        return NativeStep(
+            kernel="mamba_step",
+            sizes=(self.b_disc == "zoh", inner, modes, model, width, self.dt_rank),
+            columns=model,
+            rows=model,
+            weights=(*into, *taps, *x_proj, *dt, *rates, *out),
+            state=(("h", (inner, modes)), ("conv", (width - 1, inner))),
+            attributes=((self, "b_disc"),),
         )
 
     def _read(

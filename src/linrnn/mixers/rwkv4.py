@@ -1,12 +1,12 @@
 """RWKV-4 time mixing."""
 
-from typing import ClassVar, TypeGuard
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from linrnn.mixers._wkv import EMPTY, WKVMixer
-from linrnn.ops import _native_step
+from linrnn.ops._step_program import NativeStep, Weight, layer_step, matrices_of
 from linrnn.typing import Float, State, Token
 
 
@@ -88,30 +88,21 @@ class RWKV4(WKVMixer):
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
-        own, weight = self._parameters.get, _native_step.weight
-        mixes = (own("mu_k"), own("mu_v"), own("mu_r")) if self.token_shift else ()
-        weights = (
-            *mixes,
-            *(weight(self, part) for part in ("key", "value", "receptance", "output")),
-            *(own("time_decay"), own("time_first")),
-        )
-        if self._fits(state, x_t) and _native_step.available(x_t, weights):
-            return _native_step.time_mix_step(x_t, weights, state)
-        return super().step(x_t, state)
+        done = layer_step(self, self.native_step, x_t, state)
+        return super().step(x_t, state) if done is None else done
 
-    def _fits(self, state: State, x_t: Tensor) -> TypeGuard[dict[str, Tensor]]:
-        """Whether both are just what a kernel needs: a short look, to be had at every step."""
-        d_state, shift = (self.d_state,), (1, self.d_model)
-        return (
-            type(state) is dict
-            and len(state) == 2 + self.token_shift
-            and isinstance(x_t, Tensor)
-            and x_t.ndim == 2
-            and x_t.shape[1] == self.d_model
-            and _native_step.fits(state.get("mean"), x_t, d_state)
-            and _native_step.fits(state.get("log_norm"), x_t, d_state)
-            and (not self.token_shift or _native_step.fits(state.get("shift"), x_t, shift))
-        )
+    def native_step(self) -> NativeStep | None:
+        """What computes a step in one call."""
+        matrices = matrices_of(self.key, self.value, self.receptance, self.output)
+        if type(self) is not RWKV4 or matrices is None:
+            return None
+        D, N = self.d_model, self.d_state
+        mixes = tuple(Weight(self, name, (D,)) for name in ("mu_k", "mu_v", "mu_r"))
+        vectors = (Weight(self, name, (N,)) for name in ("time_decay", "time_first"))
+        weights = (*(mixes if self.token_shift else (None,) * 3), *matrices, *vectors)
+        shift = (1, D) if self.token_shift else None
+        state = (("mean", (N,)), ("log_norm", (N,)), ("shift", shift))
+        return NativeStep("time_mix_step", (D, N), D, D, weights, state)
 
     def _values(self, v: Tensor) -> Tensor:
         return v

@@ -1,12 +1,15 @@
 """RWKV's channel mixing: a gated squared-ReLU network that sees the current and previous step."""
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.nn.conv import last_inputs, recall
-from linrnn.ops import _native_step, accumulator_dtype
+from linrnn.ops import accumulator_dtype
+from linrnn.ops._step_program import NativeStep, Weight, layer_step, matrices_of
 
 
 class ChannelMix(nn.Module):
@@ -96,19 +99,21 @@ class ChannelMix(nn.Module):
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Read one step (batch, d_model)."""
-        own, weight = self._parameters.get, _native_step.weight
-        weights = (
-            *(own("mu_k"), own("mu_r")),
-            *(weight(self, part) for part in ("key", "receptance", "value")),
-        )
-        if (
-            x_t.shape[1:] == (self.d_model,)
-            and _native_step.fits(past, x_t, (1, self.d_model))
-            and _native_step.available(x_t, weights)
-        ):
-            return _native_step.channel_mix_step(x_t, weights, past)
+        done = layer_step(self, self.native_step, x_t, past)
+        if done is not None:
+            return cast(tuple[Tensor, Tensor], done)
         y, past = self(x_t[:, None], past)
         return y[:, 0], past
+
+    def native_step(self) -> NativeStep | None:
+        """What computes a step in one call."""
+        matrices = matrices_of(self.key, self.receptance, self.value)
+        if type(self) is not ChannelMix or matrices is None:
+            return None
+        D = self.d_model
+        mixes = (Weight(self, name, (D,)) for name in ("mu_k", "mu_r"))
+        weights, state = (*mixes, *matrices), (("", (1, D)),)
+        return NativeStep("channel_mix_step", (D, self.d_inner), D, D, weights, state)
 
 
 def token_shift(x: Tensor, before: Tensor, mu: Tensor) -> Tensor:

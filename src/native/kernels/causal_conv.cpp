@@ -19,9 +19,6 @@ namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
 
-inline float widen(float x) { return x; }
-inline double widen(double x) { return x; }
-
 template <class S>
 struct CausalConv {
     using A = typename Accumulator<S>::type;

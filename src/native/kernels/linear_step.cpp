@@ -3,29 +3,27 @@
 // Compiled once for every instruction set: see scan.cpp.
 #include "../gemv.h"
 #include "../linear_step_args.h"
+#include "../step.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
 
-template <class A>
-int run(const LinearStepArgs& args) {
-    Gemv<A>::multiply(reinterpret_cast<const A*>(args.weight),
-                      reinterpret_cast<const A*>(args.bias), reinterpret_cast<const A*>(args.x),
-                      reinterpret_cast<A*>(args.y), args.rows, args.columns, args.batch,
-                      args.threads);
-    return 0;
-}
+template <class A, class W>
+struct LinearStep : Pointers<A, W> {
+    const LinearStepArgs& args;
+
+    int run() const {
+        Gemv<A, W>::multiply(this->weight(args.weight), this->weight(args.bias), this->read(args.x),
+                             this->write(args.y), args.rows, args.columns, args.batch,
+                             args.threads);
+        return 0;
+    }
+};
 
 }  // namespace
 
-int linear_step(const void* record) {
-    const auto& args = *static_cast<const LinearStepArgs*>(record);
-    if (args.size != i64(sizeof(LinearStepArgs))) return 3;
-    if (args.dtype == F32) return run<float>(args);
-    if (args.dtype == F64) return run<double>(args);
-    return 2;
-}
+int linear_step(const void* record) { return run_step<LinearStep, LinearStepArgs>(record); }
 
 }  // namespace LINRNN_ISA
 }  // namespace linrnn

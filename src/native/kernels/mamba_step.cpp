@@ -7,34 +7,35 @@
 
 #include "../gemv.h"
 #include "../mamba_step_args.h"
+#include "../step.h"
 #include "../vecmath.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
 
-template <class A>
-struct MambaStep {
+template <class A, class W>
+struct MambaStep : Pointers<A, W> {
+    using P = Pointers<A, W>;
     const MambaStepArgs& args;
 
-    static const A* read(i64 p) { return reinterpret_cast<const A*>(p); }
-
     void multiply(i64 matrix, i64 bias, const A* x, A* y, i64 rows, i64 n) const {
-        Gemv<A>::multiply(read(matrix), read(bias), x, y, rows, n, args.batch, args.threads);
+        Gemv<A, W>::multiply(P::weight(matrix), P::weight(bias), x, y, rows, n, args.batch,
+                             args.threads);
     }
 
     void convolve(i64 b, const A* __restrict u, A* __restrict s) const {
         const i64 inner = args.inner, width = args.width;
-        const A* past = read(args.past) + b * (width - 1) * inner;
-        const A* w = read(args.conv_weight);
-        for (i64 c = 0; c < inner; ++c) s[c] = w[c * width + width - 1] * u[c];
+        const A* past = P::read(args.past) + b * (width - 1) * inner;
+        const W* w = P::weight(args.conv_weight);
+        for (i64 c = 0; c < inner; ++c) s[c] = widen(w[c * width + width - 1]) * u[c];
         for (i64 k = 0; k < width - 1; ++k)
-            for (i64 c = 0; c < inner; ++c) s[c] += w[c * width + k] * past[k * inner + c];
+            for (i64 c = 0; c < inner; ++c) s[c] += widen(w[c * width + k]) * past[k * inner + c];
         if (args.conv_bias)
-            for (i64 c = 0; c < inner; ++c) s[c] += read(args.conv_bias)[c];
+            for (i64 c = 0; c < inner; ++c) s[c] += widen(P::weight(args.conv_bias)[c]);
         for (i64 c = 0; c < inner; ++c) s[c] *= vsigmoid(s[c]);
         if (width == 1) return;
-        A* out = reinterpret_cast<A*>(args.new_past) + b * (width - 1) * inner;
+        A* out = P::write(args.new_past) + b * (width - 1) * inner;
         std::memcpy(out, past + inner, size_t((width - 2) * inner) * sizeof(A));
         std::memcpy(out + (width - 2) * inner, u, size_t(inner) * sizeof(A));
     }
@@ -50,11 +51,11 @@ struct MambaStep {
     template <bool ZOH>
     A advance(i64 b, i64 c, A dt, A x, const A* __restrict B, const A* __restrict C) const {
         const i64 modes = args.modes, at = (b * args.inner + c) * modes;
-        const A* __restrict h = read(args.h) + at;
-        const A* __restrict A_log = read(args.A_log) + c * modes;
-        A* __restrict out = reinterpret_cast<A*>(args.new_h) + at;
+        const A* __restrict h = P::read(args.h) + at;
+        const W* __restrict A_log = P::weight(args.A_log) + c * modes;
+        A* __restrict out = P::write(args.new_h) + at;
         for (i64 n = 0; n < modes; ++n) {
-            A lam = -vexp(A_log[n]), decay = vexp(dt * lam);
+            A lam = -vexp(widen(A_log[n])), decay = vexp(dt * lam);
             if (ZOH) {
                 A weight = expm1(dt * lam, decay) / lam;
                 out[n] = decay * h[n] + (lam == A(0) ? dt : weight) * (B[n] * x);
@@ -62,9 +63,7 @@ struct MambaStep {
                 out[n] = decay * h[n] + B[n] * (dt * x);
             }
         }
-        A y;
-        Gemv<A>::template dots<1>(out, C, modes, &y);
-        return y;
+        return Gemv<A>::dot(out, C, modes);
     }
 
     // From what x_proj selects, r: the states, and what is read from them, gated by z, in y.
@@ -75,7 +74,7 @@ struct MambaStep {
         for (i64 c = 0; c < inner; ++c) {
             A out = args.zoh ? advance<true>(b, c, dt[c], s[c], B, C)
                              : advance<false>(b, c, dt[c], s[c], B, C);
-            y[c] = out + read(args.D)[c] * s[c];
+            y[c] = out + widen(P::weight(args.D)[c]) * s[c];
         }
         for (i64 c = 0; c < inner; ++c) y[c] *= z[c] * vsigmoid(z[c]);
     }
@@ -87,7 +86,7 @@ struct MambaStep {
         if (!work) return 1;
         A *uz = work, *s = uz + 2 * batch * inner, *dt = s + batch * inner, *y = dt + batch * inner;
         A *all = y + batch * inner, *r = all + batch * selected;
-        multiply(args.in_proj, args.in_bias, read(args.x), uz, 2 * inner, args.model);
+        multiply(args.in_proj, args.in_bias, P::read(args.x), uz, 2 * inner, args.model);
         for (i64 b = 0; b < batch; ++b) convolve(b, uz + 2 * b * inner, s + b * inner);
         multiply(args.x_proj, 0, s, all, selected, inner);
         for (i64 b = 0; b < batch; ++b)
@@ -96,7 +95,7 @@ struct MambaStep {
         for (i64 b = 0; b < batch; ++b)
             recur(b, uz + (2 * b + 1) * inner, s + b * inner, dt + b * inner, all + b * selected,
                   y + b * inner);
-        multiply(args.out_proj, args.out_bias, y, reinterpret_cast<A*>(args.y), args.model, inner);
+        multiply(args.out_proj, args.out_bias, y, P::write(args.y), args.model, inner);
         std::free(work);
         return 0;
     }
@@ -104,13 +103,7 @@ struct MambaStep {
 
 }  // namespace
 
-int mamba_step(const void* record) {
-    const auto& args = *static_cast<const MambaStepArgs*>(record);
-    if (args.size != i64(sizeof(MambaStepArgs))) return 3;
-    if (args.dtype == F32) return MambaStep<float>{args}.run();
-    if (args.dtype == F64) return MambaStep<double>{args}.run();
-    return 2;
-}
+int mamba_step(const void* record) { return run_step<MambaStep, MambaStepArgs>(record); }
 
 }  // namespace LINRNN_ISA
 }  // namespace linrnn
