@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from linrnn import __version__
+from linrnn._storage import read_json
 from linrnn.reproductions._base import Findings, Reproduction, Setting
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._figures import save
@@ -50,7 +51,7 @@ def page(
     command = f"linrnn reproduce {name} --scale {setting.scale} --seeds {len(setting.seeds)}"
     lines = [f"# {name}: {what.summary}", "", f"Source: {what.source}", ""]
     lines += [f"- command: `{command}`", f"- scale {setting.scale}: {what.scales[setting.scale]}"]
-    lines += [f"- {_when()}; {_device()}; {seconds:.0f} s"]
+    lines += [f"- {_when()}; {_device()}; {_time(setting.out, seconds)}"]
     lines += [f"- linrnn {__version__}{_revision()}, torch {torch.__version__}", ""]
     lines += ["## Published", ""]
     for table in what.published:
@@ -70,6 +71,18 @@ def _cell(text: str) -> str:
 
 def _when() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%d")
+
+
+def _time(out: Path, seconds: float) -> str:
+    """That of the command; runs that it found finished took theirs before."""
+    runs = [read_json(path) for path in sorted(out.glob("runs/**/result.json"))]
+    trained = sum(run["seconds"] for run in runs)
+    if not runs:
+        return f"{seconds:.0f} s"
+    text = f"{len(runs)} runs, {trained:.0f} s of training"
+    if trained > seconds:
+        return f"{text}, some of them by an earlier command; this one took {seconds:.0f} s"
+    return f"{text}; the command took {seconds:.0f} s"
 
 
 def _device() -> str:

@@ -96,6 +96,22 @@ def test_figures_lie_beside_the_page_that_shows_them(tmp_path):
     assert files[1].read_text() == 'a\n"1,5"\n'
 
 
+def test_page_tells_the_time_of_runs_from_that_of_the_command(tmp_path):
+    setting, found = (
+        Setting(scale="cpu", seeds=(0, 1), out=tmp_path),
+        Findings(tables=(), comparable=""),
+    )
+    for seed in (0, 1):
+        folder = tmp_path / "runs" / "a-task" / f"lru-seed{seed}"
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text('{"seconds": 300.25}')
+    for seconds, words in ((620.0, "; the command took 620 s"), (310.0, "this one took 310 s")):
+        write_report("x", proposition.LRUProposition3, setting, found, seconds)
+        text = (tmp_path / "report.md").read_text()
+        assert "2 runs, 600 s of training" in text
+        assert words in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
