@@ -3,6 +3,7 @@
 import io
 import wave
 from abc import abstractmethod
+from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,17 +18,19 @@ from linrnn.tasks._ragged import join
 
 
 class AudioTask(Task):
-    """What is said in a clip? Clips are cut to `length` samples and padded with silence."""
+    """What is said in a clip? Clips are cut to `length` samples and padded with silence.
+
+    A step is `frame` consecutive samples; the last of a clip may be padded as well.
+    """
 
     rate: ClassVar[int]
     """Samples a second."""
 
-    d_input = 1
-
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        check_positive_int(type(self).__name__, length=self.options.length)
-        self.sequence_length = self.options.length
+        length, frame = self.options.length, self.options.frame
+        check_positive_int(type(self).__name__, length=length, frame=frame)
+        self.d_input, self.sequence_length = frame, ceil(length / frame)
 
     @abstractmethod
     def archive(self, download: bool = True) -> Path:
@@ -80,9 +83,9 @@ class AudioTask(Task):
 
     def _pad(self, clip: np.ndarray) -> tuple[Tensor, int]:
         clip = clip[: self.options.length]
-        x = torch.zeros(self.options.length, 1)
-        x[: len(clip), 0] = torch.from_numpy(clip.astype(np.float32)) / 32768
-        return x, len(clip)
+        x = torch.zeros(self.sequence_length, self.d_input)
+        x.view(-1)[: len(clip)] = torch.from_numpy(clip.astype(np.float32)) / 32768
+        return x, ceil(len(clip) / self.d_input)
 
 
 def read_wav(where: str, content: bytes, rate: int) -> np.ndarray:

@@ -46,6 +46,8 @@ class PathfinderOptions:
 
     size: Size = 32
     """Pixels of a side; a sequence has as many steps as the image has pixels."""
+    rows: bool = False
+    """Whether a step is a row of the image instead of a pixel."""
     data: str = ""
     """Folder of Long Range Arena's images; empty: images are drawn, and kept in `LINRNN_DATA`."""
     single_paddles: bool = False
@@ -66,7 +68,6 @@ class PathfinderTask(Task):
     """Images of dashed paths, pixel by pixel; the question is whether one joins two marked ends."""
 
     chance = 0.5
-    d_input = 1
     d_output = 2
     class_names = ("apart", "connected")
 
@@ -80,10 +81,11 @@ class PathfinderTask(Task):
                 f"got {self.options.size}."
             )
         check_options(where, self.options)
-        self.sequence_length = self.options.size**2
+        self.d_input = self.options.size if self.options.rows else 1
+        self.sequence_length = self.options.size**2 // self.d_input
 
     def datasets(self) -> Splits:
-        """Splits of x (time, 1) and target (): see `Task.datasets`."""
+        """Splits of x (time, d_input) and target (): see `Task.datasets`."""
         if self.options.data:
             return self._released()
         sizes = (self.options.train_size, self.options.validation_size, self.options.test_size)
@@ -98,8 +100,8 @@ class PathfinderTask(Task):
         return scenes(RULES[self.options.size], self._style(), keys)
 
     def sequences(self, pixels: Tensor) -> Tensor:
-        """Bytes of images as (images, time, 1) in [-1, 1], row by row."""
-        return (pixels.reshape(len(pixels), -1, 1).float() / 255 - 0.5) / 0.5
+        """Bytes of images as (images, time, d_input) in [-1, 1], row by row."""
+        return (pixels.reshape(len(pixels), -1, self.d_input).float() / 255 - 0.5) / 0.5
 
     def picture(self, x: Tensor) -> Tensor:
         """The image (size, size): see `Task.picture`."""
@@ -110,7 +112,14 @@ class PathfinderTask(Task):
         return self.sequences(read_pixels(path, (self.options.size, self.options.size)))
 
     def at_length(self, length: int) -> "PathfinderTask":
-        """The same question about images of ``length`` pixels: 1024, 4096, 16384 or 65536."""
+        """The same question about larger or smaller images: 1024, 4096, 16384 or 65536 pixels.
+
+        Read by rows, another size would be another number of inputs, which no model takes.
+        """
+        if self.options.rows:
+            raise ArgumentError(
+                f"{type(self).__name__}: rows must be False to change the length, got True."
+            )
         if length not in {size**2 for size in RULES}:
             lengths = ", ".join(str(size**2) for size in RULES)
             raise ArgumentError(
@@ -142,7 +151,7 @@ class PathfinderTask(Task):
         digest = sha256(repr(rules).encode()).hexdigest()[:12]
         name = f"pathfinder{self.options.size}_{split}_{digest}.bin"
         path = folder_of("pathfinder") / name
-        return KeptImages(size, self.sequence_length, make, self.sequences, path)
+        return KeptImages(size, self.options.size**2, make, self.sequences, path)
 
     def _released(self) -> Splits:
         place = folder_of("pathfinder", self.options.data)

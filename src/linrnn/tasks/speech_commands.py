@@ -38,6 +38,8 @@ class SpeechCommandsOptions:
     """All 35, or ten commands."""
     length: int = 16_000
     """Samples a clip is cut or padded to; 16,000 are one second."""
+    frame: int = 1
+    """Samples of a step; more make shorter sequences, of which less is to be remembered."""
 
 
 class SpeechCommands(AudioTask):

@@ -24,6 +24,8 @@ class SpokenDigitsOptions:
     """Folder of the archive, or the archive; nothing is downloaded. See `LINRNN_DATA`."""
     length: int = 8_000
     """Samples a clip is cut or padded to; 8,000 are one second."""
+    frame: int = 1
+    """Samples of a step; more make shorter sequences, of which less is to be remembered."""
 
 
 class SpokenDigits(AudioTask):

@@ -166,7 +166,10 @@ def from_json(values: dict[str, Any]) -> Config:
 
 
 # added after the first run folders were written: what those do not name is the default
-_LATER = {"final_norm", "tie_embeddings", "order", "carry_state", "on_nan"}
+_LATER = {
+    *("final_norm", "tie_embeddings", "order", "carry_state", "on_nan"),  # of models and training
+    *("frame", "rows"),  # of tasks
+}
 
 
 def _build(cls: type, values: Any, prefix: str) -> Any:
