@@ -72,6 +72,18 @@ def test_clips_are_scaled_cut_and_padded(root):
     assert short[3][2] == 10
 
 
+def test_a_step_may_be_several_samples(root):
+    task, single = (digits(root / "fsdd", length=25, frame=frame) for frame in (8, 1))
+    assert (task.d_input, task.sequence_length) == (8, 4)
+    (x, _, length), (samples, _, alone) = (t.datasets().test[range(4)] for t in (task, single))
+    assert x.shape == (4, 4, 8)
+    assert length.tolist() == [-(-n // 8) for n in alone.tolist()]
+    assert torch.equal(x.flatten(1)[:, :25], samples.flatten(1))
+    assert not x.flatten(1)[:, 25:].any()
+    with pytest.raises(ArgumentError, match="frame"):
+        digits(root, frame=0)
+
+
 def test_words():
     assert len(SpeechCommands().class_names) == SpeechCommands().d_output == 35
     ten = SpeechCommands(SpeechCommandsOptions(words="ten"))

@@ -225,6 +225,16 @@ def test_sequences_of_every_size(size):
     assert target.dtype == torch.int64
 
 
+def test_a_step_may_be_a_row(tmp_path):
+    task, pixels = make(rows=True), make()
+    (x, _), (flat, _) = (t.datasets().test[range(2)] for t in (task, pixels))
+    assert x.shape == (2, task.sequence_length, task.d_input) == (2, 32, 32)
+    assert torch.equal(x.flatten(1), flat.flatten(1))
+    assert torch.equal(task.picture(x[0]), pixels.picture(flat[0]))
+    with pytest.raises(ArgumentError, match="rows must be False"):
+        task.at_length(128**2)
+
+
 @pytest.mark.slow
 def test_images_of_64_pixels():
     assert make(size=64).scenes("test", [0]).pixels.shape == (1, 64, 64)
