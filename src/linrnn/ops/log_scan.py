@@ -170,7 +170,8 @@ def _share(log_part: Tensor, log_whole: Tensor) -> Tensor:
     nothing = log_part == _ZERO
     # both sides masked first: a NaN that is only masked afterwards comes back in the gradient
     log_share = torch.where(nothing, 0, log_part) - torch.where(nothing, 0, log_whole)
-    return torch.where(nothing, 0, log_share.exp())
+    # by rounding a part may be more than the whole, and in half precision far more
+    return torch.where(nothing, 0, log_share.clamp_max(0).exp())
 
 
 _library.impl("log_scan", _log_scan, "CompositeExplicitAutograd")

@@ -76,6 +76,7 @@ struct Value {
 template <bool POSITIVE, class A>
 LINRNN_INLINE Value<A> value_of(A a) {
     if (!POSITIVE) return {a, A(1)};
+    a += A(0);  // -0 is not below 0, though its sign bit says so
     A e = vexp(-magnitude(a)), large = A(1) / (A(1) + e), small = e * large;
     return {if_negative(a, small, a + A(0.5)), if_negative(a, small * large, A(1))};
 }

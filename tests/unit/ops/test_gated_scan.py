@@ -65,6 +65,17 @@ def test_definition_equals_a_loop():
 
 
 @needs_kernel
+@needs_kernel
+def test_minus_zero_is_not_below_zero():
+    x = torch.zeros(1, 1, 2, 32)
+    slopes = []
+    for zero in (0.0, -0.0):
+        v = torch.full_like(x, zero).requires_grad_()
+        gated_scan(v, positive=True)[0].sum().backward()
+        slopes.append(v.grad)
+    assert torch.equal(*slopes)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_kernel_equals_definition(kind, dtype):

@@ -201,3 +201,14 @@ def test_compiles_to_one_graph():
         strict=True,
     ):
         check_close("compiled", x, y, roundings=64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_large_logarithms_of_half_precision_have_finite_gradients(dtype):
+    log_a = (torch.rand(2, 50, 8) * 200 - 100).to(dtype).requires_grad_()
+    log_b = (1e4 + 50 * torch.randn(2, 50, 8)).to(dtype).requires_grad_()  # a rounding is 8 or more
+    log_h, _ = log_linear_scan(log_a, log_b)
+    for gradient in torch.autograd.grad(log_h.float().sum(), (log_a, log_b)):
+        assert gradient.isfinite().all()
+        assert (gradient >= 0).all()
+        assert (gradient <= 50).all()  # of at most 50 outputs, each by at most its share
