@@ -1,233 +1,21 @@
 """The one backbone: a residual stack around any mixer, by default the LRU paper's Figure 1."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import mixers
+from linrnn.block import Block
 from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import Bidirectional, check_lengths
-from linrnn.mixers._state import check_state
-from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, Pair, Pool, make_norm
+from linrnn.nn import Pair, Pool, make_norm
 from linrnn.ops import _step_program
-from linrnn.ops._step_program import NativeStep, Stack
-from linrnn.typing import Bool, Float, Inexact, Integer, ResetMask, Sequence, State, Token
-
-BLOCKS = ("glu", "mlp", "channel_mix", "bare")
-
-
-class Block(nn.Module):
-    """Residual block around a mixer: a chain of parts, each with its norm and its skip.
-
-    Equation::
-
-        pre-norm:   x = x + drop(part(norm(x)))    for each part
-        post-norm:  x = norm(x + drop(part(x)))    for each part
-
-    The parts, by the block's kind:
-
-    - ``glu``: ``z -> GLU(drop(GELU(mixer(z))))``, the block of the LRU paper.
-    - ``mlp``: the mixer, then a `linrnn.nn.MLP` of four times the width.
-    - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV.
-    - ``bare``: the mixer alone, for one that has gates of its own.
-
-    With ``conv_width`` a `linrnn.nn.CausalConv` is the first part of any kind. The state is that of
-    the mixer where no other part has one, else a dict: ``mixer``, and ``conv`` or
-    ``channel_mix`` or both.
-
-    Args:
-        mixer: what mixes along time.
-        kind: ``glu``, ``mlp``, ``channel_mix`` or ``bare``.
-        norm: ``batch``, ``layer``, ``rms`` or ``none``.
-        norm_eps: see `linrnn.nn.make_norm`.
-        prenorm: normalise before each part (True) or after its skip (False).
-        dropout: probability, on the output of each part, and before the GLU.
-        conv_width: taps of the convolution; 0 leaves it out.
-        layer, n_layers: place in the stack, counted from 0, for the initial channel mixing.
-        device, dtype: of the parameters, as in torch.nn.
-    """
-
-    def __init__(
-        self,
-        mixer: Mixer,
-        *,
-        kind: Literal["glu", "mlp", "channel_mix", "bare"] = "glu",
-        norm: str = "batch",
-        norm_eps: float | None = None,
-        prenorm: bool = True,
-        dropout: float = 0.0,
-        conv_width: int = 0,
-        layer: int = 0,
-        n_layers: int = 1,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        check_in("Block", "kind", kind, BLOCKS)
-        if isinstance(conv_width, bool) or not isinstance(conv_width, int) or conv_width < 0:
-            raise ArgumentError(
-                f"Block: conv_width must be an integer of at least 0, got {conv_width!r}."
-            )
-        width = mixer.d_model
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.kind, self.prenorm = kind, prenorm
-        self.mixer = mixer
-        self.norm = make_norm(norm, width, eps=norm_eps, **factory)
-        self.glu = GLU(width, **factory) if kind == "glu" else None
-        self.dropout = nn.Dropout(dropout)
-        self._parts = [("mixer", "norm")]  # each with its norm, in the order of computation
-        self._stateful = ["mixer"]
-
-        def add(name: str, part: nn.Module, first: bool = False) -> None:
-            self._add(name, part, make_norm(norm, width, eps=norm_eps, **factory), first)
-
-        if conv_width:
-            add("conv", CausalConv(width, conv_width, **factory), first=True)
-        if kind == "mlp":
-            add("mlp", MLP(width, **factory))
-        if kind == "channel_mix":
-            add("channel_mix", ChannelMix(width, layer=layer, n_layers=n_layers, **factory))
-
-    def _add(self, name: str, part: nn.Module, norm: nn.Module, first: bool) -> None:
-        self.add_module(name, part)
-        self.add_module(f"{name}_norm", norm)
-        self._parts.insert(0 if first else len(self._parts), (name, f"{name}_norm"))
-        if not isinstance(part, MLP):
-            self._stateful.append(name)
-
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> State:
-        """The state before the first step."""
-        states = {
-            name: cast(Mixer, getattr(self, name)).init_state(
-                batch_size, device=device, dtype=dtype
-            )
-            for name in self._stateful
-        }
-        return states["mixer"] if len(states) == 1 else states
-
-    def forward(
-        self,
-        x: Sequence,
-        state: State | None = None,
-        *,
-        reset: ResetMask | None = None,
-        lengths: Integer[Tensor, " batch"] | None = None,
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`; ``lengths`` is for a mixer that takes it."""
-
-        def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
-            part = cast(Callable[..., tuple[Tensor, State]], self._modules[name])
-            if name != "mixer":
-                return part(z, before, reset)
-            if lengths is None:
-                return part(z, before, reset=reset)
-            return part(z, before, reset=reset, lengths=lengths)
-
-        return self._chain(x, state, read, F.gelu)
-
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step."""
-
-        def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
-            return cast(Any, self._modules[name]).step(z, before)  # type: ignore[no-any-return]
-
-        return self._chain(x_t, state, read, _gelu_of_few)
-
-    def _chain(
-        self,
-        x: Tensor,
-        state: State | None,
-        read: Callable[[str, Tensor, State | None], tuple[Tensor, State]],
-        gelu: Callable[[Tensor], Tensor],
-    ) -> tuple[Tensor, State]:
-        """Every part with its skip; ``read(part, z, state)`` is a whole sequence or one step."""
-        # each look-up of a module and each call of one that does nothing is felt by a single step
-        modules = cast(dict[str, Callable[[Tensor], Tensor]], self._modules)
-        glu, drop = modules.get("glu"), modules["dropout"] if self.dropout.training else None
-        before, after = self._split(state, x), {}
-        for name, norm in self._parts:
-            z = modules[norm](x) if self.prenorm else x
-            if name == "mlp":
-                z = modules[name](z)
-            else:
-                z, after[name] = read(name, z, before[name])
-            if name == "mixer" and glu is not None:
-                z = gelu(z)
-                z = glu(z if drop is None else drop(z))
-            x = x + (z if drop is None else drop(z))
-            if not self.prenorm:
-                x = modules[norm](x)
-        return x, (after["mixer"] if len(self._stateful) == 1 else cast(State, after))
-
-    def native_parts(self) -> list[tuple[NativeStep, NativeStep]] | None:
-        """What computes a step of each part and of its norm, None where there is no kernel."""
-        if not self.prenorm or self.glu is not None:
-            return None
-        found = []
-        for name, norm_name in self._parts:
-            describe = getattr(self._modules[name], "native_step", None)
-            part = None if describe is None else describe()
-            norm = _step_program.norm(self._modules[norm_name], self.mixer.d_model)
-            if part is None or norm is None:
-                return None
-            found.append((norm, part))
-        return found
-
-    def apart(self, state: State) -> list[State | None]:
-        """The state of each part, None where there is none, in the order of computation."""
-        if len(self._stateful) == 1:
-            return [state]
-        states = state if isinstance(state, dict) else {}
-        return [states.get(name) for name, _ in self._parts]
-
-    def together(self, states: list[State]) -> State:
-        """The state of the block: the inverse of `apart`."""
-        if len(self._stateful) == 1:
-            return states[0]
-        return {name: state for (name, _), state in zip(self._parts, states, strict=True)}
-
-    def _split(self, state: State | None, x: Tensor) -> dict[str, State | None]:
-        """The state of each part, those that do not check their own checked here."""
-        if len(self._stateful) == 1:
-            return {"mixer": state}
-        if state is None:
-            state = self.init_state(len(x), device=x.device)
-        if not isinstance(state, dict) or state.keys() != set(self._stateful):
-            got = (
-                f"a dict with {sorted(state)}" if isinstance(state, dict) else type(state).__name__
-            )
-            raise DTypeError(
-                f"Block: state must be a dict with {sorted(self._stateful)}, got {got}. "
-                "Pass what this block returned for the same batch, or None."
-            )
-        for name in self._stateful:
-            if name != "mixer" and not self._keeps(name, state[name], x):
-                like = cast(CausalConv, getattr(self, name)).init_state(len(x), device=x.device)
-                state = {**state, name: check_state("Block", state[name], like, f"state[{name!r}]")}
-        return cast(dict[str, State | None], state)
-
-    def _keeps(self, name: str, past: object, x: Tensor) -> bool:
-        """Whether a part's state fits at a glance, which spares every step the long check."""
-        part = cast(CausalConv | ChannelMix, self._modules[name])
-        steps = part.width - 1 if isinstance(part, CausalConv) else 1
-        return (
-            type(past) is Tensor
-            and past.shape == (x.shape[0], steps, x.shape[-1])
-            and past.dtype is torch.float32
-            and x.dtype is torch.float32
-            and past.device == x.device
-        )
+from linrnn.ops._step_program import Stack
+from linrnn.typing import Bool, Float, Inexact, Integer, State
 
 
 class SequenceModel(nn.Module):
@@ -486,9 +274,9 @@ class SequenceModel(nn.Module):
         self, z: Tensor, layers: list[State]
     ) -> tuple[Tensor, dict[str, State]] | None:
         """Everything behind the encoder in one call, where there are kernels for all of it."""
-        if self.pool.kind != "none" or type(self.blocks[0]) is not Block or self.pair is not None:
-            return None
         blocks = cast(list[Block], list(self.blocks))
+        if self.pool.kind != "none" or any([type(block) is not Block for block in blocks]):
+            return None
         parts = [block.apart(state) for block, state in zip(blocks, layers, strict=True)]
         states = [state for part in parts for state in part]
         done = _step_program.stack_step(self, self._native_stack, z, states)
@@ -534,18 +322,6 @@ def _apart(
         check_shape("SequenceModel", "lengths", lengths.shape, axes)
     ends, cut = (None if v is None else v.flatten(0, 1) for v in (lengths, reset))
     return x.flatten(0, 1), cut, ends
-
-
-def _gelu_of_few(z: Tensor) -> Tensor:
-    """GELU of one step: what PyTorch calls for float32 on a CPU takes longer to start than to run.
-
-    Measured for 256 numbers in a model whose weights fill the second-level cache: 28 us a call,
-    and 14 us for the definition, ``z`` times the normal distribution function.
-    """
-    if z.dtype == torch.float32 and z.device.type == "cpu" and not torch.compiler.is_compiling():
-        phi: Tensor = torch.special.ndtr(z)
-        return z * phi
-    return F.gelu(z)
 
 
 def _few(linear: nn.Linear, z: Tensor) -> Tensor:

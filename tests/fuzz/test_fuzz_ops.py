@@ -355,7 +355,9 @@ def gated(draw):
     batch, time = draw(st.sampled_from((0, 1, 2))), draw(st.sampled_from((0, 1, 2, 5, 9, 17)))
     channels, parts = draw(st.sampled_from((0, 1, 3, 16, 17))), draw(st.sampled_from((2, 3)))
     dtype = draw(st.sampled_from(REAL))
-    x = draw(numbers(0.0, -0.0, 30.0, -30.0, -200.0, 1e4)).make((batch, time, parts, channels), dtype)
+    x = draw(numbers(0.0, -0.0, 30.0, -30.0, -200.0, 1e4)).make(
+        (batch, time, parts, channels), dtype
+    )
     tensors = {"x": x}
     if draw(st.booleans()):
         tensors["initial_state"] = draw(numbers()).make((batch, channels), torch.float32)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from linrnn import SequenceModel, mixers
-from linrnn.backbone import BLOCKS, Block
+from linrnn.block import BLOCKS, Block
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameError
 from linrnn.state import leaves
 
