@@ -13,8 +13,9 @@ from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_in
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import Bidirectional, check_lengths
 from linrnn.nn import Pair, Pool, make_norm
-from linrnn.ops import _step_program
-from linrnn.ops._step_program import Stack
+from linrnn.ops import _native_step
+from linrnn.ops._native_step import Stack
+from linrnn.ops._step_program import layer_step, stack_step
 from linrnn.typing import Bool, Float, Inexact, Integer, State
 
 
@@ -279,7 +280,7 @@ class SequenceModel(nn.Module):
             return None
         parts = [block.apart(state) for block, state in zip(blocks, layers, strict=True)]
         states = [state for part in parts for state in part]
-        done = _step_program.stack_step(self, self._native_stack, z, states)
+        done = stack_step(self, self._native_stack, z, states)
         if done is None:
             return None
         y, after = done[0], iter(done[1])
@@ -289,8 +290,8 @@ class SequenceModel(nn.Module):
     def _native_stack(self) -> Stack | None:
         """What computes a step of all layers and the head."""
         found = [cast(Block, block).native_parts() for block in self.blocks]
-        final_norm = _step_program.norm(self.final_norm, self.d_model)
-        head = _step_program.linear(self.head)
+        final_norm = _native_step.norm(self.final_norm, self.d_model)
+        head = _native_step.linear(self.head)
         if final_norm is None or head is None or any(parts is None for parts in found):
             return None
         layers = [part for parts in found for part in cast(list[Any], parts)]
@@ -326,7 +327,7 @@ def _apart(
 
 def _few(linear: nn.Linear, z: Tensor) -> Tensor:
     """``linear(z)`` for a few rows, by a kernel where it can."""
-    done = _step_program.layer_step(linear, lambda: _step_program.linear(linear), z, None)
+    done = layer_step(linear, lambda: _native_step.linear(linear), z, None)
     return cast(Tensor, linear(z)) if done is None else done[0]
 
 

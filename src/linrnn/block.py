@@ -11,8 +11,8 @@ from linrnn.errors import ArgumentError, DTypeError, check_in
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._state import check_state
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, make_norm
-from linrnn.ops import _step_program
-from linrnn.ops._step_program import NativeStep
+from linrnn.ops import _native_step
+from linrnn.ops._native_step import NativeStep
 from linrnn.typing import Integer, ResetMask, Sequence, State, Token
 
 BLOCKS = ("glu", "mlp", "channel_mix", "bare")
@@ -175,7 +175,7 @@ class Block(nn.Module):
         for name, norm_name in self._parts:
             describe = getattr(self._modules[name], "native_step", None)
             part = None if describe is None else describe()
-            norm = _step_program.norm(self._modules[norm_name], self.mixer.d_model)
+            norm = _native_step.norm(self._modules[norm_name], self.mixer.d_model)
             if part is None or norm is None:
                 return None
             found.append((norm, part))

@@ -18,6 +18,6 @@ struct StepProgramArgs {
 
 }  // namespace linrnn
 
-// The order is that of STEPS in linrnn/ops/_step_program.py.
+// The order is that of _STEPS in linrnn/ops/_step_program.py.
 #define LINRNN_STEPS(X) \
     X(linear_step) X(norm_step) X(mamba_step) X(time_mix_step) X(channel_mix_step)

@@ -11,7 +11,8 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import CausalConv
 from linrnn.ops import selective_scan
-from linrnn.ops._step_program import NativeStep, Weight, layer_step, matrices_of, weights_of
+from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
+from linrnn.ops._step_program import layer_step
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 

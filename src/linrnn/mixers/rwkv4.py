@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from linrnn.mixers._wkv import EMPTY, WKVMixer
-from linrnn.ops._step_program import NativeStep, Weight, layer_step, matrices_of
+from linrnn.ops._native_step import NativeStep, Weight, matrices_of
+from linrnn.ops._step_program import layer_step
 from linrnn.typing import Float, State, Token
 
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.nn.conv import last_inputs, recall
 from linrnn.ops import accumulator_dtype
-from linrnn.ops._step_program import NativeStep, Weight, layer_step, matrices_of
+from linrnn.ops._native_step import NativeStep, Weight, matrices_of
+from linrnn.ops._step_program import layer_step
 
 
 class ChannelMix(nn.Module):
