@@ -166,6 +166,8 @@ class Program:
     def leaves(self, states: Sequence[object]) -> list[Tensor] | None:
         """The tensors of the layers' states, or None where they are not what the kernels need."""
         found: list[Any] = []
+        if len(states) != len(self._names):  # a layer was appended
+            return None
         for names, state in zip(self._names, states, strict=True):
             if names == [""]:
                 found.append(state)

@@ -240,6 +240,11 @@ def test_a_model_that_was_changed_gives_what_it_is_now(mixer, calls):
         model.load_state_dict(model_of(mixer)[0].state_dict())
         assert_same_step(model, token, state, calls)
     assert_same_step(model.double(), token, map_state(torch.Tensor.double, state), calls)
+    state = {"layers": [*state["layers"], state["layers"][0]], "pool": {}}
+    model.float().blocks.append(copy.deepcopy(model.blocks[0]))
+    assert_same_step(model, token, state)
+    del model.blocks[1]
+    assert_same_step(model, token, {"layers": state["layers"][1:], "pool": {}}, calls)
 
 
 class Doubled(nn.Linear):
