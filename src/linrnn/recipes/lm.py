@@ -30,9 +30,9 @@ def cpu() -> Recipe:
             "a model of the letters of a text that writes words and lines; nothing of meaning, "
             "for which text and model are too small"
         ),
-        expected=2.201,
-        spread=0.0,
-        seeds=(0,),
+        expected=2.196,
+        spread=0.005,
+        seeds=(0, 1, 2),
         seconds=390.0,
         hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own, after Feng et al. 2024, arXiv:2410.01201",
