@@ -50,3 +50,21 @@ def test_ratios_are_judged(module):
     }
     (row,) = module("decode").ratio_rows("rwkv", "10M", times)
     assert row[1:] == ["2.9× (NOT met)", "3.1× (met)"]
+
+
+def test_ratios_say_what_is_to_be_had(module):
+    timing, bound = module("_timing").Timing, module("_decoders").BOUND
+    times = {"linrnn RWKV-4": 0.01, "transformers RWKV": 0.02, bound: 0.008}
+    found = {"step": {name: timing(seconds, 5) for name, seconds in times.items()}}
+    (row,) = module("decode").ratio_rows("rwkv", "130M", found)
+    assert row[1:] == ["2.0× (NOT met, at most 2.5×)"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bound_reads_every_matrix_once(module, dtype):
+    decoders = module("_decoders")
+    model = decoders.our_model("rwkv", decoders.SIZES["tiny"])
+    least = decoders.bound(model, dtype)
+    matrices = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    assert least["step"]().shape == (len(matrices),)
+    least["prefill"](torch.zeros(1, 5, dtype=torch.int64))
