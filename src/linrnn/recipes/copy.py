@@ -18,13 +18,10 @@ def cpu() -> Recipe:
             train=TrainConfig(epochs=6, batch_size=64, threads=1),
         ),
         summary="two LRU layers of width 64, 10 tokens and 256 blanks",
-        shows=(
-            "ten tokens survive 256 blanks and come back in order; not how many more would, nor "
-            "how much seeds differ"
-        ),
+        shows=("ten tokens survive 256 blanks and come back in order; not how many more would"),
         expected=1.0,
-        spread=0.0,
-        seeds=(0,),
+        spread=1e-4,
+        seeds=(0, 1, 2),
         seconds=272.0,
         hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own",
