@@ -15,7 +15,7 @@ from linrnn.mixers._bidirectional import Bidirectional, check_lengths
 from linrnn.nn import Pair, Pool, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import Stack
-from linrnn.ops._step_program import layer_step, stack_step
+from linrnn.ops._step_program import layer_step, stack_program
 from linrnn.typing import Bool, Float, Inexact, Integer, State
 
 
@@ -278,9 +278,12 @@ class SequenceModel(nn.Module):
         blocks = cast(list[Block], list(self.blocks))
         if self.pool.kind != "none" or any([type(block) is not Block for block in blocks]):
             return None
+        program = stack_program(self, self._native_stack, z)
+        if program is None:
+            return None
         parts = [block.apart(state) for block, state in zip(blocks, layers, strict=True)]
         states = [state for part in parts for state in part]
-        done = stack_step(self, self._native_stack, z, states)
+        done = program.step(z, states)
         if done is None:
             return None
         y, after = done[0], iter(done[1])

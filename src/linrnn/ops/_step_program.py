@@ -163,7 +163,19 @@ class Program:
             or nn.modules.module._has_any_global_hook()
         )
 
-    def leaves(self, states: Sequence[object]) -> list[Tensor] | None:
+    def step(self, x: Tensor, states: Sequence[State | None]) -> tuple[Tensor, list[State]] | None:
+        """``(y, states)`` for x (batch, columns), or None where an argument does not fit.
+
+        Args:
+            x: not checked yet.
+            states: of each layer, not checked yet; not used for one that has none.
+        """
+        if x.shape[1] != self._columns:
+            return None
+        before = self._leaves(states)
+        return None if before is None else self._run(x, before)
+
+    def _leaves(self, states: Sequence[object]) -> list[Tensor] | None:
         """The tensors of the layers' states, or None where they are not what the kernels need."""
         found: list[Any] = []
         if len(states) != len(self._names):  # a layer was appended
@@ -182,8 +194,7 @@ class Program:
         ]
         return found if all(fit) else None
 
-    def run(self, x: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, list[State]]:
-        """``(y, states)`` for x (batch, columns) and the leaves of the states before."""
+    def _run(self, x: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, list[State]]:
         wide, at, table = self._wide, self._at, self._table.copy()
         before = [h.contiguous() for h in before]
         after = [torch.empty(shape, dtype=wide) for shape in self._shapes]
@@ -202,10 +213,6 @@ class Program:
             next(rest) if names == [""] else {name: next(rest) for name in names}
             for names in self._names
         ]
-
-    def fits(self, x: Tensor) -> bool:
-        """Whether ``x`` has as many channels as the first layer reads."""
-        return x.shape[1] == self._columns
 
 
 #: By batch, dtype and threads; None where no kernel computes this kind of layer or stack.
@@ -226,27 +233,25 @@ def layer_step(
         x: (batch, columns); not checked yet, nor is the state.
         state: of the layer; not used for one that has none.
     """
-    done = _step(layer, _alone, describe, x, [state])
+    program = _find(layer, _alone, describe, x)
+    done = None if program is None else program.step(x, [state])
     return None if done is None else (done[0], done[1][0])
 
 
-def stack_step(
-    model: nn.Module,
-    describe: Callable[[], Stack | None],
-    x: Tensor,
-    states: Sequence[State | None],
-) -> tuple[Tensor, list[State]] | None:
-    """A step of all layers of a model, ``(y, states)``, or None: see `layer_step`."""
-    return _step(model, _together, describe, x, states)
+def stack_program(
+    model: nn.Module, describe: Callable[[], Stack | None], x: Tensor
+) -> Program | None:
+    """What steps all layers of a model, or None where kernels cannot: see `layer_step`."""
+    return _find(model, _together, describe, x)
 
 
-def _step(
+def _find(
     where: nn.Module,
     write: Callable[[Described, nn.Module, Tensor], Program | None],
     describe: Callable[[], Described | None],
     x: Tensor,
-    states: Sequence[State | None],
-) -> tuple[Tensor, list[State]] | None:
+) -> Program | None:
+    """The program for inputs like ``x``, written anew where it is out of date."""
     if not _ready(x):
         return None
     programs = _programs.setdefault(where, {})
@@ -260,10 +265,7 @@ def _step(
         if described is not None and program is None:
             return None  # for now: its weights are of another dtype or device
         programs[key] = program
-    if program is None or not program.fits(x) or not program.welcome():
-        return None
-    leaves = program.leaves(states)
-    return None if leaves is None else program.run(x, leaves)
+    return None if program is None or not program.welcome() else program
 
 
 def _ready(x: Tensor) -> bool:

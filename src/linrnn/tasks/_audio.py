@@ -3,6 +3,7 @@
 import io
 import wave
 from abc import abstractmethod
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +16,14 @@ from linrnn.errors import DataError, check_positive_int
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._files import read_tar
 from linrnn.tasks._ragged import join
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudioOptions:
+    """Options of the tasks that read sound."""
+
+    frame: int = 1
+    """Samples of a step; more make shorter sequences, of which less is to be remembered."""
 
 
 class AudioTask(Task):

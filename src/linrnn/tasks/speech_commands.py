@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from linrnn.errors import check_in
-from linrnn.tasks._audio import AudioTask
+from linrnn.tasks._audio import AudioOptions, AudioTask
 from linrnn.tasks._base import Published
 from linrnn.tasks._files import Source, folder_of, obtain
 
@@ -29,7 +29,7 @@ Words = Literal["all", "ten"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeechCommandsOptions:
+class SpeechCommandsOptions(AudioOptions):
     """Options of the task `speech_commands`."""
 
     data: str = ""
@@ -38,8 +38,6 @@ class SpeechCommandsOptions:
     """All 35, or ten commands."""
     length: int = 16_000
     """Samples a clip is cut or padded to; 16,000 are one second."""
-    frame: int = 1
-    """Samples of a step; more make shorter sequences, of which less is to be remembered."""
 
 
 class SpeechCommands(AudioTask):

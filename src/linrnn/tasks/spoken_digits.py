@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from linrnn.tasks._audio import AudioTask
+from linrnn.tasks._audio import AudioOptions, AudioTask
 from linrnn.tasks._files import Source, folder_of, missing
 
 _SOURCE = Source(
@@ -17,15 +17,13 @@ _CLIP = re.compile(r"(?:.*/)?recordings/(\d)_\w+_(\d+)\.wav", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpokenDigitsOptions:
+class SpokenDigitsOptions(AudioOptions):
     """Options of the task `spoken_digits`."""
 
     data: str = ""
     """Folder of the archive, or the archive; nothing is downloaded. See `LINRNN_DATA`."""
     length: int = 8_000
     """Samples a clip is cut or padded to; 8,000 are one second."""
-    frame: int = 1
-    """Samples of a step; more make shorter sequences, of which less is to be remembered."""
 
 
 class SpokenDigits(AudioTask):
