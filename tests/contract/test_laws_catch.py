@@ -54,6 +54,14 @@ class WrongGradient(LRU):
         return y.detach() + 1.001 * (y - y.detach()), state
 
 
+class LosesSecondDerivative(LRU):
+    """higher_derivatives: a factor is detached, as in a gradient computed by hand."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y * y.detach(), state
+
+
 class Overflows(LRU):
     """finite_when_long: an unstable mode."""
 
@@ -123,6 +131,7 @@ BROKEN_MIXERS = [
     ("reset_and_packing", IgnoresReset),
     ("batch_independence", MixesRows),
     ("gradients", WrongGradient),
+    ("higher_derivatives", LosesSecondDerivative),
     ("finite_when_long", Overflows),
     ("constant_memory", GrowingState),
     ("round_trip", HidesParameter),

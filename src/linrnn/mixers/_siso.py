@@ -168,8 +168,13 @@ def _add_now(kernel: Tensor, d: Tensor) -> Tensor:
 
 def _toeplitz(kernel: Tensor) -> Tensor:
     """(H, Q, Q): entry (j, i) is ``kernel[i - j]``, zero for i < j."""
-    size = kernel.shape[-1]
-    return F.pad(kernel, (size - 1, 0)).unfold(-1, size, 1).flip(1)
+    channels, size = kernel.shape
+    row = F.pad(kernel, (size - 1, 0))  # (H, 2 Q - 1)
+    # read with a period of one more than its length, each copy begins one later; ``unfold`` would
+    # be shorter, but PyTorch has no batching rule for its gradient
+    copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
+    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)
+    return shifted[..., :size].flip(1)
 
 
 def _rows(z: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._cache import CachedMixer, attend, positions, remember
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
+from linrnn.ops._derivatives import fused
 
 
 class Attention(CachedMixer):
@@ -144,5 +145,16 @@ class Attention(CachedMixer):
 def _softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     mask = None if visible is None else visible[:, None]
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=visible is None)
+    y = fused(_fast, _by_definition, q, k, v, mask)
     return y.transpose(1, 2)
+
+
+def _fast(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+
+def _by_definition(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    return torch.where(mask, scores, float("-inf")).softmax(-1) @ v

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops import _causal_conv_cpu as cpu
-from linrnn.ops._scan_op import _eager, _transformed
+from linrnn.ops._derivatives import through_definition
+from linrnn.ops._modes import eager, transformed
 
 _INPUTS = "Tensor x, Tensor past, Tensor weight, Tensor? bias, Tensor? reset, bool silu"
 _library = torch.library.Library("linrnn", "FRAGMENT")
@@ -33,9 +34,9 @@ def causal_conv(
     """
     arguments = (x, past, weight, bias, reset, silu)
     kernels = cpu.available(x.device.type, x.dtype)
-    if not kernels or x.numel() == 0 or _transformed():
+    if not kernels or x.numel() == 0 or transformed():
         return definition(*arguments)
-    if not _eager(x, weight):
+    if not eager(x, weight):
         y: Tensor = torch.ops.linrnn.causal_conv(*arguments)
         return y
     needs_graph = any(t is not None and t.requires_grad for t in (x, past, weight, bias))
@@ -90,16 +91,11 @@ def _differentiate(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
     x, past, weight, bias, reset = ctx.saved_tensors
     arguments = (x, past, weight, bias, reset, ctx.silu)
     wanted = ctx.needs_input_grad[:4]
+    grads: Any
     if torch.is_grad_enabled():
-        sources = [t for t, want in zip(arguments, wanted, strict=False) if want]
-        found = iter(
-            torch.autograd.grad(
-                definition(*arguments), sources, grad_y, create_graph=True, materialize_grads=True
-            )
-        )
-        grads = tuple(next(found) if want else None for want in wanted)
+        grads = through_definition(definition, arguments, wanted, (grad_y,))
     else:
-        run = cpu.backward if _eager(x, grad_y) else torch.ops.linrnn.causal_conv_backward
+        run = cpu.backward if eager(x, grad_y) else torch.ops.linrnn.causal_conv_backward
         grads = run(*arguments, grad_y)
     return *(g if want else None for g, want in zip(grads, wanted, strict=True)), None, None
 

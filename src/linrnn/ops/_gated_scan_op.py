@@ -5,15 +5,16 @@ exporters see; plain tensors in eager mode take the same functions at less cost 
 that will itself be differentiated is composed of differentiable operations.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from linrnn.ops import _gated_scan_composite as composite
 from linrnn.ops import _gated_scan_cpu as cpu
+from linrnn.ops._derivatives import through_definition
 from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._scan_op import _eager, _transformed
+from linrnn.ops._modes import eager, transformed
 
 _KIND = "bool positive, bool normalise, float start"
 _library = torch.library.Library("linrnn", "FRAGMENT")
@@ -40,9 +41,9 @@ def apply(
     arguments = (x, initial_state, reset, positive, normalise, start)
     if x.device.type != "cpu":  # a compiler fuses the composition better than it could an operator
         h, final = composite.gated_scan(*arguments)
-    elif not _eager(x):
+    elif not eager(x):
         h, final = torch.ops.linrnn.gated_scan(*arguments)
-    elif _transformed() or not cpu.available(x):
+    elif transformed() or not cpu.available(x):
         h, final = composite.gated_scan(*arguments)
     elif torch.is_grad_enabled():
         h, final = _GatedScan.apply(*arguments)
@@ -80,23 +81,12 @@ def _adjoint(
         return torch.zeros_like(x, memory_format=torch.contiguous_format), grad_final.clone()
     if cpu.available(x):
         return cpu.gated_scan_backward(x, h, initial_state, reset, grad_h, grad_final, *kind)
-    x = x.detach().requires_grad_()
     state = grad_final.new_full(grad_final.shape, kind[2])
-    state = (state if initial_state is None else initial_state).detach().requires_grad_()
-    grad_x, grad_initial = _differentiate((x, state), (x, state, reset, *kind), grad_h, grad_final)
+    state = state if initial_state is None else initial_state
+    arguments = (x, state, reset, *kind)
+    found = through_definition(composite.gated_scan, arguments, (True, True), (grad_h, grad_final))
+    grad_x, grad_initial = cast(list[Tensor], found)
     return grad_x.contiguous(), grad_initial
-
-
-def _differentiate(
-    wanted: tuple[Tensor, ...], arguments: tuple[Any, ...], grad_h: Tensor, grad_final: Tensor
-) -> tuple[Tensor, ...]:
-    """Gradients of the composition, to be differentiated again if anybody wants to."""
-    create = torch.is_grad_enabled()
-    with torch.enable_grad():
-        outputs = composite.gated_scan(*arguments)
-    return torch.autograd.grad(
-        outputs, wanted, (grad_h, grad_final), create_graph=create, materialize_grads=True
-    )
 
 
 def _shapes(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -118,12 +108,11 @@ def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | No
     x, h, initial_state, reset = ctx.saved_tensors
     rest = (None,) * 4
     if torch.is_grad_enabled():
-        needed = ctx.needs_input_grad[:2]
-        wanted = tuple(p for p, need in zip((x, initial_state), needed, strict=True) if need)
         arguments = (x, initial_state, reset, *ctx.kind)
-        grads = iter(_differentiate(wanted, arguments, grad_h, grad_final))
-        return (*(next(grads) if need else None for need in needed), *rest)
-    run: Any = _adjoint if _eager(x, grad_h) else torch.ops.linrnn.gated_scan_backward
+        wanted = ctx.needs_input_grad[:2]
+        found = through_definition(composite.gated_scan, arguments, wanted, (grad_h, grad_final))
+        return *found, *rest
+    run: Any = _adjoint if eager(x, grad_h) else torch.ops.linrnn.gated_scan_backward
     grad_x, grad_initial = run(x, h, initial_state, reset, grad_h, grad_final, *ctx.kind)
     return grad_x, None if initial_state is None else grad_initial, *rest
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from linrnn.ops._backend import choose, load_scan
 from linrnn.ops._layout import (
@@ -21,7 +20,8 @@ from linrnn.ops._layout import (
     previous_state,
     shift_time,
 )
-from linrnn.ops._scan_transforms import TransformableScan
+from linrnn.ops._modes import eager, transformed
+from linrnn.ops._scan_transforms import transformed_scan
 
 _LAYOUT = "Tensor? initial_state, Tensor? reset, Tensor? cu_seqlens"
 _library = torch.library.Library("linrnn", "DEF")
@@ -47,29 +47,15 @@ def apply(
 ) -> tuple[Tensor, Tensor]:
     """``(h, final_state)`` for flattened channels: see `ScanBackend` for the shapes."""
     arguments = (a, b, initial_state, reset, cu_seqlens, reverse, backend)
-    if not _eager(a, b):
+    if not eager(a, b):
         h, final = torch.ops.linrnn.scan(*arguments)
-    elif not torch.is_grad_enabled() and not _transformed():
+    elif not torch.is_grad_enabled() and not transformed():
         h, final = _scan(*arguments)
-    elif _transformed():
-        h, final = TransformableScan.apply(_scan, *arguments)
+    elif transformed():
+        h, final = transformed_scan(_scan, *arguments)
     else:
         h, final = _Scan.apply(*arguments)
     return h, final
-
-
-def _eager(*tensors: Tensor) -> bool:
-    """Plain tensors, and nobody records the operators that are called."""
-    return (
-        all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
-        and not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-    )
-
-
-def _transformed() -> bool:
-    """Inside a transform of `torch.func`, or under forward-mode differentiation."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def _scan(
@@ -129,7 +115,7 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
     a, h, initial_state, reset, cu_seqlens = ctx.saved_tensors
     run: Any = torch.ops.linrnn.scan_backward
-    if _eager(a, grad_h):
+    if eager(a, grad_h):
         run = _ScanBackward.apply if torch.is_grad_enabled() else _scan_backward
     grad_a, grad_b, grad_h0 = run(
         a, h, initial_state, reset, cu_seqlens, grad_h, grad_final, ctx.reverse, ctx.backend

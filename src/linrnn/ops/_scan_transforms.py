@@ -1,7 +1,9 @@
-"""`linear_scan` under `torch.func`: vmap, grad, jvp and any composition of them.
+"""`linear_scan` and `log_linear_scan` under `torch.func`: vmap, grad, jvp and compositions of them.
 
-Everything is expressed by the scan itself and elementwise operations, so each transform can be
-applied to the result of another; the fused adjoint of `_scan_op` serves the common case.
+Everything is expressed by `linear_scan` itself and elementwise operations, so each transform can be
+applied to the result of another; the fused adjoint of `_scan_op` serves the common case. PyTorch
+loses the inner tangents of what a custom function saved when forward mode is nested in forward
+mode, so there the recurrence is a loop of its operators.
 """
 
 from typing import Any
@@ -9,8 +11,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError
 from linrnn.ops._layout import at_steps, clear_first, ends, previous_state, shift_time
+from linrnn.ops._loop import LINEAR, LOG, loop
+from linrnn.ops._modes import nested_forward_mode
+
+_ZERO = float("-inf")  # the logarithm of nothing
+
+
+def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """``(h, final_state)`` of `linear_scan`; ``compute`` does the work on plain tensors.
+
+    Args:
+        compute: called with ``arguments``.
+        arguments: those of `_scan_op.apply`, flattened.
+    """
+    if nested_forward_mode():
+        return loop(LINEAR, *arguments[:-1])
+    h, final = TransformableScan.apply(compute, *arguments)
+    return h, final
+
+
+def transformed_log_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """The same for `log_linear_scan`, whose arguments are those of ``linrnn::log_scan``."""
+    if nested_forward_mode():
+        return loop(LOG, *arguments)
+    h, final = TransformableLogScan.apply(compute, *arguments)
+    return h, final
 
 
 class TransformableScan(torch.autograd.Function):
@@ -34,23 +60,15 @@ class TransformableScan(torch.autograd.Function):
     def backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
         """``delta_t = grad_h_t + conj(a_{t+1}) delta_{t+1}`` as a scan in the other direction."""
         a, h, initial_state, reset, cu_seqlens = ctx.saved_tensors
-        edge = ends(h, cu_seqlens, ctx.reverse)
-        into = grad_h.index_put(
-            (edge.row, edge.last), grad_final[edge.kept].to(grad_h.dtype), accumulate=True
-        )
-        earlier = 1 if ctx.reverse else -1
-        decay = a.conj() if a.ndim == 1 else shift_time(a.conj(), earlier)
-        cut = None if reset is None else shift_time(reset, earlier)
-        arguments = (decay, into, None, cut, cu_seqlens, not ctx.reverse, ctx.backend)
-        delta, _ = TransformableScan.apply(ctx.compute, *arguments)
         layout = (reset, cu_seqlens, ctx.reverse)
+
+        def run(*arguments: Any) -> tuple[Tensor, Tensor]:
+            return transformed_scan(ctx.compute, *arguments, ctx.backend)
+
+        delta, into_initial = _adjoint(run, a, grad_h, grad_final, *layout)
         grad_a = delta * previous_state(h, initial_state, *layout).conj()
         grad_a = grad_a.sum((0, 1)) if a.ndim == 1 else grad_a
-        grad_initial = None
-        if initial_state is not None:
-            first = at_steps(a, edge.row, edge.first).conj() * delta[edge.row, edge.first]
-            first = clear_first(first, reset, edge)
-            grad_initial = grad_final.index_put((edge.kept,), first.to(grad_final.dtype))
+        grad_initial = None if initial_state is None else into_initial
         return None, grad_a, delta, grad_initial, None, None, None, None
 
     @staticmethod
@@ -62,34 +80,158 @@ class TransformableScan(torch.autograd.Function):
         into = torch.zeros_like(h) if into_b is None else into_b
         if into_a is not None:
             into = into + into_a * previous_state(h, initial_state, *layout)
-        dh, dfinal = TransformableScan.apply(
-            ctx.compute, a, into, into_initial, *layout, ctx.backend
-        )
-        return dh, dfinal
+        return transformed_scan(ctx.compute, a, into, into_initial, *layout, ctx.backend)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], compute: Any, *inputs: Any) -> Any:
         """Fold the mapped axis into the batch."""
-        a, b, initial_state, reset, cu_seqlens, reverse, backend = inputs
-        if cu_seqlens is not None:
-            raise ArgumentError(
-                "linear_scan: cu_seqlens must be None under vmap, got offsets. "
-                "Map over separate sequences, or call it in a loop."
-            )
-        size, (a_dim, b_dim, h_dim, r_dim) = info.batch_size, in_dims[1:5]
+        folded = _fold(info.batch_size, in_dims[1:5], inputs)
+        outputs = transformed_scan(compute, *folded, *inputs[5:])
+        return _unfold(outputs, info.batch_size, inputs[4] is not None), (0, 0)
 
-        def fold(x: Tensor, dim: int | None) -> Tensor:
-            x = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-            return x.flatten(0, 1)
 
-        b = fold(b, b_dim)
-        if a_dim is not None and a.ndim == 2:  # one constant decay for each mapped call
-            a = a.movedim(a_dim, 0)[:, None, None]
-            a = a.expand(size, len(b) // size, *b.shape[1:]).flatten(0, 1)
-        elif a.ndim > 1:
-            a = fold(a, a_dim)
-        initial_state = None if initial_state is None else fold(initial_state, h_dim)
-        reset = None if reset is None else fold(reset, r_dim)
-        folded = (a, b, initial_state, reset, None)
-        outputs = TransformableScan.apply(compute, *folded, reverse, backend)
-        return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0, 0)
+class TransformableLogScan(torch.autograd.Function):
+    """``(log_h, final_state)``; its derivatives are linear recurrences of shares."""
+
+    @staticmethod
+    def forward(compute: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        """Run the scan."""
+        result: tuple[Tensor, ...] = compute(*inputs)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Keep what the derivatives need."""
+        ctx.compute, *tensors, ctx.reverse = inputs
+        ctx.save_for_backward(*tensors, output[0])
+        ctx.save_for_forward(*tensors, output[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
+        """The adjoint of ``dh_t = kept_t (dh_{t-1} + da_t) + added_t db_t``."""
+        log_a, log_b, initial_state, reset, cu_seqlens, log_h = ctx.saved_tensors
+        layout = (reset, cu_seqlens, ctx.reverse)
+        kept, added = shares(log_a, log_b, log_h, initial_state, *layout)
+        delta, into_initial = _adjoint(_linear, kept, grad_h, grad_final, *layout)
+        grad_a = delta * kept
+        grad_a = grad_a.sum((0, 1)) if log_a.ndim == 1 else grad_a
+        grad_initial = None if initial_state is None else into_initial
+        return None, grad_a, delta * added, grad_initial, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor]:
+        """``dh_t = kept_t (dh_{t-1} + da_t) + added_t db_t``."""
+        _, into_a, into_b, into_initial, *_ = tangents
+        log_a, log_b, initial_state, reset, cu_seqlens, log_h = ctx.saved_tensors
+        layout = (reset, cu_seqlens, ctx.reverse)
+        kept, added = shares(log_a, log_b, log_h, initial_state, *layout)
+        into = torch.zeros_like(log_h) if into_b is None else added * into_b
+        if into_a is not None:
+            into = into + kept * into_a
+        return _linear(kept, into, into_initial, *layout)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], compute: Any, *inputs: Any) -> Any:
+        """Fold the mapped axis into the batch."""
+        folded = _fold(info.batch_size, in_dims[1:5], inputs)
+        outputs = transformed_log_scan(compute, *folded, *inputs[5:])
+        return _unfold(outputs, info.batch_size, inputs[4] is not None), (0, 0)
+
+
+def shares(
+    log_a: Tensor,
+    log_b: Tensor,
+    log_h: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """``a_t h_{t-1} / h_t`` and ``b_t / h_t``, what a step keeps and what it adds, in [0, 1]."""
+    before = previous_state(log_h, initial_state, reset, cu_seqlens, reverse, _ZERO)
+    return _share(log_a + before, log_h), _share(log_b, log_h)
+
+
+def _share(log_part: Tensor, log_whole: Tensor) -> Tensor:
+    """``part / whole``; a part of 0 has no share, even of nothing."""
+    nothing = log_part == _ZERO
+    # both sides masked first: a NaN that is only masked afterwards comes back in the gradient
+    log_share = torch.where(nothing, 0, log_part) - torch.where(nothing, 0, log_whole)
+    # by rounding a part may be more than the whole, and in half precision far more
+    return torch.where(nothing, 0, log_share.clamp_max(0).exp())
+
+
+def _linear(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    from linrnn.ops import _scan_op  # which needs this module
+
+    return _scan_op.apply(a, b, initial_state, reset, cu_seqlens, reverse, None)
+
+
+def _adjoint(
+    run: Any,
+    a: Tensor,
+    grad_h: Tensor,
+    grad_final: Tensor,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """Cotangents of ``b`` and of the initial state, by a scan in the other direction."""
+    edge = ends(grad_h, cu_seqlens, reverse)
+    into = grad_h.index_put(
+        (edge.row, edge.last), grad_final[edge.kept].to(grad_h.dtype), accumulate=True
+    )
+    earlier = 1 if reverse else -1
+    decay = a.conj() if a.ndim == 1 else shift_time(a.conj(), earlier)
+    cut = None if reset is None else shift_time(reset, earlier)
+    delta, _ = run(decay, into, None, cut, cu_seqlens, not reverse)
+    first = at_steps(a, edge.row, edge.first).conj() * delta[edge.row, edge.first]
+    first = clear_first(first, reset, edge)
+    return delta, grad_final.index_put((edge.kept,), first.to(grad_final.dtype))
+
+
+def _fold(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``(a, b, initial_state, reset, cu_seqlens)`` of all mapped calls as those of one.
+
+    Their rows become rows of one batch, or, where sequences are packed, pieces of one row.
+    """
+    a, b, initial_state, reset, cu_seqlens, *_ = inputs
+    a_dim, b_dim, h_dim, r_dim = in_dims
+
+    def mapped_first(x: Tensor, dim: int | None) -> Tensor:
+        return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+    def rows(x: Tensor, dim: int | None) -> Tensor:
+        x = mapped_first(x, dim).flatten(0, 1)
+        return x if cu_seqlens is None else x.flatten(0, 1)[None]
+
+    batch, time = mapped_first(b, b_dim).shape[1:3]
+    b = rows(b, b_dim)
+    if a_dim is not None and a.ndim == 2:  # one constant decay for each mapped call
+        a = a.movedim(a_dim, 0)[:, None, None].expand(size, batch, time, b.shape[-1])
+        a = rows(a, 0)
+    elif a.ndim > 1:
+        a = rows(a, a_dim)
+    initial_state = (
+        None if initial_state is None else mapped_first(initial_state, h_dim).flatten(0, 1)
+    )
+    reset = None if reset is None else rows(reset, r_dim)
+    if cu_seqlens is not None:
+        later = time * torch.arange(size, device=cu_seqlens.device)[:, None] + cu_seqlens[1:]
+        cu_seqlens = torch.cat([cu_seqlens[:1], later.flatten().to(cu_seqlens.dtype)])
+    return a, b, initial_state, reset, cu_seqlens
+
+
+def _unfold(outputs: tuple[Tensor, Tensor], size: int, packed: bool) -> tuple[Tensor, Tensor]:
+    """The results of each mapped call, along a new first axis."""
+    h, final = outputs
+    if packed:
+        return h[0].unflatten(0, (size, 1, -1)), final.unflatten(0, (size, -1))
+    return h.unflatten(0, (size, -1)), final.unflatten(0, (size, -1))

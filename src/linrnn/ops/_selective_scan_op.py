@@ -14,7 +14,8 @@ from torch import Tensor
 from linrnn.errors import BackendError, check_in
 from linrnn.ops import _selective_scan_reference as reference
 from linrnn.ops._backend import BACKENDS, requested
-from linrnn.ops._scan_op import _eager, _transformed
+from linrnn.ops._derivatives import through_definition
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops._selective_scan_reference import Problem
 
 #: Kernels, fastest first, and the kind of device each was written for.
@@ -95,10 +96,10 @@ choose._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def apply(p: Problem, backend: str | None) -> tuple[Tensor, Tensor]:
     """``(y, final_state)`` of a checked problem."""
     name = choose(backend, str(p.x.device), p.x.dtype)
-    if name not in KERNELS or _transformed():
+    if name not in KERNELS or transformed():
         return reference.selective_scan(p, None if name in KERNELS else name)
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in p.tensors)
-    if not _eager(p.x, p.A):
+    if not eager(p.x, p.A):
         y, final, _ = torch.ops.linrnn.selective_scan(*p, keep, name)
     elif keep:
         y, final, _ = _SelectiveScan.apply(*p, keep, name)
@@ -179,25 +180,16 @@ def _differentiate(
     wanted = [t is not None and ctx.needs_input_grad[i] for i, t in enumerate(p.tensors)]
     grads: Sequence[Tensor | None]
     if torch.is_grad_enabled():
-        grads = _through_definition(p, wanted, grad_y, grad_final)
+        grads = through_definition(_definition, p, wanted, (grad_y, grad_final))
     else:
-        run = _backward if _eager(p.x, grad_y) else torch.ops.linrnn.selective_scan_backward
+        run = _backward if eager(p.x, grad_y) else torch.ops.linrnn.selective_scan_backward
         grads = run(*p, kept, grad_y, grad_final, ctx.backend)
     none = (None,) * (_FIELDS + 2 - _TENSORS)
     return *(g if want else None for g, want in zip(grads, wanted, strict=True)), *none
 
 
-def _through_definition(
-    p: Problem, wanted: list[bool], grad_y: Tensor, grad_final: Tensor
-) -> list[Tensor | None]:
-    """Gradients that can themselves be differentiated."""
-    outputs = reference.selective_scan(p, None)
-    sources = [t for t, want in zip(p.tensors, wanted, strict=True) if want and t is not None]
-    grads = torch.autograd.grad(
-        outputs, sources, (grad_y, grad_final), create_graph=True, materialize_grads=True
-    )
-    remaining = iter(grads)
-    return [next(remaining) if want else None for want in wanted]
+def _definition(*fields: Any) -> tuple[Tensor, Tensor]:
+    return reference.selective_scan(Problem(*fields), None)
 
 
 class _SelectiveScan(torch.autograd.Function):

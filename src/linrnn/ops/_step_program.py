@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.ops import _native
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native import DTYPES
 from linrnn.ops._native_step import NativeStep, Stack, Weight
-from linrnn.ops._scan_op import _eager, _transformed
 from linrnn.typing import State
 
 #: More sequences at once are better served by the matrix products of PyTorch.
@@ -272,12 +272,12 @@ def _ready(x: Tensor) -> bool:
     """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
     return (
         not torch.is_grad_enabled()
-        and _eager(x)
+        and eager(x)
         and x.dtype in _WIDE
         and x.is_cpu
         and x.ndim == 2
         and 0 < x.shape[0] <= _MOST_SEQUENCES
-        and not _transformed()
+        and not transformed()
         and not torch.is_autocast_enabled("cpu")
         and _native.load()[0] is not None
     )
@@ -311,5 +311,5 @@ def _readable(weight: Weight, dtype: torch.dtype) -> bool:
     p = weight.owner._parameters[weight.name]
     if p is None:
         return weight.optional
-    plain = _eager(p) and p.dtype is dtype and p.is_cpu and p.is_contiguous()
+    plain = eager(p) and p.dtype is dtype and p.is_cpu and p.is_contiguous()
     return plain and p.shape == weight.shape

@@ -13,8 +13,9 @@ from linrnn.ops._layout import (
     empty_results,
     ends,
     live_steps,
-    previous_state,
 )
+from linrnn.ops._modes import eager, transformed
+from linrnn.ops._scan_transforms import shares, transformed_log_scan
 from linrnn.ops._tree import LOG, products, solve
 from linrnn.ops.scan import check_arguments, flat_channels, unflat_channels
 from linrnn.typing import CuSeqlens, Float, ResetMask
@@ -78,7 +79,11 @@ def log_linear_scan(
         where, log_a, log_b, initial_state, reset, cu_seqlens
     )
     a, b, state = flat_channels(log_a, log_b, initial_state)
-    log_h, final = torch.ops.linrnn.log_scan(a, b, state, reset, cu_seqlens, reverse)
+    arguments = (a, b, state, reset, cu_seqlens, reverse)
+    if eager(a, b) and transformed():
+        log_h, final = transformed_log_scan(_log_scan, *arguments)
+    else:
+        log_h, final = torch.ops.linrnn.log_scan(*arguments)
     return unflat_channels(log_h, final, log_b.shape)
 
 
@@ -147,9 +152,8 @@ def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | No
     if log_b.numel() == 0:  # no step: the final state is the initial one
         grad_initial = None if initial_state is None else grad_final
         return torch.zeros_like(log_a), torch.zeros_like(log_b), grad_initial, None, None, None
-    before = previous_state(log_h, initial_state, reset, cu_seqlens, ctx.reverse, _ZERO)
-    kept = _share(log_a + before, log_h)
-    added = _share(log_b, log_h)
+    layout = (reset, cu_seqlens, ctx.reverse)
+    kept, added = shares(log_a, log_b, log_h, initial_state, *layout)
     _, delta, grad_initial = torch.ops.linrnn.scan_backward(
         kept, kept.detach(), None, reset, cu_seqlens, grad_h, grad_final, ctx.reverse, None
     )
@@ -163,15 +167,6 @@ def _backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | No
         None,
         None,
     )
-
-
-def _share(log_part: Tensor, log_whole: Tensor) -> Tensor:
-    """``part / whole`` in [0, 1]; a part of 0 has no share, even of nothing."""
-    nothing = log_part == _ZERO
-    # both sides masked first: a NaN that is only masked afterwards comes back in the gradient
-    log_share = torch.where(nothing, 0, log_part) - torch.where(nothing, 0, log_whole)
-    # by rounding a part may be more than the whole, and in half precision far more
-    return torch.where(nothing, 0, log_share.clamp_max(0).exp())
 
 
 _library.impl("log_scan", _log_scan, "CompositeExplicitAutograd")

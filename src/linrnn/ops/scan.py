@@ -227,6 +227,11 @@ def _check_layout(
                 f"{where}: cu_seqlens must be a vector of integers [0, ..., time={time}], "
                 f"got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}."
             )
+        if torch._C._functorch.is_batchedtensor(cu_seqlens):
+            raise ArgumentError(
+                f"{where}: cu_seqlens must be the same for all calls under vmap, got one for each. "
+                "Call it in a loop, or pack all sequences into one row."
+            )
         seqs = len(cu_seqlens) - 1
         if b.device.type == "cpu":  # a kernel on another device takes offsets from either
             check_device(where, "b", b.device, cu_seqlens=cu_seqlens)

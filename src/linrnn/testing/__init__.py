@@ -6,6 +6,7 @@ them as they are: a test of your own mixer is ``check_mixer(MyMixer)``.
 """
 
 from linrnn.testing._definition import loop_scan as loop_scan
+from linrnn.testing._derivatives import check_derivatives as check_derivatives
 from linrnn.testing._mixer_laws import MIXER_LAWS as MIXER_LAWS
 from linrnn.testing._mixer_laws import check_law as check_law
 from linrnn.testing._mixer_laws import check_mixer as check_mixer
@@ -19,6 +20,7 @@ __all__ = [
     "OP_LAWS",
     "BrokenLawError",
     "check_close",
+    "check_derivatives",
     "check_law",
     "check_mixer",
     "check_op",

@@ -12,6 +12,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
 from linrnn.mixers._base import Mixer
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
+from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
 from linrnn.typing import State
 
@@ -202,6 +203,27 @@ def gradients(make: MakeMixer) -> None:
         raise BrokenLawError(f"gradcheck: {error}") from error
 
 
+def higher_derivatives(make: MakeMixer) -> None:
+    """First and second derivatives agree in every mode, of all forms: see `check_derivatives`.
+
+    Input, state and parameters are functions of one another.
+    """
+    for form in build(make).forms:
+        mixer = build(make) if form == build(make).forms[0] else build(make, form=form)
+        state = map_state(Tensor.detach, ordered(busy_state(mixer, 2)))
+        parts = {f"state{i}": h for i, h in enumerate(leaves(state))}
+        parameters = {n: p.detach() for n, p in mixer.named_parameters()}
+
+        def run(mixer: Mixer = mixer, state: State = state, **moved: Tensor) -> object:
+            x, rest = moved.pop("x"), iter(moved.values())
+            start = map_state(lambda _: next(rest), state)
+            weights = dict(zip(dict(mixer.named_parameters()), rest, strict=True))
+            return torch.func.functional_call(mixer, weights, (x, start))
+
+        arguments = {"x": signal(2, 4, WIDTH), **parts, **parameters}
+        check_derivatives(f"form {form!r}", run, arguments, singly=False)
+
+
 def finite_when_long(make: MakeMixer, steps: int | None = None) -> None:
     """Forward and backward over 65,536 steps of float32 and of bfloat16 are finite.
 
@@ -361,6 +383,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         reset_and_packing,
         batch_independence,
         gradients,
+        higher_derivatives,
         finite_when_long,
         constant_memory,
         round_trip,

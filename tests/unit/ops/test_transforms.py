@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import LRU
-from linrnn.ops import linear_scan
+from linrnn.ops import linear_scan, log_linear_scan
 from linrnn.testing import check_close, loop_scan
 from linrnn.testing._op_laws import layouts, make_case
 
@@ -133,8 +133,28 @@ def test_per_sample_gradients_of_a_layer():
             check_close(name, g[i], e, roundings=256)
 
 
+@pytest.mark.parametrize("function", [linear_scan, log_linear_scan])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+def test_vmap_over_packed_sequences(function, reverse, constant):
+    case = make_case(time=8, packed=True, constant=constant, resets=True)
+    options = {"cu_seqlens": case.cu_seqlens, "reverse": reverse}
+    stacked = [torch.stack([x, x * 0.5, x + 0.1]) for x in (case.b, case.initial_state)]
+    stacked.append(torch.stack([case.reset, ~case.reset, case.reset]))
+
+    def call(b, h0, reset):
+        return function(case.a, b, h0, reset=reset, **options)
+
+    h, final = vmap(call)(*stacked)
+    for i in range(3):
+        expected_h, expected_final = call(*(x[i] for x in stacked))
+        check_close("h", h[i], expected_h)
+        check_close("final", final[i], expected_final)
+
+
 @pytest.mark.unchecked
-def test_vmap_over_packed_sequences_is_refused():
+def test_vmap_over_offsets_is_refused():
     case = make_case(time=8, packed=True)
-    with pytest.raises(ArgumentError, match="cu_seqlens must be None under vmap"):
-        vmap(lambda b: linear_scan(case.a, b, cu_seqlens=case.cu_seqlens))(case.b[None])
+    offsets = torch.stack([case.cu_seqlens, case.cu_seqlens])
+    with pytest.raises(ArgumentError, match="cu_seqlens must be the same for all calls under vmap"):
+        vmap(lambda cu_seqlens: linear_scan(case.a, case.b, cu_seqlens=cu_seqlens))(offsets)

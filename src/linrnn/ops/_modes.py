@@ -1,0 +1,36 @@
+"""What is going on around a call of an op: plain eager mode, a compiler, a transform."""
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def eager(*tensors: Tensor) -> bool:
+    """Plain tensors, and nobody records the operators that are called."""
+    return (
+        all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
+        and not torch.compiler.is_compiling()
+        and torch._C._len_torch_dispatch_stack() == 0
+    )
+
+
+def transformed() -> bool:
+    """Inside a transform of `torch.func`, or under forward-mode differentiation."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def nested_forward_mode() -> bool:
+    """Whether two or more ``jvp`` or ``jacfwd`` are around this call."""
+    functorch = torch._C._functorch
+    if functorch.maybe_current_level() is None:
+        return False
+    kinds = [level.key() for level in functorch.get_interpreter_stack() or ()]
+    return kinds.count(functorch.TransformType.Jvp) > 1
+
+
+def plain(x: Tensor) -> Tensor:
+    """The numbers of ``x``, those of all mapped calls under vmap: to look at, not to return."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):
+        x = functorch.get_unwrapped(x)
+    return x

@@ -1,0 +1,139 @@
+"""The law of derivatives: one function, every way PyTorch has to differentiate it.
+
+Arguments are made functions of one another, as they are in a layer: a second derivative that is
+right for independent ones may count a path twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, hessian, jacfwd, jacrev, vmap
+
+from linrnn.testing._tolerance import check_close
+
+_STEP = 1e-4  # of central differences, whose error is its square
+_DIFFERENCE = 2**31  # roundings that those are allowed: 5e-7 of the largest number
+_ROUNDINGS = 2**12  # sums are added up in different orders
+_POINT = torch.tensor([0.3, -0.2], dtype=torch.float64)
+
+Scalar = Callable[[Tensor], Tensor]
+
+
+def check_derivatives(
+    what: str, function: Callable[..., Any], arguments: Mapping[str, Any], *, singly: bool = True
+) -> None:
+    """Compare first and second derivatives of ``function(**arguments)`` in every mode.
+
+    All floating tensors among the arguments become functions of one point: the first directly,
+    each further one of the one before it, in both orders; and each alone. At the point,
+
+    * the gradient is the same with ``create_graph`` and without,
+    * the Hessian is that of central differences of the gradient,
+    * `torch.func`'s ``grad``, ``hessian``, ``jacrev(jacrev)``, ``jacfwd(jacfwd)`` and ``vmap``
+      agree, without PyTorch falling back to a loop.
+
+    Args:
+        what: names the case in messages.
+        function: returns a tensor, or a tree of tensors; real or complex, in double precision.
+        arguments: by name; tensors in double precision are varied, everything else is passed on.
+        singly: vary each argument alone too.
+
+    Raises:
+        BrokenLawError: two of them differ.
+    """
+    names = [n for n, x in arguments.items() if isinstance(x, Tensor) and _varies(x)]
+    alone = [[name] for name in names] if singly and len(names) > 1 else []
+    for order in (names, names[::-1], *alone):
+        path = f"{what}: {' -> '.join(order[:4])}"
+        _check(path, _chained(function, arguments, order), modes=order is names)
+
+
+def _varies(x: Tensor) -> bool:
+    return x.dtype in (torch.float64, torch.complex128) and x.numel() > 0
+
+
+def _chained(
+    function: Callable[..., Any], arguments: Mapping[str, Any], order: list[str]
+) -> Scalar:
+    """A real number made of all results, as a function of the point."""
+
+    def value(point: Tensor) -> Tensor:
+        moved, cause = dict(arguments), point
+        for i, name in enumerate(order):
+            moved[name] = arguments[name] + _drift(cause, arguments[name], seed=i)
+            cause = moved[name]
+        results = torch.utils._pytree.tree_leaves(function(**moved))
+        total = point.new_zeros(())
+        for i, y in enumerate(y for y in results if _varies(y)):
+            total = total + (_numbers(_real(y).shape, seed=100 + i) * _real(y).sin()).sum()
+        return total
+
+    return value
+
+
+def _drift(cause: Tensor, like: Tensor, *, seed: int) -> Tensor:
+    """Small numbers of the shape of ``like`` that follow from ``cause``."""
+    cause = _real(cause).flatten()
+    near, far = (_numbers(cause.shape, seed=seed + k) / cause.numel() for k in (200, 300))
+    first, second = (cause * near).sum().sin(), (cause * far).sum().sin()
+    shape = like.shape
+    wide = like.dtype
+    return 0.1 * (
+        first * _numbers(shape, seed=seed + 400).to(wide)
+        + second * _numbers(shape, seed=seed + 500).to(wide)
+        + first * second * _numbers(shape, seed=seed + 600).to(wide)
+    )
+
+
+def _check(what: str, f: Scalar, *, modes: bool) -> None:
+    gradient, hess = _gradient(f, _POINT), torch.autograd.functional.hessian(f, _POINT)
+    with_graph = _gradient(f, _POINT, create_graph=True)
+    check_close(f"{what}: gradient with create_graph", with_graph, gradient, roundings=_ROUNDINGS)
+    columns = []
+    for e in torch.eye(2, dtype=torch.float64) * _STEP:
+        columns.append((_gradient(f, _POINT + e) - _gradient(f, _POINT - e)) / (2 * _STEP))
+    check_close(f"{what}: Hessian", hess, torch.stack(columns, 1), roundings=_DIFFERENCE)
+    if not modes:
+        return
+    with _no_fallback():
+        check_close(f"{what}: func.grad", grad(f)(_POINT), gradient, roundings=_ROUNDINGS)
+        for name, mode in (
+            ("func.hessian", hessian),
+            ("jacrev(jacrev)", lambda f: jacrev(jacrev(f))),
+            ("jacfwd(jacfwd)", lambda f: jacfwd(jacfwd(f))),
+        ):
+            check_close(f"{what}: {name}", mode(f)(_POINT), hess, roundings=_ROUNDINGS)
+        points = torch.stack([_POINT, -_POINT])
+        mapped = vmap(grad(f))(points)[0]
+        check_close(f"{what}: vmap(grad)", mapped, gradient, roundings=_ROUNDINGS)
+
+
+def _gradient(f: Scalar, point: Tensor, *, create_graph: bool = False) -> Tensor:
+    point = point.clone().requires_grad_()
+    (found,) = torch.autograd.grad(f(point), point, create_graph=create_graph)
+    return found.detach()
+
+
+def _real(x: Tensor) -> Tensor:
+    return torch.view_as_real(x) if x.is_complex() else x
+
+
+def _numbers(shape: torch.Size, *, seed: int) -> Tensor:
+    """Irregular numbers in [-1, 1]; vmap forbids random ones."""
+    count = torch.arange(1.0, shape.numel() + 1, dtype=torch.float64)
+    return (count.square() * (seed + 1.7)).sin().view(shape)
+
+
+@contextmanager
+def _no_fallback() -> Iterator[None]:
+    """Make an operator without a batching rule an error; PyTorch would loop, with a warning."""
+    functorch: Any = torch._C._functorch
+    before = functorch._is_vmap_fallback_enabled()
+    functorch._set_vmap_fallback_enabled(False)
+    try:
+        yield
+    finally:
+        functorch._set_vmap_fallback_enabled(before)

@@ -1,0 +1,71 @@
+"""First and second derivatives of every op, in every mode PyTorch has, of entangled arguments."""
+
+import pytest
+import torch
+
+import linrnn.ops
+from linrnn.ops import linear_scan
+from linrnn.ops._causal_conv import definition as conv_definition
+from linrnn.testing import BrokenLawError, check_derivatives
+from linrnn.testing._examples import examples, ops
+
+CALLS = [example for op in ops() for example in examples(op)]
+# what returns no tensors; the distributed scan, which needs several processes, refuses them
+NO_RECURRENCES = {"accumulator_dtype", "backend_report", "explain", "use_backend"}
+
+
+def test_every_op_has_examples():
+    public = set(linrnn.ops.__all__) - NO_RECURRENCES - {"distributed_linear_scan"}
+    assert public <= set(ops())
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_derivatives_of_every_op(call):
+    check_derivatives(call.name, call.function, call.arguments)
+
+
+def test_attention_beyond_pytorchs_own_first_derivative():
+    """The fused kernel knows no second derivative."""
+    from linrnn.mixers.attention import _softmax_read
+
+    q, k, v = (torch.randn(2, 4, 1, 8, dtype=torch.float64) for _ in range(3))
+    visible = torch.ones(2, 4, 4, dtype=torch.bool).tril()
+    for mask in (None, visible):
+        arguments = {"q": q, "k": k, "v": v, "visible": mask}
+        check_derivatives(f"mask {mask is not None}", _softmax_read, arguments)
+
+
+class CountsTwice(torch.autograd.Function):
+    """A convolution whose gradient, under create_graph, is that of the saved tensors themselves."""
+
+    @staticmethod
+    def forward(ctx, x, past, weight):
+        ctx.save_for_backward(x, past, weight)
+        return conv_definition(x, past, weight, None, None, False)
+
+    @staticmethod
+    def backward(ctx, grad):
+        create, sources = torch.is_grad_enabled(), ctx.saved_tensors
+        if not create:
+            sources = [x.detach().requires_grad_() for x in sources]
+        with torch.enable_grad():
+            y = conv_definition(*sources, None, None, False)
+        return torch.autograd.grad(y, sources, grad, create_graph=create)
+
+
+def test_law_sees_paths_that_are_counted_twice():
+    arguments = next(examples("causal_conv")).arguments
+    arguments = {n: arguments[n] for n in ("x", "past", "weight")}
+    with pytest.raises(BrokenLawError, match="gradient with create_graph"):
+        check_derivatives("twice", lambda **a: CountsTwice.apply(*a.values()), arguments)
+
+
+def test_law_sees_a_wrong_second_derivative():
+    def wrong(a, b):
+        h, _ = linear_scan(a, b)
+        return h * h.detach() / 2 + h * h.detach() / 2  # the right first derivative of h^2 / 2 only
+
+    arguments = next(examples("linear_scan")).arguments
+    arguments = {n: arguments[n] for n in ("a", "b")}
+    with pytest.raises(BrokenLawError, match="Hessian"):
+        check_derivatives("wrong", wrong, arguments)
