@@ -72,38 +72,38 @@ def test_an_op_without_a_check_is_caught(monkeypatch, check):
 
 
 def test_a_backend_that_is_off_by_little_is_caught(monkeypatch):
-    original = _scan_tree.scan
+    original = _scan_tree.forward
 
     def lossy(*arguments):
         h, final = original(*arguments)
         return h * (1 + 1e-4), final
 
-    monkeypatch.setattr(_scan_tree, "scan", lossy)
+    monkeypatch.setattr(_scan_tree, "forward", lossy)
     with pytest.raises(AssertionError, match="differs by"):
         run("linear_scan", test_fuzz_ops.ORDINARY, test_fuzz_ops.check_scan)
 
 
 def test_a_backend_that_writes_to_its_input_is_caught(monkeypatch):
-    original = _scan_tree.scan
+    original = _scan_tree.forward
 
     def careless(a, b, *rest):
         result = original(a, b, *rest)
         b.data.mul_(2)
         return result
 
-    monkeypatch.setattr(_scan_tree, "scan", careless)
+    monkeypatch.setattr(_scan_tree, "forward", careless)
     with pytest.raises(AssertionError, match="b was changed"):
         run("linear_scan", test_fuzz_ops.ORDINARY, test_fuzz_ops.check_scan)
 
 
 def test_a_backend_that_leaks_infinity_is_caught(monkeypatch):
-    original = _scan_tree.scan
+    original = _scan_tree.forward
 
     def leaky(a, b, *rest):
         h, final = original(a, b, *rest)
         return h + 0 * h.sum(), final
 
-    monkeypatch.setattr(_scan_tree, "scan", leaky)
+    monkeypatch.setattr(_scan_tree, "forward", leaky)
     with pytest.raises(AssertionError, match="is not finite elsewhere"):
         run("linear_scan of special values", test_fuzz_ops.POISONED, test_fuzz_ops.check_scan)
 

@@ -4,63 +4,19 @@ import functools
 import importlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, cast, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from linrnn.errors import BackendError, UnknownNameError, check_in
 
-#: Every backend, fastest first: `auto` takes the first that can compute the call.
+#: Every backend, fastest first: `auto` takes the first with kernels that can compute the call.
 BACKENDS = ("triton", "cpu", "tree", "reference")
 #: The kind of device a backend was written for; `auto` takes it on no other. The rest run anywhere.
-_WRITTEN_FOR = {"triton": "cuda", "cpu": "cpu"}
+WRITTEN_FOR = {"triton": "cuda", "cpu": "cpu"}
 
 _override: str | None = None
-
-
-@runtime_checkable  # as the shape checker of the test run needs it to be
-class ScanBackend(Protocol):
-    """What a module ``linrnn.ops._scan_<backend>`` provides.
-
-    Shapes inside: ``a`` (C,) or (B, T, C); ``b``, ``h`` (B, T, C); ``initial_state`` (S, C) or
-    None; ``reset`` (B, T) or None; ``cu_seqlens`` (S + 1,) or None, and then B = 1.
-    """
-
-    def unavailable(self, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Why this backend cannot compute on that device and dtype, or None when it can."""
-
-    def scan(
-        self,
-        a: Tensor,
-        b: Tensor,
-        initial_state: Tensor | None,
-        reset: Tensor | None,
-        cu_seqlens: Tensor | None,
-        reverse: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """Return ``(h, final_state)``."""
-
-    def scan_backward(
-        self,
-        a: Tensor,
-        h: Tensor,
-        initial_state: Tensor | None,
-        reset: Tensor | None,
-        cu_seqlens: Tensor | None,
-        grad_h: Tensor,
-        grad_final: Tensor,
-        reverse: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients of ``(a, b, initial_state)``."""
-
-
-@functools.cache
-def load_scan(name: str) -> ScanBackend:
-    """The module that implements `linear_scan` on backend ``name``."""
-    return cast(ScanBackend, importlib.import_module(f"linrnn.ops._scan_{name}"))
 
 
 @contextmanager
@@ -106,46 +62,75 @@ def requested(explicit: str | None) -> tuple[str, str]:
     return name, "LINRNN_BACKEND"
 
 
-def choose(explicit: str | None, device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
+def choose(
+    op: str,
+    modules: Mapping[str, str],
+    explicit: str | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> tuple[str, str]:
     """The backend that computes a call and a sentence saying why.
+
+    Args:
+        op: its name, for messages.
+        modules: those of the op's kernels by the name of their backend; without any that can, the
+            op is composed of PyTorch's operators, which is called ``tree``.
+        explicit: the backend asked for by an argument.
+        device, dtype: of the call.
 
     Raises:
         BackendError: the backend asked for cannot compute the call, or under
             ``LINRNN_STRICT=1`` the automatic choice is a slow one.
     """
     strict = os.environ.get("LINRNN_STRICT", "0") not in ("", "0")
-    return _choose(*requested(explicit), device, dtype, strict)
+    return _choose(op, tuple(modules.items()), *requested(explicit), device, dtype, strict)
 
 
 @functools.lru_cache(maxsize=256)
 def _choose(
-    name: str, asked_by: str, device: torch.device, dtype: torch.dtype, strict: bool
+    op: str,
+    modules: tuple[tuple[str, str], ...],
+    name: str,
+    asked_by: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    strict: bool,
 ) -> tuple[str, str]:
+    table = dict(modules)
+
+    def problem_of(backend: str) -> str | None:
+        problem: str | None = importlib.import_module(table[backend]).unavailable(device, dtype)
+        return problem
+
     if name != "auto":
-        check_in("linear_scan", "backend", name, (*BACKENDS, "auto"))
-        problem = load_scan(name).unavailable(device, dtype)
+        check_in(op, "backend", name, (*BACKENDS, "auto"))
+        problem = problem_of(name) if name in table else None
         if problem:
             raise BackendError(
-                f"linear_scan: backend {name!r} (asked for by {asked_by}) cannot compute this "
+                f"{op}: backend {name!r} (asked for by {asked_by}) cannot compute this "
                 f"call: {problem}. Use backend='tree', which runs everywhere."
             )
         return name, f"{name}: asked for by {asked_by}"
     skipped: list[str] = []
-    for candidate in (x for x in BACKENDS if _WRITTEN_FOR.get(x, device.type) == device.type):
-        problem = load_scan(candidate).unavailable(device, dtype)
+    chosen = "tree"
+    for candidate in (x for x in BACKENDS if x in table):
+        if WRITTEN_FOR.get(candidate, device.type) != device.type:
+            continue
+        problem = problem_of(candidate)
         if problem is None:
+            chosen = candidate
             break
         skipped.append(f"{candidate} cannot ({problem})")
     if skipped:
-        _announce_slow(candidate, skipped[0], strict)
-    return candidate, "; ".join([f"{candidate}: the fastest that can", *skipped])
+        _announce_slow(op, chosen, skipped[0], strict)
+    return chosen, "; ".join([f"{chosen}: the fastest that can", *skipped])
 
 
-def _announce_slow(name: str, why: str, strict: bool) -> None:
-    message = f"linear_scan runs on the slower backend {name!r}: {why}. `linrnn doctor` says more."
+def _announce_slow(op: str, name: str, why: str, strict: bool) -> None:
+    message = f"{op} runs on the slower backend {name!r}: {why}. `linrnn doctor` says more."
     if strict:
         raise BackendError(f"{message} Refused because LINRNN_STRICT is set.")
-    warnings.warn(message, UserWarning, stacklevel=5)
+    warnings.warn(message, UserWarning, stacklevel=6)
 
 
 def backend_report() -> dict[str, str]:
@@ -159,6 +144,7 @@ def backend_report() -> dict[str, str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     report = {}
     for name in BACKENDS:
+        kernels = importlib.import_module(f"linrnn.ops._scan_{name}")
         target = torch.device("cpu") if name == "cpu" else device
-        report[name] = load_scan(name).unavailable(target, torch.float32) or "available"
+        report[name] = kernels.unavailable(target, torch.float32) or "available"
     return report

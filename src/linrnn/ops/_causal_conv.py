@@ -1,22 +1,10 @@
 """A short depthwise convolution along time: the definition, and operators over native kernels."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops import _causal_conv_cpu as cpu
-from linrnn.ops._derivatives import through_definition
-from linrnn.ops._modes import eager, transformed
-
-_INPUTS = "Tensor x, Tensor past, Tensor weight, Tensor? bias, Tensor? reset, bool silu"
-_library = torch.library.Library("linrnn", "FRAGMENT")
-_library.define(f"causal_conv({_INPUTS}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-_library.define(
-    f"causal_conv_backward({_INPUTS}, Tensor grad_y) -> (Tensor, Tensor, Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
+from linrnn.ops._op import Op
 
 
 def causal_conv(
@@ -32,22 +20,19 @@ def causal_conv(
         reset: boolean (batch, time), or None; no sum reaches over a True.
         silu: apply SiLU.
     """
-    arguments = (x, past, weight, bias, reset, silu)
-    kernels = cpu.available(x.device.type, x.dtype)
-    if not kernels or x.numel() == 0 or transformed():
-        return definition(*arguments)
-    if not eager(x, weight):
-        y: Tensor = torch.ops.linrnn.causal_conv(*arguments)
-        return y
-    needs_graph = any(t is not None and t.requires_grad for t in (x, past, weight, bias))
-    if torch.is_grad_enabled() and needs_graph:
-        y = _CausalConv.apply(*arguments)
-        return y
-    return cpu.forward(*arguments)
+    y: Tensor = _OP(x, past, weight, bias, reset, silu)
+    return y
 
 
 def definition(
-    x: Tensor, past: Tensor, weight: Tensor, bias: Tensor | None, reset: Tensor | None, silu: bool
+    x: Tensor,
+    past: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    reset: Tensor | None,
+    silu: bool,
+    *,
+    backend: str | None = None,
 ) -> Tensor:
     """In PyTorch operations: on any device, differentiable to any order."""
     wide = torch.promote_types(weight.dtype, past.dtype)
@@ -82,47 +67,12 @@ def recall(x: Tensor, past: Tensor, delay: int, reset: Tensor | None = None) -> 
     return torch.where((started[:, delay:] == started[:, :time])[..., None], y, 0)
 
 
-def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.silu = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _differentiate(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    x, past, weight, bias, reset = ctx.saved_tensors
-    arguments = (x, past, weight, bias, reset, ctx.silu)
-    wanted = ctx.needs_input_grad[:4]
-    grads: Any
-    if torch.is_grad_enabled():
-        grads = through_definition(definition, arguments, wanted, (grad_y,))
-    else:
-        run = cpu.backward if eager(x, grad_y) else torch.ops.linrnn.causal_conv_backward
-        grads = run(*arguments, grad_y)
-    return *(g if want else None for g, want in zip(grads, wanted, strict=True)), None, None
-
-
-class _CausalConv(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        output = cpu.forward(*inputs)
-        _keep_for_backward(ctx, inputs, output)
-        return output
-
-    backward = staticmethod(_differentiate)
-
-
-def _shapes(x: Tensor, *rest: Any) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-def _backward_shapes(x: Tensor, past: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    bias = weight.new_empty(len(weight))
-    return x.new_empty(x.shape), past.new_empty(past.shape), weight.new_empty(weight.shape), bias
-
-
-_library.impl("causal_conv", cpu.forward, "CompositeExplicitAutograd")
-_library.impl("causal_conv_backward", cpu.backward, "CompositeExplicitAutograd")
-torch.library.register_fake("linrnn::causal_conv", _shapes, lib=_library)
-torch.library.register_fake("linrnn::causal_conv_backward", _backward_shapes, lib=_library)
-torch.library.register_autograd(
-    "linrnn::causal_conv", _differentiate, setup_context=_keep_for_backward, lib=_library
+_OP = Op(
+    "causal_conv",
+    "Tensor x, Tensor past, Tensor weight, Tensor? bias, Tensor? reset, bool silu",
+    gradients=4,
+    results=1,
+    definition=definition,
+    shapes=lambda x, *rest: x.new_empty(x.shape),
+    kernels={"cpu": "linrnn.ops._causal_conv_cpu"},
 )

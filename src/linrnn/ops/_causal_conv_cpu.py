@@ -15,14 +15,9 @@ _RECORD = struct.Struct("=25q")
 _MOST_ROWS = 16
 
 
-def available(device: str, dtype: torch.dtype) -> bool:
-    """Whether the kernels compute on that kind of device and dtype."""
-    known = dtype in DTYPES and not dtype.is_complex
-    return device == "cpu" and known and _native.load()[0] is not None
-
-
-# the compiler keeps the result instead of tracing in, as in _selective_scan_op
-available._dynamo_marked_constant = True  # type: ignore[attr-defined]
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    return _native.unavailable(device, dtype, real=True)
 
 
 def forward(

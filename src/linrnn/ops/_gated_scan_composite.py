@@ -18,6 +18,8 @@ def gated_scan(
     positive: bool,
     normalise: bool,
     start: float,
+    *,
+    backend: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``(h, final_state)`` with every intermediate in memory."""
     wide = x.to(accumulator_dtype(x.dtype))
@@ -27,7 +29,7 @@ def gated_scan(
             initial_state = wide.new_full((len(x), x.shape[-1]), start)
         if reset is not None:
             b = torch.where(reset[..., None], b + start * keep, b)
-    h, final = linear_scan(keep, b, initial_state, reset=reset)
+    h, final = linear_scan(keep, b, initial_state, reset=reset, backend=backend)
     return h.to(x.dtype), final
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from linrnn.ops import _native
-from linrnn.ops._backend import choose
 from linrnn.ops._layout import accumulator_dtype, dense, unit_channels
 from linrnn.ops._native import DTYPES, pointer
 
@@ -16,19 +15,24 @@ _LINE = 32  # channels a thread works on at least
 _PASSES = 8  # over memory, that the composition of PyTorch's operators makes for our one
 
 
-def available(x: Tensor) -> bool:
-    """Whether the kernel is the best way to compute this call.
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    return _native.unavailable(device, dtype, real=True)
 
-    It shares sequences and channels between threads but not time: where these keep less than one
-    thread in eight busy, operators that do share time are faster, many passes as they make.
+
+def declines(x: Tensor, *rest: object) -> str | None:
+    """Why operators are faster.
+
+    The kernel shares sequences and channels between threads but not time: where these keep less
+    than one thread in eight busy, operators that do share time are faster, for all their passes.
     """
-    if x.device.type != "cpu" or choose(None, x.device, x.dtype)[0] != "cpu":
-        return False
     units = len(x) * -(-x.shape[-1] // _LINE)
-    return _native.threads() <= _PASSES * units
+    if _native.threads() <= _PASSES * units:
+        return None
+    return "there are too few sequences and channels for the threads to share"
 
 
-def gated_scan(
+def forward(
     x: Tensor,
     initial_state: Tensor | None,
     reset: Tensor | None,
@@ -48,16 +52,16 @@ def gated_scan(
     return h, final
 
 
-def gated_scan_backward(
+def backward(
     x: Tensor,
-    h: Tensor,
     initial_state: Tensor | None,
     reset: Tensor | None,
-    grad_h: Tensor,
-    grad_final: Tensor,
     positive: bool,
     normalise: bool,
     start: float,
+    h: Tensor,
+    grad_h: Tensor,
+    grad_final: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``(x, initial_state)`` in one pass over ``x``, ``h`` and ``grad_h``."""
     x, h, grad_h = unit_channels(x), unit_channels(h), unit_channels(grad_h)

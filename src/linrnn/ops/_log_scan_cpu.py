@@ -1,19 +1,23 @@
 """`log_linear_scan` by the native kernel in ``src/native/kernels/log_scan.cpp``."""
 
+import functools
+
+import torch
 from torch import Tensor
 
-from linrnn.ops import _scan_cpu
-from linrnn.ops._backend import choose
+from linrnn.ops import _native, _scan_cpu
 from linrnn.ops._layout import empty_results
 from linrnn.ops._native import pointer
+from linrnn.ops._scan_op import linear
+from linrnn.ops._scan_transforms import log_scan_adjoint
 
 
-def available(log_b: Tensor) -> bool:
-    """Whether the kernel computes this call: the choice of `linear_scan` for the same tensor."""
-    return log_b.device.type == "cpu" and choose(None, log_b.device, log_b.dtype)[0] == "cpu"
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot compute on that device and dtype, or None."""
+    return _native.unavailable(device, dtype, real=True)
 
 
-def log_scan(
+def forward(
     log_a: Tensor,
     log_b: Tensor,
     initial_state: Tensor | None,
@@ -27,3 +31,21 @@ def log_scan(
     states = (pointer(initial_state), final.data_ptr(), 0, 0, 0)
     _scan_cpu._run(a, b, log_h, reset, cu_seqlens, reverse, states, kernel="log_scan")
     return log_h, final
+
+
+def _shares_backward(
+    kept: Tensor,
+    grad_h: Tensor,
+    grad_final: Tensor,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """What `backward_in_time` gives, by the fused adjoint of `linear_scan`."""
+    arguments = (kept, None, None, reset, cu_seqlens, reverse)
+    _, delta, into_initial = linear.backward(arguments, (kept,), (grad_h, grad_final))
+    return delta, into_initial
+
+
+#: Gradients of ``(log_a, log_b, initial_state)``: the share of the old state is a linear decay.
+backward = functools.partial(log_scan_adjoint, _shares_backward)

@@ -69,6 +69,15 @@ def load() -> tuple[NativeLibrary | None, str]:
         return None, f"the native kernels could not be loaded ({error}); {way_out}"
 
 
+def unavailable(device: torch.device, dtype: torch.dtype, *, real: bool = False) -> str | None:
+    """Why no kernel, or none for ``real`` numbers alone, computes on that device and dtype."""
+    if device.type != "cpu":
+        return f"it needs CPU tensors, got {device}"
+    if dtype not in DTYPES or (real and dtype.is_complex):
+        return f"it has no kernel for {dtype}"
+    return load()[1] or None
+
+
 def run(kernel: str, record: bytes) -> None:
     """Call a kernel with its packed record (``src/native/kernels.h``).
 

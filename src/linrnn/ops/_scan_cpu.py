@@ -16,14 +16,10 @@ _RECORD = struct.Struct("=27q")
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
-    if device.type != "cpu":
-        return f"it needs CPU tensors, got {device}"
-    if dtype not in DTYPES:
-        return f"it has no kernel for {dtype}"
-    return _native.load()[1] or None
+    return _native.unavailable(device, dtype)
 
 
-def scan(
+def forward(
     a: Tensor,
     b: Tensor,
     initial_state: Tensor | None,
@@ -38,15 +34,16 @@ def scan(
     return h, final
 
 
-def scan_backward(
+def backward(
     a: Tensor,
-    h: Tensor,
+    b: None,
     initial_state: Tensor | None,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
+    reverse: bool,
+    h: Tensor,
     grad_h: Tensor,
     grad_final: Tensor,
-    reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The adjoint in one pass over ``a``, ``h`` and ``grad_h``."""
     a, grad_h, initial_state, cu_seqlens = _prepare(a, grad_h, initial_state, cu_seqlens)

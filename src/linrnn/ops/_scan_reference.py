@@ -11,7 +11,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-def scan(
+def forward(
     a: Tensor,
     b: Tensor,
     initial_state: Tensor | None,
@@ -31,15 +31,16 @@ def scan(
     return h, final
 
 
-def scan_backward(
+def backward(
     a: Tensor,
-    h: Tensor,
+    b: None,
     initial_state: Tensor | None,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
+    reverse: bool,
+    h: Tensor,
     grad_h: Tensor,
     grad_final: Tensor,
-    reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The adjoint, one step at a time from the last to the first."""
     start = _zeros_state(h, cu_seqlens) if initial_state is None else initial_state

@@ -1,16 +1,18 @@
 """`linear_scan` and `log_linear_scan` under `torch.func`: vmap, grad, jvp and compositions of them.
 
 Everything is expressed by `linear_scan` itself and elementwise operations, so each transform can be
-applied to the result of another; the fused adjoint of `_scan_op` serves the common case. PyTorch
+applied to the result of another; the fused adjoints of kernels serve the common case. PyTorch
 loses the inner tangents of what a custom function saved when forward mode is nested in forward
 mode, so there the recurrence is a loop of its operators.
 """
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from linrnn.ops._derivatives import Gradients
 from linrnn.ops._layout import at_steps, clear_first, ends, previous_state, shift_time
 from linrnn.ops._loop import LINEAR, LOG, loop
 from linrnn.ops._modes import nested_forward_mode
@@ -23,7 +25,7 @@ def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
 
     Args:
         compute: called with ``arguments``.
-        arguments: those of `_scan_op.apply`, flattened.
+        arguments: those of `_scan_op.linear`, and the backend.
     """
     if nested_forward_mode():
         return loop(LINEAR, *arguments[:-1])
@@ -32,9 +34,9 @@ def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def transformed_log_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-    """The same for `log_linear_scan`, whose arguments are those of ``linrnn::log_scan``."""
+    """The same for `log_linear_scan`, whose arguments are those of its operator."""
     if nested_forward_mode():
-        return loop(LOG, *arguments)
+        return loop(LOG, *arguments[:-1])
     h, final = TransformableLogScan.apply(compute, *arguments)
     return h, final
 
@@ -60,16 +62,13 @@ class TransformableScan(torch.autograd.Function):
     def backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
         """``delta_t = grad_h_t + conj(a_{t+1}) delta_{t+1}`` as a scan in the other direction."""
         a, h, initial_state, reset, cu_seqlens = ctx.saved_tensors
-        layout = (reset, cu_seqlens, ctx.reverse)
 
         def run(*arguments: Any) -> tuple[Tensor, Tensor]:
             return transformed_scan(ctx.compute, *arguments, ctx.backend)
 
-        delta, into_initial = _adjoint(run, a, grad_h, grad_final, *layout)
-        grad_a = delta * previous_state(h, initial_state, *layout).conj()
-        grad_a = grad_a.sum((0, 1)) if a.ndim == 1 else grad_a
-        grad_initial = None if initial_state is None else into_initial
-        return None, grad_a, delta, grad_initial, None, None, None, None
+        layout = (reset, cu_seqlens, ctx.reverse)
+        grads = scan_adjoint(run, a, h, initial_state, *layout, grad_h, grad_final)
+        return None, *grads, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor]:
@@ -102,21 +101,17 @@ class TransformableLogScan(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Keep what the derivatives need."""
-        ctx.compute, *tensors, ctx.reverse = inputs
+        ctx.compute, *tensors, ctx.reverse, _ = inputs
         ctx.save_for_backward(*tensors, output[0])
         ctx.save_for_forward(*tensors, output[0])
 
     @staticmethod
     def backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
         """The adjoint of ``dh_t = kept_t (dh_{t-1} + da_t) + added_t db_t``."""
-        log_a, log_b, initial_state, reset, cu_seqlens, log_h = ctx.saved_tensors
-        layout = (reset, cu_seqlens, ctx.reverse)
-        kept, added = shares(log_a, log_b, log_h, initial_state, *layout)
-        delta, into_initial = _adjoint(_linear, kept, grad_h, grad_final, *layout)
-        grad_a = delta * kept
-        grad_a = grad_a.sum((0, 1)) if log_a.ndim == 1 else grad_a
-        grad_initial = None if initial_state is None else into_initial
-        return None, grad_a, delta * added, grad_initial, None, None, None
+        *arguments, log_h = ctx.saved_tensors
+        given = (*arguments, ctx.reverse, log_h, grad_h, grad_final)
+        grads = log_scan_adjoint(functools.partial(backward_in_time, _linear), *given)
+        return None, *grads, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor]:
@@ -161,20 +156,55 @@ def _share(log_part: Tensor, log_whole: Tensor) -> Tensor:
     return torch.where(nothing, 0, log_share.clamp_max(0).exp())
 
 
-def _linear(
+def scan_adjoint(
+    run: Any,
     a: Tensor,
-    b: Tensor,
+    h: Tensor,
     initial_state: Tensor | None,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
     reverse: bool,
-) -> tuple[Tensor, Tensor]:
-    from linrnn.ops import _scan_op  # which needs this module
+    grad_h: Tensor,
+    grad_final: Tensor,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of ``(a, b, initial_state)``, where ``run`` computes a scan of any arguments."""
+    layout = (reset, cu_seqlens, reverse)
+    delta, into_initial = backward_in_time(run, a, grad_h, grad_final, *layout)
+    grad_a = delta * previous_state(h, initial_state, *layout).conj()
+    grad_a = grad_a.sum((0, 1)) if a.ndim == 1 else grad_a
+    return grad_a, delta, None if initial_state is None else into_initial
 
-    return _scan_op.apply(a, b, initial_state, reset, cu_seqlens, reverse, None)
+
+def log_scan_adjoint(
+    run: Any,
+    log_a: Tensor,
+    log_b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+    log_h: Tensor,
+    grad_h: Tensor,
+    grad_final: Tensor,
+) -> Gradients:
+    """The adjoint of ``dh_t = kept_t (dh_{t-1} + da_t) + added_t db_t``."""
+    layout = (reset, cu_seqlens, reverse)
+    kept, added = shares(log_a, log_b, log_h, initial_state, *layout)
+    delta, into_initial = run(kept, grad_h, grad_final, *layout)
+    grad_a = delta * kept
+    grad_a = grad_a.sum((0, 1)) if log_a.ndim == 1 else grad_a
+    grads = (grad_a.to(log_a.dtype), (delta * added).to(log_b.dtype))
+    return [*grads, None if initial_state is None else into_initial]
 
 
-def _adjoint(
+def _linear(*arguments: Any) -> tuple[Tensor, Tensor]:
+    from linrnn.ops._scan_op import linear  # which needs this module
+
+    h, final = linear(*arguments)
+    return h, final
+
+
+def backward_in_time(
     run: Any,
     a: Tensor,
     grad_h: Tensor,
@@ -183,7 +213,7 @@ def _adjoint(
     cu_seqlens: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Cotangents of ``b`` and of the initial state, by a scan in the other direction."""
+    """``delta_t = grad_h_t + conj(a_{t+1}) delta_{t+1}``, and the cotangent of the state."""
     edge = ends(grad_h, cu_seqlens, reverse)
     into = grad_h.index_put(
         (edge.row, edge.last), grad_final[edge.kept].to(grad_h.dtype), accumulate=True

@@ -28,7 +28,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-def scan(
+def forward(
     a: Tensor,
     b: Tensor,
     initial_state: Tensor | None,
@@ -38,7 +38,7 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """``h_t = a_t * h_{t-1} + b_t``."""
     if reverse:
-        h, final = scan(
+        h, final = forward(
             _flip_decay(a),
             b.flip(1),
             _flip_seqs(initial_state, cu_seqlens),
@@ -61,27 +61,29 @@ def scan(
     return h.to(b.dtype), final
 
 
-def scan_backward(
+def backward(
     a: Tensor,
-    h: Tensor,
+    b: None,
     initial_state: Tensor | None,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
+    reverse: bool,
+    h: Tensor,
     grad_h: Tensor,
     grad_final: Tensor,
-    reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``delta_t = grad_h_t + conj(a_{t+1}) * delta_{t+1}``: the same tree, backward in time."""
     if reverse:
-        grad_a, grad_b, grad_h0 = scan_backward(
+        grad_a, grad_b, grad_h0 = backward(
             _flip_decay(a),
-            h.flip(1),
+            None,
             _flip_seqs(initial_state, cu_seqlens),
             None if reset is None else reset.flip(1),
             _flip_offsets(cu_seqlens),
+            False,
+            h.flip(1),
             grad_h.flip(1),
             _flip_seqs(grad_final, cu_seqlens),
-            False,
         )
         return _flip_decay(grad_a), grad_b.flip(1), _flip_seqs(grad_h0, cu_seqlens)
     dtype = accumulator_dtype(h.dtype)

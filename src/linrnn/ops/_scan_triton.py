@@ -60,7 +60,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-def scan(
+def forward(
     a: Tensor,
     b: Tensor,
     initial_state: Tensor | None,
@@ -93,15 +93,16 @@ def scan(
     return h, final
 
 
-def scan_backward(
+def backward(
     a: Tensor,
-    h: Tensor,
+    b: None,
     initial_state: Tensor | None,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
+    reverse: bool,
+    h: Tensor,
     grad_h: Tensor,
     grad_final: Tensor,
-    reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The adjoint in one pass over ``a``, ``h`` and ``grad_h``."""
     seqs, constant, channels = len(grad_final), a.ndim == 1, h.shape[2]

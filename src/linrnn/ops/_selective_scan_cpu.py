@@ -1,6 +1,7 @@
 """`selective_scan` by the native kernels in ``src/native/kernels/selective_scan.cpp``."""
 
 import struct
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,27 +24,26 @@ _ENOUGH = 4
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
-    if device.type != "cpu":
-        return f"it needs CPU tensors, got {device}"
-    if dtype not in DTYPES or dtype.is_complex:
-        return f"it has no kernel for {dtype}"
-    return _native.load()[1] or None
+    return _native.unavailable(device, dtype, real=True)
 
 
-def forward(p: Problem, kept: Tensor) -> tuple[Tensor, Tensor]:
-    """``(y, final_state)``; the state before each chunk goes to ``kept`` where it has room."""
-    p = _prepare(p)
+def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """``(y, final_state)`` of a `Problem`; the state before each chunk goes to the last input."""
+    *fields, kept = inputs
+    p = _prepare(Problem(*fields))
     y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
     final = p.A.new_empty(len(p.x), *p.A.shape)
     _run(p, kept, y, final, _groups(p), len(p.x), (0,) * 7)
     return y, final
 
 
-def backward(
-    p: Problem, kept: Tensor, grad_y: Tensor, grad_final: Tensor
-) -> tuple[Tensor | None, ...]:
-    """The gradients of the nine tensors at the head of ``p``; None for those that are."""
-    p = _prepare(p)
+def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
+    """The gradients of the nine tensors at the head of a `Problem`; None for those that are.
+
+    Its fields are followed by the states before each chunk and the gradients of the results.
+    """
+    *fields, kept, grad_y, grad_final = inputs
+    p = _prepare(Problem(*fields))
     batch, time, channels = p.x.shape
     modes, groups, rows = p.A.shape[1], _groups(p), min(batch, _MOST_ROWS)
     x, dt, z = (
@@ -65,7 +65,7 @@ def backward(
 
 def _run(
     p: Problem,
-    kept: Tensor,
+    kept: Tensor | None,
     y: Tensor,
     final: Tensor,
     groups: int,
@@ -86,7 +86,7 @@ def _run(
         rows,
         *(field for t in (p.x, p.dt, p.B, p.C, p.z, p.reset, y) for field in _array(t)),
         *(pointer(t) for t in (p.A, p.D, p.dt_bias, p.initial_state, final)),
-        kept.data_ptr() if kept.shape[1] else 0,
+        pointer(kept),
         *outputs,
     )
     _native.run("selective_scan", record)

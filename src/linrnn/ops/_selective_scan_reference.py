@@ -4,7 +4,7 @@ Runs on any device and is differentiable to any order. A chunk's (B, steps, d, N
 dropped when it is done and computed again by the backward pass.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +40,12 @@ class Problem(NamedTuple):
         return (*required, self.D, self.initial_state, self.z, self.dt_bias)
 
 
-def selective_scan(p: Problem, backend: str | None) -> tuple[Tensor, Tensor]:
-    """``(y, final_state)``; the states of each chunk are found by `linear_scan` on ``backend``."""
+def selective_scan(*fields: Any, backend: str | None = None) -> tuple[Tensor, Tensor]:
+    """``(y, final_state)`` of the fields of a `Problem`.
+
+    The states of each chunk are found by `linear_scan` on ``backend``.
+    """
+    p = Problem(*fields)
     batch, time, channels = p.x.shape
     state = p.initial_state
     if state is None:

@@ -25,8 +25,10 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return _scan_triton.unavailable(device, dtype)
 
 
-def forward(p: Problem, kept: Tensor) -> tuple[Tensor, Tensor]:
-    """``(y, final_state)``; the state before each chunk goes to ``kept`` where it has room."""
+def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """``(y, final_state)`` of a `Problem`; the state before each chunk goes to the last input."""
+    *fields, kept = inputs
+    p = Problem(*fields)
     y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
     final = p.A.new_empty(len(p.x), *p.A.shape)
     grid, options = _launch(p)
@@ -36,17 +38,20 @@ def forward(p: Problem, kept: Tensor) -> tuple[Tensor, Tensor]:
             None if p.initial_state is None else dense(p.initial_state),
             *_steps(y),
             final,
-            kept if kept.shape[1] else None,
+            kept,
             *_sizes(p),
             **options,
         )
     return y, final
 
 
-def backward(
-    p: Problem, kept: Tensor, grad_y: Tensor, grad_final: Tensor
-) -> tuple[Tensor | None, ...]:
-    """The gradients of the nine tensors at the head of ``p``; None for those that are."""
+def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
+    """The gradients of the nine tensors at the head of a `Problem`; None for those that are.
+
+    Its fields are followed by the states before each chunk and the gradients of the results.
+    """
+    *fields, kept, grad_y, grad_final = inputs
+    p = Problem(*fields)
     batch, time, channels = p.x.shape
     modes = p.A.shape[1]
     grid, options = _launch(p)

@@ -17,9 +17,9 @@ from torch.autograd.function import once_differentiable
 
 from linrnn.errors import ArgumentError, BackendError, DTypeError, LinrnnError, ShapeError
 from linrnn.ops._arguments import check_flags
-from linrnn.ops._backend import choose
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._powers import squared_powers
+from linrnn.ops._scan_op import linear
 from linrnn.ops.scan import check_arguments, flat_channels, linear_scan, unflat_channels
 from linrnn.typing import Inexact, ResetMask
 
@@ -109,7 +109,7 @@ def distributed_linear_scan(
     try:
         check_flags(_WHERE, reverse=reverse)
         inputs = check_arguments(_WHERE, a, b, initial_state, reset, None)
-        choose(backend, b.device, inputs[1].dtype)
+        linear.explain(inputs, backend)  # raises where it cannot compute
         card = _Card.of(*inputs, reverse)
     except LinrnnError:
         _compare_cards(_Card.refusal(), chain)  # the others would wait for this rank for ever
@@ -308,16 +308,10 @@ class _ShardedScan(torch.autograd.Function):
         sent = torch.cat([own, grad_final], 1).to(products.dtype)
         owns, finals = chain.gather_in_order(sent).split(h.shape[2], 2)
         arriving = _carry(products.conj().flip(0), owns.flip(0), cuts.flip(0), finals.sum(0))
-        grad_a, grad_b, grad_state = torch.ops.linrnn.scan_backward(
-            a,
-            h,
-            entering,
-            reset,
-            None,
-            grad_h,
-            arriving[chain.ranks - 1 - chain.place].to(grad_final.dtype),
-            chain.reverse,
-            ctx.backend,
+        arriving_here = arriving[chain.ranks - 1 - chain.place].to(grad_final.dtype)
+        arguments = (a, None, entering, reset, None, chain.reverse)
+        grad_a, grad_b, grad_state = linear.backward(
+            arguments, (h,), (grad_h, arriving_here), backend=ctx.backend
         )
         if not ctx.has_state:
             grad_state = None

@@ -1,11 +1,14 @@
 """`gated_scan`: gates and recurrence of minGRU and minLSTM in one pass."""
 
+from typing import Any
+
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, ShapeError, check_shape
-from linrnn.ops import _gated_scan_op
 from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
+from linrnn.ops._gated_scan_composite import gated_scan as composite
 from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._op import Op
 from linrnn.typing import Float, ResetMask
 
 
@@ -17,6 +20,7 @@ def gated_scan(
     normalise: bool = True,
     start: float = 0.0,
     reset: ResetMask | None = None,
+    backend: str | None = None,
 ) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels"]]:
     r"""Gate a diagonal recurrence by its input, from pre-activations that lie side by side.
 
@@ -40,6 +44,9 @@ def gated_scan(
             logarithm of their ratio, so both may underflow.
         start: the state before a sequence begins, in every channel.
         reset: boolean (batch, time); True begins a new sequence at that step.
+        backend: ``cpu`` for the kernel; ``tree``, ``reference`` or ``triton`` for the composition
+            with `linear_scan` on that backend; None takes what `use_backend` or ``LINRNN_BACKEND``
+            asks for, else the fastest that can.
 
     Returns:
         ``(h, final_state)``: every state in the dtype of ``x``, and the last one, float32 for half
@@ -51,6 +58,7 @@ def gated_scan(
         DTypeError: integers or complex numbers, or a reset that is not boolean.
         DeviceError: tensors on different devices.
         ArgumentError: an option that is no truth value, or a ``start`` that is no number.
+        BackendError: the backend asked for cannot compute this call.
 
     Example:
         >>> import torch
@@ -68,7 +76,8 @@ def gated_scan(
         raise ArgumentError(f"gated_scan: start must be a number, got {start!r:.60}.")
     if initial_state is not None:
         initial_state = initial_state.to(accumulator_dtype(x.dtype))
-    return _gated_scan_op.apply(x, initial_state, reset, positive, normalise, start)
+    h, final = _OP(x, initial_state, reset, positive, normalise, start, backend=backend)
+    return h, final
 
 
 def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> None:
@@ -86,3 +95,21 @@ def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> Non
         )
     check_reset(where, reset, batch, time)
     check_device(where, "x", x.device, initial_state=initial_state, reset=reset)
+
+
+def _shapes(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    batch, time, _, channels = x.shape
+    final = x.new_empty((batch, channels), dtype=accumulator_dtype(x.dtype))
+    return x.new_empty((batch, time, channels)), final
+
+
+_OP = Op(
+    "gated_scan",
+    "Tensor x, Tensor? initial_state, Tensor? reset, bool positive, bool normalise, float start",
+    gradients=2,
+    results=2,
+    definition=composite,
+    shapes=_shapes,
+    kernels={"cpu": "linrnn.ops._gated_scan_cpu"},
+    saved=(0,),
+)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_shape
-from linrnn.ops import _scan_op
 from linrnn.ops._arguments import (
     check_device,
     check_flags,
@@ -14,8 +13,8 @@ from linrnn.ops._arguments import (
     check_reset,
     check_tensor,
 )
-from linrnn.ops._backend import choose
 from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._scan_op import linear
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
 
 _OFFSETS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -91,7 +90,7 @@ def linear_scan(
     if streams and initial_state is not None and backend is None:
         return _one_step(a, b, initial_state, reset)
     arguments = flat_channels(a, b, initial_state)
-    h, final = _scan_op.apply(*arguments, reset, cu_seqlens, reverse, backend)
+    h, final = linear(*arguments, reset, cu_seqlens, reverse, backend=backend)
     return unflat_channels(h, final, b.shape)
 
 
@@ -166,8 +165,8 @@ def explain(
         >>> explain(torch.ones(2), torch.ones(1, 4, 2), backend="tree")
         'tree: asked for by the argument backend='
     """
-    _, b, _ = check_arguments("explain", a, b, initial_state, None, None)
-    return choose(backend, b.device, b.dtype)[1]
+    arguments = check_arguments("explain", a, b, initial_state, None, None)
+    return linear.explain(arguments, backend)
 
 
 def check_arguments(

@@ -1,15 +1,16 @@
 """`selective_scan`: the recurrence of Mamba, which never stores its expanded states."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from linrnn.errors import check_in, check_shape
-from linrnn.ops import _selective_scan_op
 from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
 from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._op import Op
 from linrnn.ops._selective_scan_reference import Problem
+from linrnn.ops._selective_scan_reference import selective_scan as definition
 from linrnn.typing import Float, ResetMask
 
 _WHERE = "selective_scan"
@@ -92,7 +93,8 @@ def selective_scan(
     D, initial_state, z, dt_bias = (cast.get(n) for n in ("D", "initial_state", "z", "dt_bias"))
     zoh = b_disc == "zoh"
     problem = Problem(*sequences, D, initial_state, z, dt_bias, reset, dt_softplus, zoh)
-    return _selective_scan_op.apply(problem, backend)
+    y, final = _OP(*problem, backend=backend)
+    return y, final
 
 
 def _check(given: dict[str, Tensor], reset: Tensor | None) -> None:
@@ -120,3 +122,32 @@ def _dtypes(given: dict[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
     if any(given[n].dtype == torch.float64 for n in ("A", "D", "dt_bias") if n in given):
         store = torch.float64
     return store, accumulator_dtype(store)
+
+
+def _shapes(*fields: Any) -> tuple[Tensor, Tensor]:
+    p = Problem(*fields)
+    return p.x.new_empty(p.x.shape), p.A.new_empty(p.x.shape[0], *p.A.shape)
+
+
+def _kept_states(kernels: Any, *fields: Any) -> tuple[Tensor]:
+    """Room for the state before each chunk, from which the backward pass computes the others."""
+    p = Problem(*fields)
+    batch, time, channels = p.x.shape
+    return (p.A.new_empty(batch, -(-time // kernels.CHUNK), p.A.shape[1], channels),)
+
+
+_OP = Op(
+    "selective_scan",
+    "Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? initial_state, "
+    "Tensor? z, Tensor? dt_bias, Tensor? reset, bool dt_softplus, bool zoh",
+    gradients=9,
+    results=2,
+    definition=definition,
+    shapes=_shapes,
+    kernels={
+        "triton": "linrnn.ops._selective_scan_triton",
+        "cpu": "linrnn.ops._selective_scan_cpu",
+    },
+    extras=_kept_states,
+    n_extras=1,
+)

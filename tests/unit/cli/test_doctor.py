@@ -31,7 +31,7 @@ def test_self_test_covers_every_available_backend():
     assert all(result.endswith("  ok") for result in results.values())
 
 
-@pytest.mark.parametrize("function", ["scan", "scan_backward"])
+@pytest.mark.parametrize("function", ["forward", "backward"])
 def test_a_backend_with_wrong_numbers_fails(monkeypatch, capsys, function):
     right = getattr(_scan_tree, function)
 

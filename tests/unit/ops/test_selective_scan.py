@@ -250,20 +250,6 @@ def test_expanded_states_are_never_stored():
     assert 0 < largest < expanded / 8
 
 
-def test_op_check():
-    case = make(2, 5, 3, 2)
-    tensors = [v.requires_grad_() for v in case.values()]
-    order = ("x", "dt", "A", "B", "C", "D", "initial_state", "z", "dt_bias")
-    arguments = [dict(zip(case, tensors, strict=True))[n] for n in order]
-    if _native.load()[0] is None:
-        pytest.skip("the operators are made of the kernels")
-    torch.library.opcheck(
-        torch.ops.linrnn.selective_scan.default,
-        (*arguments, mask(2, 5), True, False, True, "cpu"),
-        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
-    )
-
-
 @pytest.mark.unchecked
 def test_compiled_and_exported():
     case = {n: v.float() for n, v in make(2, 40, 3, 2).items()}

@@ -1,5 +1,6 @@
 """The Triton backend: the laws in Triton's interpreter, its plans, and that a GPU could run it."""
 
+import functools
 import importlib.util
 
 import pytest
@@ -283,7 +284,8 @@ def test_interpreter_is_never_chosen_automatically(python):
 
 def test_cuda_without_triton_is_announced_as_slow(monkeypatch):
     monkeypatch.setattr(_scan_triton, "unavailable", lambda device, dtype: "it is not installed")
-    choose = _backend._choose.__wrapped__
+    table = tuple((name, f"linrnn.ops._scan_{name}") for name in ("triton", "tree"))
+    choose = functools.partial(_backend._choose.__wrapped__, "linear_scan", table)
     with pytest.warns(UserWarning, match="slower backend 'tree': triton cannot .it is not inst"):
         name, why = choose("auto", "LINRNN_BACKEND", CUDA, torch.float32, False)
     assert (name, why) == (
