@@ -1,7 +1,7 @@
 """RWKV-4 time mixing with a decay that also turns."""
 
 from math import pi
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -70,13 +70,14 @@ class ComplexRWKV(WKVMixer):
         complex_values: bool = True,
         max_phase: float = 2 * pi,
         token_shift: bool = True,
+        init: Literal["orthogonal", "published"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         width = 2 if complex_values else 1
-        super().__init__(d_model, d_state, width, token_shift, layer, n_layers, device, dtype)
+        super().__init__(d_model, d_state, width, token_shift, init, layer, n_layers, device, dtype)
         self.complex_values, self.max_phase = complex_values, max_phase
         if not 0 < max_phase <= 2 * pi:
             raise ArgumentError(f"ComplexRWKV: max_phase must be in (0, 2 pi], got {max_phase}.")

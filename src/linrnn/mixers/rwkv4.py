@@ -1,6 +1,6 @@
 """RWKV-4 time mixing."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -69,12 +69,13 @@ class RWKV4(WKVMixer):
         *,
         d_state: int | None = None,
         token_shift: bool = True,
+        init: Literal["orthogonal", "published"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, d_state, 1, token_shift, layer, n_layers, device, dtype)
+        super().__init__(d_model, d_state, 1, token_shift, init, layer, n_layers, device, dtype)
         self.reset_parameters()
 
     def init_state(

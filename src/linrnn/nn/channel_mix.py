@@ -1,16 +1,19 @@
 """RWKV's channel mixing: a gated squared-ReLU network that sees the current and previous step."""
 
-from typing import cast
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.nn.conv import last_inputs, recall
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._step_program import layer_step
+
+INITS = ("orthogonal", "published")
+GATE_GAIN = 0.1  # of what a sigmoid or an exponential follows: nearly the same for every input
 
 
 class ChannelMix(nn.Module):
@@ -24,11 +27,18 @@ class ChannelMix(nn.Module):
     Args:
         d_model: channels in and out.
         d_inner: hidden width. Default: ``4 * d_model``.
+        init: how ``W_v`` and ``W_r`` start, see below.
         layer, n_layers: place in the stack, counted from 0; the initial ``mu`` depend on it.
         device, dtype: of the parameters, as in torch.nn.
 
-    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)``, ``W_k`` is orthogonal and
-    ``W_v``, ``W_r`` are zero, so that a residual block starts as the identity.
+    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)``, and all maps are orthogonal,
+    ``W_r`` a tenth of one. With ``init="published"`` ``W_v`` and ``W_r`` are zero: a residual block
+    starts as the identity, and of all parameters only ``W_v`` moves in the first step; without a
+    skip none ever does.
+
+    Raises:
+        ArgumentError: a size below 1, or a layer that is not in the stack.
+        UnknownNameError: an unknown init.
 
     Example:
         >>> mix = ChannelMix(4)
@@ -45,6 +55,7 @@ class ChannelMix(nn.Module):
         d_model: int,
         *,
         d_inner: int | None = None,
+        init: Literal["orthogonal", "published"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
@@ -53,8 +64,9 @@ class ChannelMix(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.d_inner = 4 * d_model if d_inner is None else d_inner
-        self.layer, self.n_layers = layer, n_layers
+        self.init, self.layer, self.n_layers = init, layer, n_layers
         check_positive_int("ChannelMix", d_model=d_model, d_inner=self.d_inner)
+        check_in("ChannelMix", "init", init, INITS)
         check_layer("ChannelMix", layer, n_layers)
         self.mu_k = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
         self.mu_r = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
@@ -71,8 +83,9 @@ class ChannelMix(nn.Module):
         self.mu_k.copy_(mu)
         self.mu_r.copy_(mu)
         orthogonal(self.key.weight)
-        nn.init.zeros_(self.value.weight)
-        nn.init.zeros_(self.receptance.weight)
+        published = self.init == "published"
+        orthogonal(self.value.weight, 0.0 if published else 1.0)
+        orthogonal(self.receptance.weight, 0.0 if published else GATE_GAIN)
 
     def init_state(
         self,
@@ -128,8 +141,14 @@ def initial_mix(d_model: int, power: float) -> Tensor:
 
 
 def orthogonal(weight: Tensor, gain: float | None = None) -> None:
-    """Fill with a random orthogonal matrix; the default gain keeps the size of a wider output."""
+    """Fill with a random orthogonal matrix; the default gain keeps the size of a wider output.
+
+    A gain of 0 draws no random numbers.
+    """
     gain = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5 if gain is None else gain
+    if gain == 0:
+        weight.zero_()
+        return
     # half precision has no QR decomposition
     wide = weight.new_empty(weight.shape, dtype=accumulator_dtype(weight.dtype))
     weight.copy_(nn.init.orthogonal_(wide, gain))

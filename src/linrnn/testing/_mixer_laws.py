@@ -20,6 +20,9 @@ MakeMixer = Callable[..., Mixer]
 
 WIDTH, BATCH, TIME, LONG = 6, 3, 19, 65_536
 GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
+TRAINED = 8  # steps of the sequences that `trains` reads
+SEEN = 1e-10  # a hundredth of Adam's epsilon: a smaller gradient hardly moves what it belongs to
+LEARNED = 0.8  # of the loss, after a hundred steps
 FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than most
 
 
@@ -202,6 +205,34 @@ def gradients(make: MakeMixer) -> None:
         raise BrokenLawError(f"gradcheck: {error}") from error
 
 
+def trains(make: MakeMixer) -> None:
+    """Two layers without norms or skips: every parameter has a gradient, and training works."""
+    torch.manual_seed(0)
+    layers = [make(d_model=WIDTH, dtype=torch.float64) for _ in range(2)]
+    parameters = [p for layer in layers for p in layer.parameters()]
+    x = signal(BATCH, TRAINED, WIDTH)
+    # what stands there now and stood there a step ago: a recurrence is needed, a short one is enough
+    target = x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+
+    def loss() -> Tensor:
+        return (layers[1](layers[0](x)[0])[0] - target).square().mean()
+
+    first = loss()
+    first.backward()
+    for i, layer in enumerate(layers):
+        for name, p in layer.named_parameters():
+            size = 0.0 if p.grad is None else float(p.grad.abs().max())
+            check_true(f"the gradient of {name} in layer {i} is {size:.3g}", size > SEEN)
+    optimiser = torch.optim.Adam(parameters, lr=0.01)
+    for _ in range(100):
+        optimiser.step()
+        optimiser.zero_grad()
+        last = loss()
+        last.backward()
+    rest = float(last.detach() / first.detach())
+    check_true(f"100 steps of Adam leave {rest:.3g} of the loss", rest < LEARNED)
+
+
 def finite_when_long(make: MakeMixer, steps: int | None = None) -> None:
     """Forward and backward over 65,536 steps of float32 and of bfloat16 are finite.
 
@@ -361,6 +392,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         reset_and_packing,
         batch_independence,
         gradients,
+        trains,
         finite_when_long,
         constant_memory,
         round_trip,
