@@ -86,8 +86,7 @@ class _Blocks(NamedTuple):
         # channels first, since every channel has its own matrices: (H, B * T/Q, Q)
         x = u.view(*shape, channels).permute(3, 0, 1, 2).reshape(channels, -1, size)
         if cut is None:
-            inside = _toeplitz(self.kernel)
-            y, left = (x @ torch.cat([inside, self.into], -1)).split([size, self.into.shape[-1]], 2)
+            y, left = self._whole(x)
         else:
             later = cut.flip(-1).cumsum(-1).flip(-1) > cut  # a reset after it in the block
             left = torch.where(later.reshape(-1, size), 0, x) @ self.into
@@ -98,6 +97,18 @@ class _Blocks(NamedTuple):
         else:
             y = y + torch.where((cut.cumsum(-1) > 0).reshape(-1, size), 0, before @ self.out)
         return y.view(channels, *shape).permute(1, 2, 3, 0).reshape(u.shape), h
+
+    def _whole(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs (H, n, Q) and states left (H, n, M) of blocks that nothing cuts, from zero.
+
+        Half of the matrix is zero, and zero times infinity is not: what is not finite is kept out
+        of the product, lest it reach steps before it, and marks those after it.
+        """
+        size = x.shape[-1]
+        matrix = torch.cat([_toeplitz(self.kernel), self.into], -1)
+        y, left = (x.nan_to_num(0, 0, 0) @ matrix).split([size, self.into.shape[-1]], 2)
+        mark = (x.detach() * 0).cumprod(-1)  # 0, and NaN from the first bad step on
+        return y + mark, left + mark[..., -1:]
 
     def _carry(
         self, left: Tensor, h: Tensor, shape: tuple[int, int, int], cut: Tensor | None

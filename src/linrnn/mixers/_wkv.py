@@ -16,14 +16,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._reset import check_reset
-from linrnn.nn.channel_mix import (
-    GATE_GAIN,
-    INITS,
-    check_layer,
-    initial_mix,
-    orthogonal,
-    token_shift,
-)
+from linrnn.nn.channel_mix import INITS, check_layer, initial_mix, orthogonal, token_shift
 from linrnn.nn.conv import last_inputs, recall
 from linrnn.ops import accumulator_dtype, linear_scan, log_linear_scan
 from linrnn.typing import ResetMask, Sequence, State, Token
@@ -135,10 +128,11 @@ class WKVMixer(Mixer):
         self.mu_v.copy_(initial_mix(self.d_model, remaining) + 0.3 * depth)
         self.mu_r.copy_(initial_mix(self.d_model, 0.5 * remaining))
         orthogonal(self.value.weight)
-        published = self.init == "published"
-        for linear in (self.key, self.receptance):
-            orthogonal(linear.weight, 0.0 if published else GATE_GAIN)
-        orthogonal(self.output.weight, 0.0 if published else 1.0)
+        for linear in (self.key, self.receptance, self.output):
+            if self.init == "published":
+                nn.init.zeros_(linear.weight)
+            else:
+                orthogonal(linear.weight)
 
     def _reset_bare(self) -> None:
         u = torch.rand(self.d_state, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)

@@ -37,12 +37,14 @@ class ComplexRWKV(WKVMixer):
             parts in turn); False keeps them real.
         max_phase: largest initial angle theta, radians per step, in (0, 2 pi].
         token_shift: mix each input with the previous one, as the RWKV-4 block does.
+        init: "orthogonal", or "published": see RWKV-4.
         layer, n_layers: place in the stack, counted from 0; the initial values of RWKV-4 for
             time_decay and mu depend on it.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ArgumentError: a size below 1, max_phase outside its range, a layer not in the stack.
+        UnknownNameError: an unknown init.
         ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:

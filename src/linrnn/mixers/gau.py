@@ -26,7 +26,8 @@ class GAU(CachedMixer):
         t - s only. They do not sum to one: n, a constant, bounds them over n steps.
         e = d_inner, s = d_key. Initially beta is 0, and
         "scaled"     W_r, W_v, W_z ~ N(0, 1/d_model), W_o ~ N(0, 1/e),
-                     gamma_1 = gamma_2 = sqrt(n^(3/4) / s), b_1 = b_2 ~ N(0, n^(-1/4) / s)
+                     gamma_1 = gamma_2 = sqrt(n^(3/4) / s), b_1 = b_2 ~ N(0, n^(-1/4) / s);
+                     without the relative bias gamma is sqrt(1 / 0.36) times that
         "published"  weights, gamma and b ~ N(0, 0.02^2)
 
     Parameters: ``W_in`` has the rows of W_r, W_v, W_z in this order, ``W_out`` is W_o, and row i of
@@ -124,7 +125,9 @@ class GAU(CachedMixer):
         else:
             nn.init.normal_(self.W_in, std=self.d_model**-0.5)
             nn.init.normal_(self.W_out, std=self.d_inner**-0.5)
-            nn.init.constant_(self.gamma, (self.n**0.75 / self.d_key) ** 0.5)
+            # an entry of silu(N(0, 1)) has 0.36 of the square that one of b has
+            alone = 1.0 if self.relative_bias else 1 / 0.36
+            nn.init.constant_(self.gamma, (alone * self.n**0.75 / self.d_key) ** 0.5)
             if self.b is not None:
                 nn.init.normal_(self.b[0], std=(self.n**-0.25 / self.d_key) ** 0.5)
                 self.b[1] = self.b[0]

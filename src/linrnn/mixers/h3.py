@@ -1,5 +1,6 @@
 """H3, two state-space systems between three gates."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._reset import check_reset
 from linrnn.mixers._ssm import DISCRETISATIONS, INITS, check_dt, check_pairs
 from linrnn.mixers.s4d import S4D
@@ -66,6 +67,7 @@ class H3(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """S5, one state-space system for all channels."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._ssm import DISCRETISATIONS, check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
@@ -49,7 +50,8 @@ class S5(Mixer):
         step_rescale: factor on every dt; 2 for data with half the sampling rate of training. Also
             an attribute that may be changed afterwards.
         form: how a sequence is computed, with the same numbers: "scan", or "conv" (an FFT of
-            twice the length, for comparison; it cannot reset inside a sequence).
+            twice the length, for comparison; it cannot reset inside a sequence, and a huge step
+            changes those before it by roundings of the largest output).
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -75,6 +77,7 @@ class S5(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt", "B")
 
     def __init__(

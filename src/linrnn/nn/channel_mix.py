@@ -13,7 +13,6 @@ from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._step_program import layer_step
 
 INITS = ("orthogonal", "published")
-GATE_GAIN = 0.1  # of what a sigmoid or an exponential follows: nearly the same for every input
 
 
 class ChannelMix(nn.Module):
@@ -31,10 +30,9 @@ class ChannelMix(nn.Module):
         layer, n_layers: place in the stack, counted from 0; the initial ``mu`` depend on it.
         device, dtype: of the parameters, as in torch.nn.
 
-    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)``, and all maps are orthogonal,
-    ``W_r`` a tenth of one. With ``init="published"`` ``W_v`` and ``W_r`` are zero: a residual block
-    starts as the identity, and of all parameters only ``W_v`` moves in the first step; without a
-    skip none ever does.
+    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)`` and all maps are orthogonal. With
+    ``init="published"`` ``W_v`` and ``W_r`` are zero: a residual block starts as the identity, and
+    only ``W_v`` has a gradient in the first step.
 
     Raises:
         ArgumentError: a size below 1, or a layer that is not in the stack.
@@ -83,9 +81,11 @@ class ChannelMix(nn.Module):
         self.mu_k.copy_(mu)
         self.mu_r.copy_(mu)
         orthogonal(self.key.weight)
-        published = self.init == "published"
-        orthogonal(self.value.weight, 0.0 if published else 1.0)
-        orthogonal(self.receptance.weight, 0.0 if published else GATE_GAIN)
+        for linear in (self.value, self.receptance):
+            if self.init == "published":
+                nn.init.zeros_(linear.weight)
+            else:
+                orthogonal(linear.weight)
 
     def init_state(
         self,
@@ -141,14 +141,8 @@ def initial_mix(d_model: int, power: float) -> Tensor:
 
 
 def orthogonal(weight: Tensor, gain: float | None = None) -> None:
-    """Fill with a random orthogonal matrix; the default gain keeps the size of a wider output.
-
-    A gain of 0 draws no random numbers.
-    """
+    """Fill with a random orthogonal matrix; the default gain keeps the size of a wider output."""
     gain = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5 if gain is None else gain
-    if gain == 0:
-        weight.zero_()
-        return
     # half precision has no QR decomposition
     wide = weight.new_empty(weight.shape, dtype=accumulator_dtype(weight.dtype))
     weight.copy_(nn.init.orthogonal_(wide, gain))
