@@ -30,15 +30,15 @@ class GAU(CachedMixer):
                      without the relative bias gamma is sqrt(1 / 0.36) times that
         "published"  weights, gamma and b ~ N(0, 0.02^2)
 
-    Parameters: ``W_in`` has the rows of W_r, W_v, W_z in this order, ``W_out`` is W_o, and row i of
-    ``gamma``, ``beta`` and ``b`` is that of index i + 1.
-
     Shapes:
         x      (batch, time, d_model)                   real
         y      (batch, time, d_model)                   real, dtype of x
         state  {"k": (batch, S, d_key), "v": (batch, S, d_inner), "position": (batch,)}
                turned keys and values of the S steps read so far, float32, float64 for float64, and
                the number of steps since the last reset, int64. With a window S = window - 1 always.
+        Parameters: W_in (2 d_inner + d_key, d_model) holds the rows of W_r, W_v and W_z in this
+        order, W_out (d_model, d_inner) is W_o; gamma, beta and b (2, d_key) hold those of index 1
+        and 2
 
     Args:
         d_model: channels in and out.

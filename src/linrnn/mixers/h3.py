@@ -34,6 +34,9 @@ class H3(Mixer):
         state  {"shift": (batch, d_shift - 1, d_model) real, the last k, oldest first,
                 "diag": (batch, d_head^2, d_model / d_head, d_state / 2) complex};
                d_model * (d_shift - 1 + d_head * d_state) floats
+        Parameters: in_proj has the rows of q, k and v in this order; shift.weight
+        (d_model, d_shift) holds the taps backward, the one of the current input last:
+        shift.weight[:, d_shift - 1 - j] is taps_j; diag is an S4D of d_model / d_head channels
 
     Args:
         d_model: channels in and out.

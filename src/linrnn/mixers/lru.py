@@ -74,6 +74,8 @@ class LRU(Mixer):
         x      (batch, time, d_model)   real
         y      (batch, time, d_model)   real, dtype of x
         state  (batch, d_state)         complex64, complex128 for float64; 2 * d_state floats
+        Parameters: B (d_state, 2, d_model) holds Re B and Im B, C (d_model, d_state, 2) holds
+        Re C and -Im C, D (d_model,), those of lam and gamma (d_state,)
 
     Args:
         d_model: channels in and out.

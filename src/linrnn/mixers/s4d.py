@@ -44,6 +44,8 @@ class S4D(Mixer):
         y      (batch, time, d_model)          real, dtype of x
         state  (batch, d_model, d_state / 2)   complex64, complex128 for float64;
                (batch, d_model, d_state) and real for "real"; d_model * d_state floats either way
+        Parameters: A_log, A_im, B_re, B_im, C_re and C_im (d_model, modes), the imaginary ones not
+        for "real", those of B where it is separate; log_dt and D (d_model,)
 
     Args:
         d_model: channels in and out.
@@ -60,9 +62,6 @@ class S4D(Mixer):
             cannot reset inside a sequence, and a huge step changes those before it by roundings
             of the largest output, one that is not finite makes them NaN).
         device, dtype: of the parameters, as in torch.nn.
-
-    Parameters: ``A_log``, ``A_im``, ``B_re``, ``B_im``, ``C_re`` and ``C_im``, real and imaginary
-    parts apart, have a row a channel and a column a mode; the imaginary ones are None for "real".
 
     Raises:
         ArgumentError: a size below 1, an odd d_state (except for "real"), dt_min and dt_max out

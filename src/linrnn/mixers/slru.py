@@ -52,7 +52,7 @@ class SLRU(Mixer):
         (torch.Size([2, 100, 4]), torch.Size([2, 8]))
 
     Reference:
-        Su, blog post on the LRU paper, 2023. Key: su2023google.
+        Su, blog post on the LRU paper (kexue.fm/archives/9554), 2023. Key: su2023google.
     """
 
     family: ClassVar[str] = "diagonal"
