@@ -53,7 +53,7 @@ class RWKV4(WKVMixer):
         orthogonal as W_v is. At zero, as published, the first output is zero: in a residual stack
         only W_o has a gradient at first, and in a stack without skips nothing ever has one.
         init="published" starts so; four residual blocks of width 64 with channel mixing then
-        learned a text more slowly (1.16 nats a byte after 250 steps, in place of 1.04).
+        learned a text more slowly (training loss of 1.16 nats a byte after 250 steps, not 1.04).
         Without token_shift all maps start Glorot-uniform, u = 0, and exp(-w) squared uniform on
         [0.9^2, 0.999^2]. Channel mixing is `linrnn.nn.ChannelMix`; the layer norm
         before either belongs to the backbone.

@@ -238,7 +238,8 @@ def trains(make: MakeMixer) -> None:
     target = x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
 
     def loss() -> Tensor:
-        return (layers[1](layers[0](x)[0])[0] - target).square().mean()
+        y: Tensor = layers[1](layers[0](x)[0])[0]
+        return (y - target).square().mean()
 
     first = loss()
     first.backward()
