@@ -14,6 +14,7 @@ from torch import Tensor
 
 from linrnn.nn.conv import recall
 from linrnn.ops import linear_scan
+from linrnn.ops._scan_op import _eager, _transformed
 
 BLOCK = 32  # longer ones do more arithmetic, shorter ones move more states
 RESET_BLOCK = 16  # with resets the inside of a block is a loop of that many shifts
@@ -106,7 +107,11 @@ class _Blocks(NamedTuple):
         """
         size = x.shape[-1]
         matrix = torch.cat([_toeplitz(self.kernel), self.into], -1)
-        y, left = (x.nan_to_num(0, 0, 0) @ matrix).split([size, self.into.shape[-1]], 2)
+        finite = _seen_finite(x)
+        x_safe = x if finite else x.nan_to_num(0, 0, 0)
+        y, left = (x_safe @ matrix).split([size, self.into.shape[-1]], 2)
+        if finite:
+            return y, left
         mark = (x.detach() * 0).cumprod(-1)  # 0, and NaN from the first bad step on
         return y + mark, left + mark[..., -1:]
 
@@ -162,6 +167,17 @@ def convolve(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     sums = _pairs(sums.view(channels, batch, count, -1), h)  # (H, B, T/Q, M)
     left_over = (sums * coarse[..., :count].flip(-1).transpose(1, 2)[:, None]).sum(2)
     return y.transpose(1, 2), across + left_over.transpose(0, 1)
+
+
+def _seen_finite(x: Tensor) -> bool:
+    """Whether one look at ``x`` says that all of it is finite.
+
+    False also where a look would break a graph or wait for a device: this decides on a shorter
+    way to the same numbers, a sixth of the time, and on nothing else.
+    """
+    if x.device.type != "cpu" or not _eager(x) or _transformed() or torch._C._get_tracing_state():
+        return False
+    return bool(x.detach().sum().isfinite())
 
 
 def _powers(a: Tensor, count: int) -> Tensor:
