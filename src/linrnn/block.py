@@ -30,7 +30,8 @@ class Block(nn.Module):
 
     - ``glu``: ``z -> GLU(drop(GELU(mixer(z))))``, the block of the LRU paper.
     - ``mlp``: the mixer, then a `linrnn.nn.MLP` of four times the width.
-    - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV.
+    - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV. It starts as published
+      where the mixer was told to with ``init="published"``.
     - ``bare``: the mixer alone, for one that has gates of its own.
 
     With ``conv_width`` a `linrnn.nn.CausalConv` is the first part of any kind. The state is that of
@@ -88,7 +89,11 @@ class Block(nn.Module):
         if kind == "mlp":
             add("mlp", MLP(width, **factory))
         if kind == "channel_mix":
-            add("channel_mix", ChannelMix(width, layer=layer, n_layers=n_layers, **factory))
+            # what was published is the whole block, and has one switch
+            published = getattr(mixer, "init", None) == "published"
+            start: Any = {"init": "published"} if published else {}
+            place: Any = {"layer": layer, "n_layers": n_layers}
+            add("channel_mix", ChannelMix(width, **start, **place, **factory))
 
     def _add(self, name: str, part: nn.Module, norm: nn.Module, first: bool) -> None:
         self.add_module(name, part)

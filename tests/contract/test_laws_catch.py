@@ -1,11 +1,12 @@
 """A law that cannot fail is worse than none: break one thing for each law and see it caught."""
 
 import inspect
+from functools import partial
 
 import pytest
 import torch
 
-from linrnn.mixers import LRU
+from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV
 from linrnn.ops import _scan_tree, _tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
 
@@ -30,6 +31,28 @@ class LooksAhead(LRU):
     def forward(self, x, state=None, *, reset=None):
         y, state = super().forward(x, state, reset=reset)
         return y + 0.01 * torch.roll(x, -1, 1), state
+
+
+class HidesThePast(LRU):
+    """causal: what it reads of the next input is multiplied by zero, which NaN survives."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y + 0 * torch.roll(x, -1, 1), state
+
+
+class DeniesItsErrors(S4D):
+    """causal: one of its forms is an FFT."""
+
+    declared = {}  # noqa: RUF012
+
+
+class MasksAfterwards(S4D):
+    """causal: a product with the zeros of a triangle."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y + torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype) @ x, state
 
 
 class IgnoresReset(LRU):
@@ -60,6 +83,32 @@ class LosesSecondDerivative(LRU):
     def forward(self, x, state=None, *, reset=None):
         y, state = super().forward(x, state, reset=reset)
         return y * y.detach(), state
+
+
+class StartsAtZero(LRU):
+    """trains: its output is zero until something else moves, and nothing else does."""
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        torch.nn.init.zeros_(self.C)
+        torch.nn.init.zeros_(self.D)
+
+
+class HasSpareParameter(LRU):
+    """trains: a parameter that nothing depends on."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.spare = torch.nn.Parameter(torch.ones(3))
+
+
+class ClimbsUp(LRU):
+    """trains: the gradients of its parameters have the wrong sign."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for parameter in self.parameters():
+            parameter.register_hook(torch.neg)
 
 
 class Overflows(LRU):
@@ -128,10 +177,19 @@ BROKEN_MIXERS = [
     ("forms_agree", ForgetsState),
     ("forms_agree", DropsStateGradient),
     ("causal", LooksAhead),
+    ("causal", HidesThePast),
+    ("causal", DeniesItsErrors),
+    ("causal", MasksAfterwards),
     ("reset_and_packing", IgnoresReset),
     ("batch_independence", MixesRows),
     ("gradients", WrongGradient),
     ("higher_derivatives", LosesSecondDerivative),
+    ("trains", StartsAtZero),
+    ("trains", HasSpareParameter),
+    ("trains", ClimbsUp),
+    ("trains", partial(RWKV4, init="published")),
+    ("trains", partial(ComplexRWKV, init="published")),
+    ("trains", partial(GAU, init="published")),
     ("finite_when_long", Overflows),
     ("constant_memory", GrowingState),
     ("round_trip", HidesParameter),
@@ -161,6 +219,14 @@ def test_every_mixer_law_has_a_broken_mixer():
 def test_stale_declaration_is_caught():
     class Modest(LRU):
         declared = {"causal": "claims to see the future"}  # noqa: RUF012
+
+    with pytest.raises(BrokenLawError, match="yet it holds"):
+        check_law("causal", Modest)
+
+
+def test_stale_declaration_of_a_form_is_caught():
+    class Modest(LRU):
+        declared = {**LRU.declared, "causal:real": "claims to see it"}  # noqa: RUF012
 
     with pytest.raises(BrokenLawError, match="yet it holds"):
         check_law("causal", Modest)

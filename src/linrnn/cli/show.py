@@ -62,7 +62,9 @@ class _Page(NamedTuple):
 
 def _mixer(cls: Any) -> _Page:
     facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
-    facts |= {f"Does not keep the law {law!r}": reason for law, reason in cls.declared.items()}
+    for law, reason in cls.declared.items():
+        name, _, form = law.partition(":")
+        facts[f"Does not keep the law {name!r}" + (f" with form={form!r}" if form else "")] = reason
     parameters = inspect.signature(cls).parameters.values()
     options = [_row(p.name, p.annotation, p.default) for p in parameters]
     return _Page(cls.__name__, inspect.getdoc(cls) or "", facts, options)

@@ -82,7 +82,8 @@ def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausa
     config = LinrnnConfig(
         vocab_size=theirs.vocab_size,
         mixer="rwkv4",
-        mixer_options={"d_state": theirs.attention_hidden_size},
+        # as it once started, which spares drawing large orthogonal matrices to overwrite them
+        mixer_options={"d_state": theirs.attention_hidden_size, "init": "published"},
         d_model=theirs.hidden_size,
         n_layers=theirs.num_hidden_layers,
         norm="layer",

@@ -13,6 +13,11 @@ from linrnn.ops import accumulator_dtype
 from linrnn.ops._arguments import check_device, check_numbers
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
 
+FFT_REACHES_BACK = (
+    "an FFT spreads its rounding errors over the row: a step changes those before it by some "
+    "roundings of the largest number, and NaN, infinity or an overflow make them NaN"
+)
+
 
 class Mixer(nn.Module, ABC):
     """A layer that mixes information along time: (B, T, d_model) in and out, state in and out.
@@ -33,7 +38,8 @@ class Mixer(nn.Module, ABC):
     """Values of ``form`` the constructor takes; all give the same numbers. The first is default."""
 
     declared: ClassVar[Mapping[str, str]] = {}
-    """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason."""
+    """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason; as
+    ``"law:form"`` where only that form cannot."""
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from linrnn.nn.conv import recall
 from linrnn.ops import linear_scan
+from linrnn.ops._modes import eager, transformed
 
 BLOCK = 32  # longer ones do more arithmetic, shorter ones move more states
 RESET_BLOCK = 16  # with resets the inside of a block is a loop of that many shifts
@@ -86,8 +87,7 @@ class _Blocks(NamedTuple):
         # channels first, since every channel has its own matrices: (H, B * T/Q, Q)
         x = u.view(*shape, channels).permute(3, 0, 1, 2).reshape(channels, -1, size)
         if cut is None:
-            inside = _toeplitz(self.kernel)
-            y, left = (x @ torch.cat([inside, self.into], -1)).split([size, self.into.shape[-1]], 2)
+            y, left = self._whole(x)
         else:
             later = cut.flip(-1).cumsum(-1).flip(-1) > cut  # a reset after it in the block
             left = torch.where(later.reshape(-1, size), 0, x) @ self.into
@@ -98,6 +98,22 @@ class _Blocks(NamedTuple):
         else:
             y = y + torch.where((cut.cumsum(-1) > 0).reshape(-1, size), 0, before @ self.out)
         return y.view(channels, *shape).permute(1, 2, 3, 0).reshape(u.shape), h
+
+    def _whole(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs (H, n, Q) and states left (H, n, M) of blocks that nothing cuts, from zero.
+
+        Half of the matrix is zero, and zero times infinity is not: what is not finite is kept out
+        of the product, lest it reach steps before it, and marks those after it.
+        """
+        size = x.shape[-1]
+        matrix = torch.cat([_toeplitz(self.kernel), self.into], -1)
+        finite = _seen_finite(x)
+        x_safe = x if finite else x.nan_to_num(0, 0, 0)
+        y, left = (x_safe @ matrix).split([size, self.into.shape[-1]], 2)
+        if finite:
+            return y, left
+        mark = (x.detach() * 0).cumprod(-1)  # 0, and NaN from the first bad step on
+        return y + mark, left + mark[..., -1:]
 
     def _carry(
         self, left: Tensor, h: Tensor, shape: tuple[int, int, int], cut: Tensor | None
@@ -151,6 +167,17 @@ def convolve(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     sums = _pairs(sums.view(channels, batch, count, -1), h)  # (H, B, T/Q, M)
     left_over = (sums * coarse[..., :count].flip(-1).transpose(1, 2)[:, None]).sum(2)
     return y.transpose(1, 2), across + left_over.transpose(0, 1)
+
+
+def _seen_finite(x: Tensor) -> bool:
+    """Whether one look at ``x`` says that all of it is finite.
+
+    False also where a look would break a graph or wait for a device: this decides on a shorter
+    way to the same numbers, a sixth of the time, and on nothing else.
+    """
+    if x.device.type != "cpu" or not eager(x) or transformed() or torch._C._get_tracing_state():
+        return False
+    return bool(x.detach().sum().isfinite())
 
 
 def _powers(a: Tensor, count: int) -> Tensor:

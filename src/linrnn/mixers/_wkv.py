@@ -8,15 +8,15 @@ The mean's two weights are sigmoids of one number, so they add up to 1 however l
 
 from abc import abstractmethod
 from math import log
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import check_positive_int
+from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._reset import check_reset
-from linrnn.nn.channel_mix import check_layer, initial_mix, orthogonal, token_shift
+from linrnn.nn.channel_mix import INITS, check_layer, initial_mix, orthogonal, token_shift
 from linrnn.nn.conv import last_inputs, recall
 from linrnn.ops import accumulator_dtype, linear_scan, log_linear_scan
 from linrnn.typing import ResetMask, Sequence, State, Token
@@ -80,6 +80,7 @@ class WKVMixer(Mixer):
         d_state: int | None,
         d_value: int,
         token_shift: bool,
+        init: Literal["orthogonal", "published"],
         layer: int,
         n_layers: int,
         device: torch.device | str | None,
@@ -88,9 +89,11 @@ class WKVMixer(Mixer):
         super().__init__()
         self.d_model = d_model
         self.d_state = d_model if d_state is None else d_state
-        self.token_shift, self.layer, self.n_layers = token_shift, layer, n_layers
+        self.token_shift, self.init = token_shift, init
+        self.layer, self.n_layers = layer, n_layers
         where = type(self).__name__
         check_positive_int(where, d_model=d_model, d_state=self.d_state)
+        check_in(where, "init", init, INITS)
         check_layer(where, layer, n_layers)
 
         def empty(n: int) -> nn.Parameter:
@@ -110,11 +113,11 @@ class WKVMixer(Mixer):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         if self.token_shift:
-            self._reset_as_published()
+            self._reset_shifted()
         else:
             self._reset_bare()
 
-    def _reset_as_published(self) -> None:
+    def _reset_shifted(self) -> None:
         depth = self.layer / max(self.n_layers - 1, 1)  # 0 in the first layer, 1 in the last
         channel = torch.arange(self.d_state, dtype=torch.float64)
         fraction = channel / max(self.d_state - 1, 1)
@@ -126,7 +129,10 @@ class WKVMixer(Mixer):
         self.mu_r.copy_(initial_mix(self.d_model, 0.5 * remaining))
         orthogonal(self.value.weight)
         for linear in (self.key, self.receptance, self.output):
-            nn.init.zeros_(linear.weight)
+            if self.init == "published":
+                nn.init.zeros_(linear.weight)
+            else:
+                orthogonal(linear.weight)
 
     def _reset_bare(self) -> None:
         u = torch.rand(self.d_state, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
@@ -141,7 +147,7 @@ class WKVMixer(Mixer):
         """Arguments, for ``print(layer)``."""
         return (
             f"d_model={self.d_model}, d_state={self.d_state}, token_shift={self.token_shift}, "
-            f"layer={self.layer}, n_layers={self.n_layers}"
+            f"init={self.init!r}, layer={self.layer}, n_layers={self.n_layers}"
         )
 
     @abstractmethod

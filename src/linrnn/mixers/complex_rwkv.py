@@ -1,7 +1,7 @@
 """RWKV-4 time mixing with a decay that also turns."""
 
 from math import pi
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +37,14 @@ class ComplexRWKV(WKVMixer):
             parts in turn); False keeps them real.
         max_phase: largest initial angle theta, radians per step, in (0, 2 pi].
         token_shift: mix each input with the previous one, as the RWKV-4 block does.
+        init: "orthogonal", or "published": see RWKV-4.
         layer, n_layers: place in the stack, counted from 0; the initial values of RWKV-4 for
             time_decay and mu depend on it.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ArgumentError: a size below 1, max_phase outside its range, a layer not in the stack.
+        UnknownNameError: an unknown init.
         ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
@@ -70,13 +72,14 @@ class ComplexRWKV(WKVMixer):
         complex_values: bool = True,
         max_phase: float = 2 * pi,
         token_shift: bool = True,
+        init: Literal["orthogonal", "published"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         width = 2 if complex_values else 1
-        super().__init__(d_model, d_state, width, token_shift, layer, n_layers, device, dtype)
+        super().__init__(d_model, d_state, width, token_shift, init, layer, n_layers, device, dtype)
         self.complex_values, self.max_phase = complex_values, max_phase
         if not 0 < max_phase <= 2 * pi:
             raise ArgumentError(f"ComplexRWKV: max_phase must be in (0, 2 pi], got {max_phase}.")

@@ -1,5 +1,6 @@
 """H3, two state-space systems between three gates."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._reset import check_reset
 from linrnn.mixers._ssm import DISCRETISATIONS, INITS, check_dt, check_pairs
 from linrnn.mixers.s4d import S4D
@@ -33,6 +34,9 @@ class H3(Mixer):
         state  {"shift": (batch, d_shift - 1, d_model) real, the last k, oldest first,
                 "diag": (batch, d_head^2, d_model / d_head, d_state / 2) complex};
                d_model * (d_shift - 1 + d_head * d_state) floats
+        Parameters: in_proj has the rows of q, k and v in this order; shift.weight
+        (d_model, d_shift) holds the taps backward, the one of the current input last:
+        shift.weight[:, d_shift - 1 - j] is taps_j; diag is an S4D of d_model / d_head channels
 
     Args:
         d_model: channels in and out.
@@ -66,6 +70,7 @@ class H3(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Linear Recurrent Unit, and the ladder of ablations that leads to it."""
 
+from collections.abc import Mapping
 from math import pi
 from typing import Any, ClassVar, Literal, cast
 
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._matrix_scan import block_scan, turn
 from linrnn.ops import accumulator_dtype, fft_scan, linear_scan
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
@@ -73,6 +74,8 @@ class LRU(Mixer):
         x      (batch, time, d_model)   real
         y      (batch, time, d_model)   real, dtype of x
         state  (batch, d_state)         complex64, complex128 for float64; 2 * d_state floats
+        Parameters: B (d_state, 2, d_model) holds Re B and Im B, C (d_model, d_state, 2) holds
+        Re C and -Im C, D (d_model,), those of lam and gamma (d_state,)
 
     Args:
         d_model: channels in and out.
@@ -88,7 +91,8 @@ class LRU(Mixer):
             meaning of r_min, r_max and max_phase are the same in all.
         gamma: normalise the input. Without, gamma is 1 and there is no gamma_log.
         form: how a sequence is computed, with the same numbers: "scan"; "conv" (an FFT of
-            twice the length, for comparison, which cannot reset inside a sequence); or "real"
+            twice the length, for comparison, which cannot reset inside a sequence, and where a
+            huge step changes those before it by roundings of the largest output); or "real"
             (the 2 x 2 real blocks of appendix E.3 in ordinary operations, for runtimes without
             complex numbers or custom operators; only the state passed in and out is complex).
         device, dtype: of the parameters, as in torch.nn.
@@ -116,6 +120,7 @@ class LRU(Mixer):
 
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv", "real")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     # of every parametrisation; a layer has those of its own
     recurrent_parameters: ClassVar[tuple[str, ...]] = (
         *("nu_log", "theta_log", "theta", "nu", "lam_re", "lam_im"),

@@ -1,5 +1,6 @@
 """S4D, the diagonal state-space layer."""
 
+from collections.abc import Mapping
 from math import pi
 from typing import ClassVar, Literal
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers import _siso
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._reset import check_reset
 from linrnn.mixers._ssm import (
     DISCRETISATIONS,
@@ -43,6 +44,8 @@ class S4D(Mixer):
         y      (batch, time, d_model)          real, dtype of x
         state  (batch, d_model, d_state / 2)   complex64, complex128 for float64;
                (batch, d_model, d_state) and real for "real"; d_model * d_state floats either way
+        Parameters: A_log, A_im, B_re, B_im, C_re and C_im (d_model, modes), the imaginary ones not
+        for "real", those of B where it is separate; log_dt and D (d_model,)
 
     Args:
         d_model: channels in and out.
@@ -56,7 +59,8 @@ class S4D(Mixer):
         project: add a linear layer with bias from the systems' outputs to y.
         form: how a sequence is computed, with the same numbers: "scan" (matrix products inside
             blocks of time, a scan over the blocks) or "conv" (an FFT of twice the length; it
-            cannot reset inside a sequence).
+            cannot reset inside a sequence, and a huge step changes those before it by roundings
+            of the largest output, one that is not finite makes them NaN).
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -82,6 +86,7 @@ class S4D(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt", "B_re", "B_im")
 
     def __init__(

@@ -1,5 +1,6 @@
 """S5, one state-space system for all channels."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._ssm import DISCRETISATIONS, check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
@@ -28,13 +29,16 @@ class S5(Mixer):
         A_re may be learned to be positive, and then the layer diverges; clip_eigs keeps it below
         -1e-4.
         Initially A, B = V^* B' and C = C' V come from the eigenvectors V of the normal part of
-        HiPPO-LegS, in ``blocks`` equal blocks, and B', C' are drawn for the real system.
+        HiPPO-LegS, in ``blocks`` equal blocks, and B', C' are drawn for the real system: B' from
+        a truncated normal distribution of variance 1/d_state.
 
     Shapes:
         x      (batch, time, d_model)   real
         y      (batch, time, d_model)   real, dtype of x
         state  (batch, d_state / 2)     complex64, complex128 for float64; d_state floats
                (batch, d_state)         with conj_sym=False
+        Parameters: A_re, A_im and log_dt (P,), B (P, 2, d_model) holds Re B and Im B,
+        C (d_model, P, 2) holds Re C and -Im C, D (d_model,)
 
     Args:
         d_model: channels in and out.
@@ -43,13 +47,16 @@ class S5(Mixer):
         conj_sym: keep one of each conjugate pair of modes; False keeps all, each learned alone.
         discretisation: "zoh" (zero-order hold) or "bilinear".
         dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
-        C_init: "lecun" (C' with truncated normal parts of variance 1/d_state) or "normal" (C
-            itself with normal parts of variance 1/2).
+        C_init: "truncated" (C' with truncated normal parts of variance 1/d_state), "lecun" (the
+            same of variance 1/(d_model d_state)) or "normal" (C itself with normal parts of
+            variance 1/2): "trunc_standard_normal", "lecun_normal" and "complex_normal" of the
+            public code.
         clip_eigs: keep Re A <= -1e-4.
         step_rescale: factor on every dt; 2 for data with half the sampling rate of training. Also
             an attribute that may be changed afterwards.
         form: how a sequence is computed, with the same numbers: "scan", or "conv" (an FFT of
-            twice the length, for comparison; it cannot reset inside a sequence).
+            twice the length, for comparison; it cannot reset inside a sequence, and a huge step
+            changes those before it by roundings of the largest output).
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -61,7 +68,8 @@ class S5(Mixer):
 
     Departures from the paper:
         GELU and the gate of the paper's layer belong to the block around a mixer. The step size
-        is the same for all steps of a sequence.
+        is the same for all steps of a sequence. The variance of B' is that of the public code,
+        whose LeCun initialiser takes the rows of B', and not its columns, for the fan-in.
 
     Example:
         >>> y, state = S5(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -75,6 +83,7 @@ class S5(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt", "B")
 
     def __init__(
@@ -87,7 +96,7 @@ class S5(Mixer):
         discretisation: Literal["zoh", "bilinear"] = "zoh",
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
-        C_init: Literal["lecun", "normal"] = "lecun",
+        C_init: Literal["truncated", "lecun", "normal"] = "truncated",
         clip_eigs: bool = False,
         step_rescale: float = 1.0,
         form: Literal["scan", "conv"] = "scan",
@@ -117,7 +126,7 @@ class S5(Mixer):
     def _check_arguments(self) -> None:
         check_positive_int("S5", d_model=self.d_model, d_state=self.d_state, blocks=self.blocks)
         check_in("S5", "discretisation", self.discretisation, DISCRETISATIONS)
-        check_in("S5", "C_init", self.C_init, ("lecun", "normal"))
+        check_in("S5", "C_init", self.C_init, ("truncated", "lecun", "normal"))
         check_in("S5", "form", self.form, self.forms)
         check_dt("S5", self.dt_min, self.dt_max)
         if self.conj_sym:
@@ -138,12 +147,13 @@ class S5(Mixer):
         lam, V, _ = hippo_normal(size)
         kept = size // 2 if self.conj_sym else size  # the half with negative imaginary parts
         lam, V = lam[:kept].repeat(self.blocks), torch.block_diag(*[V[:, :kept]] * self.blocks)
-        B = V.mH @ _truncated_normal(self.d_state, self.d_model, fan=self.d_model).to(V.dtype)
+        B = V.mH @ _truncated_normal(self.d_state, self.d_model, fan=self.d_state).to(V.dtype)
         if self.C_init == "normal":
             C = torch.randn(self.d_model, self.modes, dtype=V.dtype)
         else:
             shape = (self.d_model, self.d_state)
-            re, im = (_truncated_normal(*shape, fan=self.d_state) for _ in range(2))
+            fan = self.d_state if self.C_init == "truncated" else self.d_model * self.d_state
+            re, im = (_truncated_normal(*shape, fan=fan) for _ in range(2))
             C = torch.complex(re, im) @ V
         self.A_re.copy_(lam.real)
         self.A_im.copy_(lam.imag)

@@ -75,7 +75,7 @@ class SelectiveLRU(Mixer):
         (torch.Size([2, 100, 4]), torch.Size([2, 8]))
 
     Reference:
-        Su, blog post on the LRU paper, 2023. Key: su2023google.
+        Arponen, "Linear Recurrent Units and Attention", blog post, 2023. Key: arponen2023linear.
     """
 
     family: ClassVar[str] = "diagonal"

@@ -1,5 +1,6 @@
 """Simplified Linear Recurrent Unit, real throughout."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.ops import accumulator_dtype, fft_scan, linear_scan
 from linrnn.typing import Float, ResetMask, Sequence, State, Token
 
@@ -33,7 +34,8 @@ class SLRU(Mixer):
         r_min, r_max: range of the initial lam, 0 <= r_min < r_max <= 1; a mode forgets in
             -1/ln(lam) steps: 0.9 is 9.5 steps, 0.999 is 999.5.
         form: how a sequence is computed, with the same numbers: "scan", or "conv" (an FFT of
-            twice the length, for comparison; it cannot reset inside a sequence).
+            twice the length, for comparison; it cannot reset inside a sequence, and a huge step
+            changes those before it by roundings of the largest output).
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -50,11 +52,12 @@ class SLRU(Mixer):
         (torch.Size([2, 100, 4]), torch.Size([2, 8]))
 
     Reference:
-        Su, blog post on the LRU paper, 2023. Key: su2023google.
+        Su, blog post on the LRU paper (kexue.fm/archives/9554), 2023. Key: su2023google.
     """
 
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "gamma_log")
 
     def __init__(

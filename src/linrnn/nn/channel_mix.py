@@ -1,16 +1,18 @@
 """RWKV's channel mixing: a gated squared-ReLU network that sees the current and previous step."""
 
-from typing import cast
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.nn.conv import last_inputs, recall
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._step_program import layer_step
+
+INITS = ("orthogonal", "published")
 
 
 class ChannelMix(nn.Module):
@@ -24,11 +26,17 @@ class ChannelMix(nn.Module):
     Args:
         d_model: channels in and out.
         d_inner: hidden width. Default: ``4 * d_model``.
+        init: how ``W_v`` and ``W_r`` start, see below.
         layer, n_layers: place in the stack, counted from 0; the initial ``mu`` depend on it.
         device, dtype: of the parameters, as in torch.nn.
 
-    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)``, ``W_k`` is orthogonal and
-    ``W_v``, ``W_r`` are zero, so that a residual block starts as the identity.
+    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)`` and all maps are orthogonal. With
+    ``init="published"`` ``W_v`` and ``W_r`` are zero: a residual block starts as the identity, and
+    only ``W_v`` has a gradient in the first step.
+
+    Raises:
+        ArgumentError: a size below 1, or a layer that is not in the stack.
+        UnknownNameError: an unknown init.
 
     Example:
         >>> mix = ChannelMix(4)
@@ -45,6 +53,7 @@ class ChannelMix(nn.Module):
         d_model: int,
         *,
         d_inner: int | None = None,
+        init: Literal["orthogonal", "published"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
@@ -53,8 +62,9 @@ class ChannelMix(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.d_inner = 4 * d_model if d_inner is None else d_inner
-        self.layer, self.n_layers = layer, n_layers
+        self.init, self.layer, self.n_layers = init, layer, n_layers
         check_positive_int("ChannelMix", d_model=d_model, d_inner=self.d_inner)
+        check_in("ChannelMix", "init", init, INITS)
         check_layer("ChannelMix", layer, n_layers)
         self.mu_k = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
         self.mu_r = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
@@ -71,8 +81,11 @@ class ChannelMix(nn.Module):
         self.mu_k.copy_(mu)
         self.mu_r.copy_(mu)
         orthogonal(self.key.weight)
-        nn.init.zeros_(self.value.weight)
-        nn.init.zeros_(self.receptance.weight)
+        for linear in (self.value, self.receptance):
+            if self.init == "published":
+                nn.init.zeros_(linear.weight)
+            else:
+                orthogonal(linear.weight)
 
     def init_state(
         self,

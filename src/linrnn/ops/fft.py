@@ -20,8 +20,10 @@ def fft_scan(
         h_t = a^{t+1} h_{-1} + sum_{s <= t} a^{t-s} b_s
 
     computed with FFTs of length 2 T: O(T log T), and absolute rather than relative accuracy, since
-    the rounding error of an FFT is spread evenly over its outputs. `linear_scan` is faster and more
-    accurate; this is the independent second opinion.
+    the rounding error of an FFT is spread evenly over its outputs. So a huge input changes what
+    comes before it in its row and channel: by up to 3 roundings of the largest number there, as
+    measured from 19 to 16,384 steps. NaN, infinity or an overflow make it NaN. `linear_scan`
+    is faster and more accurate; this is the independent second opinion.
 
     Args:
         a: decay (channels,), real or complex, ``|a| <= 1`` or its powers overflow.

@@ -81,6 +81,7 @@ TABLE = {
         epochs=40,
         weight_decay=0.04,
         groups="BfastandCdecay",
+        options=(("C_init", "lecun"),),
         accuracy=0.6215,
     ),
     "imdb": Row(
@@ -95,6 +96,7 @@ TABLE = {
         dropout=0.1,
         warmup_epochs=0,
         fast_dt=True,
+        options=(("C_init", "lecun"),),
         accuracy=0.8931,
     ),
     "retrieval": Row(
@@ -120,7 +122,7 @@ TABLE = {
         weight_decay=0.07,
         dropout=0.1,
         groups="BfastandCdecay",
-        options=(("clip_eigs", True),),
+        options=(("clip_eigs", True), ("C_init", "lecun")),
         accuracy=0.8800,
     ),
     "pathfinder": Row(
@@ -159,6 +161,7 @@ TABLE = {
         weight_decay=0.04,
         dropout=0.1,
         groups="noBCdecay",
+        options=(("C_init", "lecun"),),
         accuracy=0.9652,
     ),
 }

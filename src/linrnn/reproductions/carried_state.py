@@ -16,6 +16,7 @@ from linrnn.train._model import load_model
 from linrnn.train._positions import measure_positions
 
 MIXERS = ("lru", "mingru", "rwkv4")
+OPTIONS: Mapping[str, dict[str, Any]] = {"rwkv4": {"init": "published"}}
 CHUNKS = (16, 128)
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "kept": {"order": "contiguous", "carry_state": True},
@@ -95,7 +96,8 @@ class CarriedState(Reproduction):
     def _rows(self, base: Config) -> dict[str, Config]:
         return {
             label(mixer, arm): replace(
-                with_model(base, mixer), train=replace(base.train, **ARMS[arm])
+                with_model(base, mixer, mixer_options=OPTIONS.get(mixer)),
+                train=replace(base.train, **ARMS[arm]),
             )
             for mixer, arm in product(self.mixers, ARMS)
         }

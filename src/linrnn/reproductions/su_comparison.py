@@ -100,7 +100,13 @@ def base_config(length: int) -> Config:
 def rows(base: Config) -> dict[str, Config]:
     """The five models, with the parameters of the one with softmax attention."""
     attention = with_model(base, "attention", mixer_options={"n_heads": 4})
-    gau = with_model(base, "gau", block="bare", n_layers=2 * base.model.n_layers)
+    gau = with_model(
+        base,
+        "gau",
+        block="bare",
+        n_layers=2 * base.model.n_layers,
+        mixer_options={"init": "published"},
+    )
     others = {
         "GAU": gau,
         "RWKV": with_model(base, "rwkv4", mixer_options={"token_shift": False}),

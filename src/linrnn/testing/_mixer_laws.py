@@ -1,7 +1,9 @@
 """The laws every mixer keeps or declares, with a reason, that it cannot."""
 
 import copy
+import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import safetensors.torch
@@ -21,6 +23,10 @@ MakeMixer = Callable[..., Mixer]
 
 WIDTH, BATCH, TIME, LONG = 6, 3, 19, 65_536
 GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
+TRAINED = 8  # steps of the sequences that `trains` reads
+SEEN = 1e-11  # a thousandth of the epsilon in Adam: what has a smaller gradient hardly moves
+LEARNED = 0.8  # of the loss, after a hundred steps
+HUGE = (1e4, 1e10, 1e30, float("inf"), float("-inf"), float("nan"))
 FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than most
 
 
@@ -136,7 +142,7 @@ def forms_agree(make: MakeMixer) -> None:
 
 
 def causal(make: MakeMixer) -> None:
-    """Changing the input at time t changes nothing before t."""
+    """Changing the input at time t changes nothing before t, not a bit by a huge value or NaN."""
     mixer = build(make)
     x, state = signal(BATCH, TIME, WIDTH).requires_grad_(), busy_state(mixer)
     y, _ = mixer(x, state)
@@ -146,6 +152,26 @@ def causal(make: MakeMixer) -> None:
         changed = x.detach().clone()
         changed[:, t:] += 1
         check_close(f"output before step {t}", mixer(changed, state)[0][:, :t], y[:, :t])
+    for dtype in (torch.float32, torch.float64):
+        _untouched_by_huge_values(build(make, dtype=dtype))
+
+
+@torch.no_grad()
+def _untouched_by_huge_values(mixer: Mixer) -> None:
+    """Neither earlier steps of a row nor other rows, by what one step of the row holds."""
+    time = 5 * TIME  # several blocks or chunks, where there are any
+    x = signal(BATCH, time, WIDTH, dtype=next(mixer.parameters()).dtype)
+    y, _ = mixer(x)
+    for value, t in itertools.product(HUGE, (1, time // 2, time - 1)):
+        changed = x.clone()
+        changed[1, t] = value
+        try:
+            got, _ = mixer(changed)
+        except ArgumentError:  # refused, and so not answered with a wrong number
+            continue
+        what = f"{value} at step {t}, {x.dtype}"
+        check_true(f"{what} reached the output before", torch.equal(got[1, :t], y[1, :t]))
+        check_true(f"{what} reached another row", torch.equal(got[::2], y[::2]))
 
 
 def reset_and_packing(make: MakeMixer) -> None:
@@ -222,6 +248,35 @@ def higher_derivatives(make: MakeMixer) -> None:
 
         arguments = {"x": signal(2, 4, WIDTH), **parts, **parameters}
         check_derivatives(f"form {form!r}", run, arguments, singly=False)
+
+
+def trains(make: MakeMixer) -> None:
+    """Two layers without norms or skips: every parameter has a gradient, and training works."""
+    torch.manual_seed(0)
+    layers = [make(d_model=WIDTH, dtype=torch.float64) for _ in range(2)]
+    parameters = [p for layer in layers for p in layer.parameters()]
+    x = signal(BATCH, TRAINED, WIDTH)
+    # what stands there and stood there a step ago: a recurrence is needed, a short one is enough
+    target = x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+
+    def loss() -> Tensor:
+        y: Tensor = layers[1](layers[0](x)[0])[0]
+        return (y - target).square().mean()
+
+    first = loss()
+    first.backward()
+    for i, layer in enumerate(layers):
+        for name, p in layer.named_parameters():
+            size = 0.0 if p.grad is None else float(p.grad.abs().max())
+            check_true(f"the gradient of {name} in layer {i} is {size:.3g}", size > SEEN)
+    optimiser = torch.optim.Adam(parameters, lr=0.01)
+    for _ in range(100):
+        optimiser.step()
+        optimiser.zero_grad()
+        last = loss()
+        last.backward()
+    rest = float(last.detach() / first.detach())
+    check_true(f"100 steps of Adam leave {rest:.3g} of the loss", rest < LEARNED)
 
 
 def finite_when_long(make: MakeMixer, steps: int | None = None) -> None:
@@ -384,6 +439,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         batch_independence,
         gradients,
         higher_derivatives,
+        trains,
         finite_when_long,
         constant_memory,
         round_trip,
@@ -395,13 +451,26 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
 }
 
 
+#: Laws checked in every form of a mixer; of the others, `forms_agree` is enough.
+LAWS_OF_FORMS = ("causal",)
+
+
 def check_law(name: str, make: MakeMixer) -> None:
     """Check one law, or, where the mixer declares an exception, that it really is one.
 
     Raises:
         BrokenLawError: the law does not hold, or it holds although the class declares it cannot.
     """
-    reason = build(make).declared.get(name)
+    mixer = build(make)
+    _check_law(name, make, mixer)
+    for form in mixer.forms[1:] if name in LAWS_OF_FORMS else ():
+        other = partial(make, form=form)
+        _check_law(name, other, build(other))
+
+
+def _check_law(name: str, make: MakeMixer, mixer: Mixer) -> None:
+    form = getattr(mixer, "form", mixer.forms[0])
+    reason = mixer.declared.get(f"{name}:{form}", mixer.declared.get(name))
     try:
         MIXER_LAWS[name](make)
     except BrokenLawError as error:

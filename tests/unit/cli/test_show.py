@@ -34,8 +34,11 @@ def test_show_prints_types_and_defaults(capsys):
 
 
 def test_show_prints_the_laws_a_mixer_does_not_keep(capsys, monkeypatch):
-    monkeypatch.setattr(mixers.LRU, "declared", {"causal": "it looks ahead"})
-    assert "Does not keep the law 'causal': it looks ahead" in show(capsys, "lru")
+    declared = {"causal": "it looks ahead", "edges:conv": "it trips"}
+    monkeypatch.setattr(mixers.LRU, "declared", declared)
+    page = show(capsys, "lru")
+    assert "Does not keep the law 'causal': it looks ahead" in page
+    assert "Does not keep the law 'edges' with form='conv': it trips" in page
 
 
 @pytest.mark.parametrize("name", tasks.names())

@@ -6,13 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from linrnn.errors import ArgumentError
+from linrnn.errors import LinrnnError
 from linrnn.mixers import GAU
 from linrnn.testing import check_law
 
 
 def livelier(layer):
-    """Initially scores are about 1e-9; parameters of order one test more."""
+    """Parameters of order one, biases too: with the initial ones, scores are hardly negative."""
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(std=0.7)
@@ -85,7 +85,7 @@ def test_equals_flash_pytorch():
 
 
 def test_gradients_of_order_one():
-    """The law starts from the initial parameters, whose scores are tiny."""
+    """The law starts from the initial parameters, whose scores are small."""
     torch.manual_seed(0)
     layer = livelier(GAU(3, d_inner=4, d_key=6, n=3, dtype=torch.float64))
     state = layer(torch.randn(2, 3, 3, dtype=torch.float64))[1]
@@ -109,9 +109,29 @@ def test_scores_are_divided_by_a_constant_whatever_the_length():
     torch.testing.assert_close(short(x)[0], long(x)[0] * 9)
 
 
-def test_initial_parameters_are_normal():
+@pytest.mark.parametrize("relative_bias", [True, False])
+@pytest.mark.parametrize("n", [64, 1024])
+def test_scaled_start_keeps_the_size_and_sees_itself(n, relative_bias):
     torch.manual_seed(0)
-    layer = GAU(64)
+    layer = GAU(64, n=n, relative_bias=relative_bias, dtype=torch.float64)
+    assert layer.W_in.std().item() == pytest.approx(1 / 8, rel=0.03)
+    assert layer.W_out.std().item() == pytest.approx(128**-0.5, rel=0.03)
+    assert torch.equal(layer.gamma[0], layer.gamma[1])
+    assert not layer.beta.any()
+    # with W_o out of the way, the weight of a single step on itself
+    x = torch.randn(500, 1, 64, dtype=torch.float64)
+    r, v, _ = (F.silu(x @ w.T) for w in layer.W_in.split([128, 128, 128]))
+    own = (layer(x)[0] / F.linear(r * v, layer.W_out)).detach().median().item()
+    content = 0.36 if relative_bias else 1.0
+    bias = layer.b[0].square().sum().item() if relative_bias else 0.0
+    assert bias == pytest.approx(n**-0.25 if relative_bias else 0.0, rel=0.3)
+    assert own == pytest.approx((content * n**-0.25 + bias) ** 2, rel=0.2)
+    assert 0.02 < layer(torch.randn(2, n, 64, dtype=torch.float64))[0].std().item() < 1
+
+
+def test_published_start_is_normal():
+    torch.manual_seed(0)
+    layer = GAU(64, init="published")
     assert layer.W_in.shape == (2 * 128 + 128, 64)
     for weight in (layer.W_in, layer.W_out):
         assert weight.std().item() == pytest.approx(0.02, rel=0.03)
@@ -119,7 +139,7 @@ def test_initial_parameters_are_normal():
         assert weight.std().item() == pytest.approx(0.02, rel=0.2)
         assert abs(weight.mean().item()) < 0.006
     assert not layer.beta.any()
-    assert GAU(4, relative_bias=False).b is None
+    assert GAU(4, relative_bias=False, init="published").b is None
 
 
 @pytest.mark.parametrize("law", ["constant_memory", "reset_and_packing"])
@@ -133,11 +153,12 @@ BAD = [
     ({"n": 0}, "GAU: n must be an integer of at least 1, got 0"),
     ({"window": 2.5}, "GAU: window must be an integer of at least 1, got 2.5"),
     ({"base": -1.0}, "GAU: base must be positive and finite, got -1.0"),
+    ({"init": "scale"}, "no GAU init named 'scale'. Did you mean 'scaled'?"),
 ]
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize(("options", "message"), BAD)
 def test_constructor_words_its_errors(options, message):
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises(LinrnnError, match=message):
         GAU(4, **options)

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import RwkvConfig
 from transformers.models.rwkv.modeling_rwkv import RwkvSelfAttention, rwkv_linear_attention_cpu
 
-from linrnn.errors import ArgumentError
+from linrnn.errors import LinrnnError
 from linrnn.mixers import RWKV4
 from linrnn.mixers._wkv import EMPTY
 from linrnn.mixers.rwkv4 import from_running_max, to_running_max
@@ -161,9 +161,11 @@ def test_is_a_mean_however_large_the_keys():
     assert y.abs().max() <= v.abs().max() * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("init", ["orthogonal", "published"])
 @pytest.mark.parametrize("layer", [0, 2, 3])
-def test_published_initial_values(layer):
-    rwkv = RWKV4(8, d_state=12, layer=layer, n_layers=4)
+def test_initial_values(layer, init):
+    torch.manual_seed(0)
+    rwkv = RWKV4(8, d_state=12, init=init, layer=layer, n_layers=4)
     z, o = layer / 3, 1 - layer / 4
     h, i = torch.arange(12) / 11, torch.arange(8) / 8
     torch.testing.assert_close(rwkv.time_decay.detach(), -5 + 8 * h ** (0.7 + 1.3 * z))
@@ -172,10 +174,19 @@ def test_published_initial_values(layer):
     torch.testing.assert_close(rwkv.mu_k.detach(), i**o)
     torch.testing.assert_close(rwkv.mu_v.detach(), i**o + 0.3 * z)
     torch.testing.assert_close(rwkv.mu_r.detach(), i ** (o / 2))
-    for linear in (rwkv.key, rwkv.receptance, rwkv.output):
-        assert not linear.weight.any()
-    gram = rwkv.value.weight.mT @ rwkv.value.weight
-    torch.testing.assert_close(gram.detach(), 1.5 * torch.eye(8), atol=1e-5, rtol=0)
+    start = 0.0 if init == "published" else 1.0
+    for linear, size in (
+        (rwkv.value, 1.5),
+        (rwkv.key, 1.5 * start),
+        (rwkv.receptance, 1.5 * start),
+    ):
+        gram = linear.weight.mT @ linear.weight
+        torch.testing.assert_close(gram.detach(), size * torch.eye(8), atol=1e-5, rtol=0)
+    gram = rwkv.output.weight @ rwkv.output.weight.mT
+    torch.testing.assert_close(gram.detach(), start * torch.eye(8), atol=1e-5, rtol=0)
+    torch.manual_seed(0)
+    other = RWKV4(8, d_state=12, layer=layer, n_layers=4)
+    assert torch.equal(rwkv.value.weight, other.value.weight)  # drawn first, whatever follows
 
 
 def test_bare_initial_values():
@@ -191,13 +202,14 @@ def test_bare_initial_values():
 BAD = [
     ({"d_state": 0}, "RWKV4: d_state must be an integer of at least 1, got 0"),
     ({"layer": 2, "n_layers": 2}, "RWKV4: layer must be an integer from 0 to n_layers-1=1, got 2"),
+    ({"init": "publisht"}, "no RWKV4 init named 'publisht'. Did you mean 'published'?"),
 ]
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize(("options", "message"), BAD)
 def test_constructor_words_its_errors(options, message):
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises(LinrnnError, match=message):
         RWKV4(4, **options)
 
 

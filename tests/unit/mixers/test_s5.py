@@ -161,8 +161,8 @@ def test_initial_statistics():
         torch.testing.assert_close(layer.A_im[own].detach(), lam.imag[:40])
         torch.testing.assert_close(layer.A_re[own].detach(), lam.real[:40])
     assert (layer.A_im < 0).all()
-    # V^* mixes real draws of variance 1/200 unitarily, V complex ones of twice 1/160
-    for square, variance in ((layer.B.square().sum(1), 1 / 200), (layer.C.square().sum(2), 1 / 80)):
+    # V^* mixes real draws of variance 1/160 unitarily, V complex ones of twice 1/160
+    for square, variance in ((layer.B.square().sum(1), 1 / 160), (layer.C.square().sum(2), 1 / 80)):
         assert square.mean().item() == pytest.approx(variance, rel=0.05)
     u = (layer.log_dt.detach().numpy() - np.log(1e-3)) / np.log(100)
     assert kstest(u, "uniform").pvalue > 1e-3
@@ -177,8 +177,24 @@ def test_B_is_real_in_the_coordinates_of_hippo():
     real = 2 * (torch.block_diag(V, V) @ B).real
     full = torch.cat([B, B.conj()])
     assert full.abs().square().sum().item() == pytest.approx(real.square().sum().item())
-    assert real.abs().max() <= 2 / 0.8796256610342398 / 50**0.5 + 1e-9
-    assert real.var().item() == pytest.approx(1 / 50, rel=0.1)
+    assert real.abs().max() <= 2 / 0.8796256610342398 / 40**0.5 + 1e-9
+    assert real.var().item() == pytest.approx(1 / 40, rel=0.1)
+
+
+@pytest.mark.parametrize(("d_model", "d_state"), [(256, 32), (32, 256), (96, 96)])
+@each_symmetry
+def test_initial_variances_are_those_of_the_public_code(d_model, d_state, conj_sym):
+    """JAX's LeCun initialiser takes the last axis but one, times those before it, for the fan-in:
+    d_state of B (d_state, d_model) and of a row of C (1, d_state, 2), of which
+    "trunc_standard_normal" is made, and d_model d_state of C (d_model, d_state, 2), of which
+    "lecun_normal" is. Jax 0.10.2 gave 1/63.8 for (64, 1000), 1/64.1 for rows of (1, 64, 2) and
+    1/3120 for (50, 64, 2).
+    """
+    variances = {"truncated": 2 / d_state, "lecun": 2 / (d_model * d_state), "normal": 1.0}
+    for C_init, variance in variances.items():
+        layer = make(d_model, d_state, C_init=C_init, conj_sym=conj_sym, blocks=2)
+        assert layer.B.square().sum(1).mean().item() == pytest.approx(1 / d_state, rel=0.1)
+        assert layer.C.square().sum(2).mean().item() == pytest.approx(variance, rel=0.1)
 
 
 def test_normal_C_has_parts_of_variance_one_half():

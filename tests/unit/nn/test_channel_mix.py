@@ -11,7 +11,7 @@ from linrnn.nn import ChannelMix
 
 
 def make(d_model=6, **options):
-    """With weights at which every part matters: the initial ones give zero."""
+    """With weights at which every part matters: the published ones give zero."""
     torch.manual_seed(0)
     mix = ChannelMix(d_model, **{"dtype": torch.float64, **options})
     for linear in (mix.key, mix.value, mix.receptance):
@@ -61,11 +61,19 @@ def test_packed_sequences_equal_separate_ones():
     torch.testing.assert_close(last, x[:, -1:])
 
 
-def test_starts_as_nothing_and_looks_back_most_in_the_first_channels():
-    mix = ChannelMix(8, layer=1, n_layers=4)
+def test_published_start_is_nothing():
+    mix = ChannelMix(8, init="published")
     y, _ = mix(torch.randn(2, 5, 8), mix.init_state(2))
     assert not y.any()
+    assert mix.key.weight.any()
+
+
+def test_starts_orthogonal_and_looks_back_most_in_the_first_channels():
+    mix = ChannelMix(8, layer=1, n_layers=4)
     assert mix.d_inner == 32
+    for linear in (mix.value, mix.receptance):
+        gram = linear.weight @ linear.weight.mT
+        torch.testing.assert_close(gram.detach(), torch.eye(8), atol=1e-5, rtol=0)
     torch.testing.assert_close(mix.mu_k.detach(), (torch.arange(8) / 8) ** 0.75)
     gram = mix.key.weight.mT @ mix.key.weight
     torch.testing.assert_close(gram.detach(), 4 * torch.eye(8), atol=1e-5, rtol=0)

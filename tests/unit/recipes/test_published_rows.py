@@ -4,7 +4,7 @@ from math import pi
 
 import pytest
 
-from linrnn import recipes, tasks
+from linrnn import mixers, recipes, tasks
 from linrnn.recipes import _lru, _s4d, _s5
 from linrnn.train._data import steps_per_epoch
 
@@ -68,7 +68,8 @@ def test_s4d_on_listops_is_normalised_after_the_mixer():
 def test_s5_on_grey_images_keeps_its_eigenvalues_stable():
     config = recipes.load("scifar_grey_s5", "paper").config
     assert config.task_options.grey
-    assert config.mixer_options == {"d_state": 384, "blocks": 3, "clip_eigs": True}
+    options = {"d_state": 384, "blocks": 3, "clip_eigs": True, "C_init": "lecun"}
+    assert config.mixer_options == options
     assert config.optim.lr == 0.0045
     assert config.optim.lr * config.optim.recurrent_lr_factor == pytest.approx(0.001)
     assert config.optim.weight_decay == 0.07
@@ -112,3 +113,20 @@ def test_every_row_of_a_known_task_has_a_recipe(module):
         if "paper" in recipes.scales(name) and recipes.load(name, "paper").config.mixer == mixer
     }
     assert made == set(module.TABLE) & set(tasks.names())
+
+
+@pytest.mark.parametrize(
+    ("name", "C_init"),
+    [
+        ("listops_s5", "lecun"),
+        ("imdb_s5", "lecun"),
+        ("retrieval_s5", "truncated"),
+        ("scifar_grey_s5", "lecun"),
+        ("pathfinder_s5", "truncated"),
+        ("path_x_s5", "normal"),
+        ("speech_commands", "lecun"),
+    ],
+)
+def test_s5_draws_its_output_matrix_as_the_scripts_do(name, C_init):
+    config = recipes.load(name, "paper").config
+    assert mixers.build("s5", config.model.d_model, config.mixer_options).C_init == C_init

@@ -1,0 +1,78 @@
+"""No parameter of a fresh model stands still: every mixer in `RNN` and in every kind of block.
+
+That 100 steps of Adam lower the loss is the law `trains`, of two layers with nothing around them.
+"""
+
+import pytest
+import torch
+
+from linrnn import RNN, SequenceModel, mixers
+from linrnn.block import BLOCKS
+from linrnn.testing._mixer_laws import SEEN, signal
+
+CHANNELS, WIDTH, TIME = 3, 6, 8
+
+each_mixer = pytest.mark.parametrize("name", mixers.names())
+
+
+def too_small(model, x):
+    """Parameters whose gradient is zero, or next to it, after one backward pass."""
+    y, _ = model(x)
+    (y - signal(*y.shape, seed=5)).square().mean().backward()
+    sizes = {
+        name: 0.0 if p.grad is None else p.grad.abs().max().item()
+        for name, p in model.named_parameters()
+    }
+    return {name: size for name, size in sizes.items() if not size > SEEN}
+
+
+@each_mixer
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"proj_size": 4}], ids=str)
+def test_every_parameter_of_two_layers_has_a_gradient(name, options):
+    torch.manual_seed(0)
+    rnn = RNN(name, CHANNELS, WIDTH, num_layers=2, batch_first=True, dtype=torch.float64, **options)
+    assert not too_small(rnn, signal(4, TIME, CHANNELS))
+
+
+@each_mixer
+@pytest.mark.parametrize("prenorm", [True, False], ids=["prenorm", "postnorm"])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_every_parameter_of_two_blocks_has_a_gradient(name, block, prenorm):
+    torch.manual_seed(0)
+    model = SequenceModel(
+        CHANNELS,
+        2,
+        mixer=name,
+        d_model=WIDTH,
+        n_layers=2,
+        block=block,
+        norm="layer",
+        prenorm=prenorm,
+        conv_width=3,
+        encoder_norm=True,
+        final_norm=True,
+        pool="none",
+        dtype=torch.float64,
+    )
+    assert not too_small(model, signal(4, TIME, CHANNELS))
+
+
+PUBLISHED = [
+    (name, cls)
+    for name, cls in ((name, mixers.load(name)) for name in mixers.names())
+    if "published" in str(cls.__init__.__annotations__.get("init"))
+]
+
+
+@pytest.mark.parametrize("name", [name for name, _ in PUBLISHED])
+def test_published_start_is_still_what_it_was_and_is_seen(name):
+    """What the other tests of this file are for: with it, two layers have nothing to learn from."""
+    torch.manual_seed(0)
+    options = {"mixer_options": {"init": "published"}, "dtype": torch.float64}
+    rnn = RNN(name, CHANNELS, WIDTH, num_layers=2, batch_first=True, **options)
+    recurrent = {n for n, _ in rnn.named_parameters() if ".mixer." in n}
+    assert recurrent <= too_small(rnn, signal(4, TIME, CHANNELS)).keys()
+    model = SequenceModel(
+        CHANNELS, 2, mixer=name, d_model=WIDTH, n_layers=2, block="channel_mix", **options
+    )
+    assert any("channel_mix.key" in n for n in too_small(model, signal(4, TIME, CHANNELS)))
