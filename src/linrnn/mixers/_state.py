@@ -20,8 +20,10 @@ def check_start(where: str, batch_size: object, device: object, dtype: object) -
         ArgumentError: no number of rows, or nothing that names a device.
         DTypeError: no real dtype of 16 to 64 bits.
     """
-    whole = isinstance(batch_size, (int, torch.SymInt)) and not isinstance(batch_size, bool)
-    if not whole or not 0 <= batch_size < 2**63:  # type: ignore[operator]
+    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    # the size of a traced tensor fits, and a comparison would bind the graph to a range
+    traced = isinstance(batch_size, torch.SymInt) or torch.compiler.is_compiling()
+    if not traced and not (whole and 0 <= batch_size < 2**63):  # type: ignore[operator]
         raise ArgumentError(
             f"{where}: batch_size must be an integer of at least 0, got {batch_size!r:.60}."
         )

@@ -119,7 +119,7 @@ def _shapes(x: Tensor, *rest: Any) -> Tensor:
 
 
 def _backward_shapes(x: Tensor, past: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    bias = weight.new_empty(len(weight))
+    bias = weight.new_empty(weight.shape[0])
     return x.new_empty(x.shape), past.new_empty(past.shape), weight.new_empty(weight.shape), bias
 
 

@@ -86,7 +86,7 @@ def _run(
         rows,
         *(field for t in (p.x, p.dt, p.B, p.C, p.z, p.reset, y) for field in _array(t)),
         *(pointer(t) for t in (p.A, p.D, p.dt_bias, p.initial_state, final)),
-        kept.data_ptr() if kept.shape[1] else 0,
+        kept.data_ptr() if kept.shape[0] else 0,
         *outputs,
     )
     _native.run("selective_scan", record)

@@ -120,7 +120,8 @@ def _announce_slow(why: str) -> None:
 def _kept_states(p: Problem, keep: bool, backend: str) -> Tensor:
     batch, time, channels = p.x.shape
     chunks = -(-time // load(backend).CHUNK) if keep else 0
-    return p.A.new_empty(batch, chunks, p.A.shape[1], channels)
+    # batch and chunks on one axis: a graph would ask whether an axis of chunks has length 1
+    return p.A.new_empty(batch * chunks, p.A.shape[1], channels)
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,7 +141,7 @@ def _forward_shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _final(p: Problem) -> Tensor:
-    return p.A.new_empty(len(p.x), *p.A.shape)
+    return p.A.new_empty(p.x.shape[0], *p.A.shape)
 
 
 def _backward(*arguments: Any) -> list[Tensor]:

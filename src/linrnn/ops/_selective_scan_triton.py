@@ -36,7 +36,7 @@ def forward(p: Problem, kept: Tensor) -> tuple[Tensor, Tensor]:
             None if p.initial_state is None else dense(p.initial_state),
             *_steps(y),
             final,
-            kept if kept.shape[1] else None,
+            kept if kept.shape[0] else None,
             *_sizes(p),
             **options,
         )
