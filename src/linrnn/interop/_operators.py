@@ -16,6 +16,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[ours.scan.default] = _scan
     table[ours.causal_conv.default] = _causal_conv.definition
     table[ours.selective_scan.default] = _selective_scan
+    table[ours.selective_scan_definition.default] = _selective_scan_definition
     return table
 
 
@@ -44,3 +45,8 @@ def _selective_scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     problem = _selective_scan_reference.Problem(*arguments[:-2])
     y, final = _selective_scan_reference.selective_scan(problem, None)
     return y, final, y.new_empty(0)  # states kept for a backward pass
+
+
+def _selective_scan_definition(*arguments: Any) -> tuple[Tensor, Tensor]:
+    problem = _selective_scan_reference.Problem(*arguments[:-1])
+    return _selective_scan_reference.selective_scan(problem, None)

@@ -42,9 +42,13 @@ def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _shapes(
-    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None = None
+    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     return u.new_empty(u.shape), h.new_empty(h.shape)
+
+
+def _convolved(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    return _shapes(system, u, h, None)
 
 
 @opaque("siso_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", _shapes)
@@ -131,7 +135,7 @@ class _Blocks(NamedTuple):
         return y
 
 
-@opaque("siso_convolve", "Tensor[] system, Tensor u, Tensor h", _shapes)
+@opaque("siso_convolve", "Tensor[] system, Tensor u, Tensor h", _convolved)
 def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``.
 

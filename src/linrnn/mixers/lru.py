@@ -11,6 +11,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._matrix_scan import block_scan, turn
 from linrnn.ops import accumulator_dtype, fft_scan, linear_scan
+from linrnn.ops._arguments import traced
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
 
 PARAMETRISATIONS = {
@@ -261,6 +262,7 @@ class LRU(Mixer):
             and state.dtype is (torch.complex64 if x_t.dtype is torch.float32 else torch.complex128)
             and x_t.dtype is self.B.dtype in (torch.float32, torch.float64)
             and state.device == x_t.device
+            and not traced()
         )
 
     def _coordinates(self) -> tuple[Tensor, Tensor]:

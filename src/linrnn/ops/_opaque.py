@@ -1,8 +1,8 @@
 """Computations whose Python depends on the length, as operators that no compiler looks into.
 
-A loop over time, a tree of halvings or a cut into blocks is written down by a tracer for one length
-and is wrong, or traced anew, at another. Behind an operator it stays Python, and the graph around it
-holds for every batch and time. In eager mode the function is called as it is.
+A loop over time, a tree of halvings or a cut into blocks is written down for one length by a
+tracer, and again at another. Behind an operator it stays Python, and the graph around it holds for
+every batch and time. In eager mode the function is called as it is.
 """
 
 import functools
@@ -46,7 +46,8 @@ def opaque(
 
         @functools.wraps(run)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if torch.compiler.is_compiling():
+            like = next(x for x in args if isinstance(x, Tensor))
+            if torch.compiler.is_compiling() or like.is_meta:
                 return cast(R, tuple(operator(*args, **kwargs)))
             return run(*args, **kwargs)
 

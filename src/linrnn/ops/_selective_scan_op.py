@@ -14,6 +14,7 @@ from torch import Tensor
 from linrnn.errors import BackendError, check_in
 from linrnn.ops import _selective_scan_reference as reference
 from linrnn.ops._backend import BACKENDS, requested
+from linrnn.ops._opaque import opaque
 from linrnn.ops._scan_op import _eager, _transformed
 from linrnn.ops._selective_scan_reference import Problem
 
@@ -96,7 +97,7 @@ def apply(p: Problem, backend: str | None) -> tuple[Tensor, Tensor]:
     """``(y, final_state)`` of a checked problem."""
     name = choose(backend, str(p.x.device), p.x.dtype)
     if name not in KERNELS or _transformed():
-        return reference.selective_scan(p, None if name in KERNELS else name)
+        return _definition(*p, None if name in KERNELS else name)
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in p.tensors)
     if not _eager(p.x, p.A):
         y, final, _ = torch.ops.linrnn.selective_scan(*p, keep, name)
@@ -105,6 +106,16 @@ def apply(p: Problem, backend: str | None) -> tuple[Tensor, Tensor]:
     else:
         y, final, _ = _forward(*p, keep, name)
     return y, final
+
+
+def _definition_shapes(*arguments: Any) -> tuple[Tensor, Tensor]:
+    p = Problem(*arguments[:_FIELDS])
+    return p.x.new_empty(p.x.shape), _final(p)
+
+
+@opaque("selective_scan_definition", f"{_INPUTS}, str? backend", _definition_shapes)
+def _definition(*arguments: Any) -> tuple[Tensor, Tensor]:
+    return reference.selective_scan(Problem(*arguments[:_FIELDS]), arguments[_FIELDS])
 
 
 def _announce_slow(why: str) -> None:
