@@ -230,7 +230,7 @@ class SequenceModel(nn.Module):
         most of the memory, and much of the time, would go to.
         """
         self._check(x, time=True)
-        state = self.init_state(len(x), device=x.device) if state is None else state
+        state = self.init_state(x.shape[0], device=x.device) if state is None else state
         if self.documents > 1:
             x, reset, lengths = _apart(x, reset, lengths)
         if lengths is not None:
@@ -321,7 +321,7 @@ def _apart(
     x: Tensor, reset: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Both documents of each pair as rows of one batch."""
-    axes: dict[str, int | None] = {"batch": len(x), "documents": 2}
+    axes: dict[str, int | None] = {"batch": x.shape[0], "documents": 2}
     if lengths is not None:
         check_shape("SequenceModel", "lengths", lengths.shape, axes)
     ends, cut = (None if v is None else v.flatten(0, 1) for v in (lengths, reset))

@@ -204,7 +204,7 @@ class Block(nn.Module):
         if len(self._stateful) == 1:
             return {"mixer": state}
         if state is None:
-            state = self.init_state(len(x), device=x.device)
+            state = self.init_state(x.shape[0], device=x.device)
         if not isinstance(state, dict) or state.keys() != set(self._stateful):
             got = (
                 f"a dict with {sorted(state)}" if isinstance(state, dict) else type(state).__name__
@@ -215,7 +215,7 @@ class Block(nn.Module):
             )
         for name in self._stateful:
             if name != "mixer" and not self._keeps(name, state[name], x):
-                like = cast(CausalConv, getattr(self, name)).init_state(len(x), device=x.device)
+                like = cast(CausalConv, getattr(self, name)).init_state(x.shape[0], device=x.device)
                 state = {**state, name: check_state("Block", state[name], like, f"state[{name!r}]")}
         return cast(dict[str, State | None], state)
 

@@ -202,7 +202,7 @@ class RNN(nn.Module):
     def _read(self, x: Tensor, hx: State | None, layout: Layout) -> tuple[Tensor, State]:
         """Every layer over (batch, time, input_size)."""
         if hx is not None:
-            hx = check_state("RNN", hx, self._like(len(x), x.device), "hx")
+            hx = check_state("RNN", hx, self._like(x.shape[0], x.device), "hx")
         directions = 2 if self.bidirectional else 1
         states: list[State] = []
         for layer in range(self.num_layers):
@@ -300,7 +300,7 @@ def last_output(
         elif y.shape[1] == 0:
             raise ShapeError(f"last_output: output must have a step, got {tuple(output.shape)}.")
         at = None if lengths is None else lengths.to(y.device) - 1
-        last = y[:, -1] if at is None else y[torch.arange(len(y), device=y.device), at]
+        last = y[:, -1] if at is None else y[torch.arange(y.shape[0], device=y.device), at]
         first = y[:, 0]
     half = last.shape[-1] // 2
     return torch.cat([last[..., :half], first[..., half:]], -1) if bidirectional else last

@@ -26,13 +26,13 @@ def test_derivatives_of_every_op(call):
 
 def test_attention_beyond_pytorchs_own_first_derivative():
     """The fused kernel knows no second derivative."""
-    from linrnn.mixers.attention import _softmax_read
+    from linrnn.mixers._cache import softmax_read
 
     q, k, v = (torch.randn(2, 4, 1, 8, dtype=torch.float64) for _ in range(3))
     visible = torch.ones(2, 4, 4, dtype=torch.bool).tril()
     for mask in (None, visible):
         arguments = {"q": q, "k": k, "v": v, "visible": mask}
-        check_derivatives(f"mask {mask is not None}", _softmax_read, arguments)
+        check_derivatives(f"mask {mask is not None}", softmax_read, arguments)
 
 
 class CountsTwice(torch.autograd.Function):

@@ -125,5 +125,5 @@ class Mixer(nn.Module, ABC):
         Raises:
             DTypeError, ShapeError, DeviceError: a state this layer cannot have returned.
         """
-        fresh = self.init_state(len(x), device=x.device)
+        fresh = self.init_state(x.shape[0], device=x.device)
         return fresh if state is None else check_state(type(self).__name__, state, fresh)

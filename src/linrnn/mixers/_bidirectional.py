@@ -212,11 +212,11 @@ def check_lengths(where: str, lengths: Tensor, x: Tensor, least: int = 0) -> Non
     """
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise DTypeError(f"{where}: lengths must be integers, got {lengths.dtype}.")
-    if tuple(lengths.shape) != (len(x),):
+    if tuple(lengths.shape) != (x.shape[0],):
         raise ShapeError(
-            f"{where}: lengths must have shape (batch={len(x)}), got {tuple(lengths.shape)}."
+            f"{where}: lengths must have shape (batch={x.shape[0]}), got {tuple(lengths.shape)}."
         )
-    if lengths.device.type != "cpu" or torch.compiler.is_compiling() or len(lengths) == 0:
+    if lengths.device.type != "cpu" or torch.compiler.is_compiling() or lengths.shape[0] == 0:
         return
     low, high = lengths.aminmax()
     if low < least or high > x.shape[1]:

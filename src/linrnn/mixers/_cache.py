@@ -18,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from linrnn.errors import ArgumentError, ShapeError, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._reset import check_reset
+from linrnn.ops._derivatives import fused
+from linrnn.ops._opaque import opaque
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 QUERIES = 1024
@@ -27,6 +29,33 @@ the keys of all the others."""
 Read = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Queries (B, T, ...), keys and values (B, S, ...), and which are visible, (B, T, S), or None for
 causal attention of a sequence to itself: outputs (B, T, ...)."""
+
+
+def softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights that add up to 1, of each of several heads."""
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    mask = None if visible is None else visible[:, None]
+    return fused(_fused_softmax, _softmax, q, k, v, mask).transpose(1, 2)
+
+
+def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+
+def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    return torch.where(mask, scores, float("-inf")).softmax(-1) @ v
+
+
+def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights of one head that are not normalised."""
+    weight = F.relu(q @ k.mT).square()
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+
+
+READS: dict[str, Read] = {"softmax": softmax_read, "relu_squared": relu_squared_read}
 
 
 class CachedMixer(Mixer):
@@ -145,7 +174,7 @@ def remember(kept: Tensor, position: Tensor, reset: Tensor | None, window: int |
 
 
 def attend(
-    read: Read, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, *, window: int | None, whole: bool
+    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, *, window: int | None, whole: bool
 ) -> Tensor:
     """Attention of each step to itself and the ``sight`` entries before it.
 
@@ -153,7 +182,7 @@ def attend(
     through, so entries that are not finite are zeroed, and the steps that see one are NaN.
 
     Args:
-        read: the attention itself.
+        kind: the attention itself, of `READS`.
         q, k, v: queries (B, T, ...); keys and values (B, S, ...), the last T of the same steps.
         sight: how far back each step sees, (B, T).
         window: a bound on all ``sight + 1``, or None.
@@ -161,21 +190,28 @@ def attend(
     """
     time, before = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
-        return _chunk(read, q, [k], [v], sight)
+        return _chunk(READS[kind], q, [k], [v], sight)
     bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
     k, v = torch.where(_like(bad, k), 0, k), torch.where(_like(bad, v), 0, v)
-    y = read(q, k, v, None) if whole else _chunks(read, q, k, v, sight, window)
+    y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window)[0]
     count = F.pad(bad.cumsum(1), (1, 0))
     step = torch.arange(before, before + time, device=q.device)
     seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
     return torch.where(_like(seen > 0, y), float("nan"), y)
 
 
+def _shapes(
+    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, window: int | None
+) -> tuple[Tensor]:
+    return (v.new_empty(*q.shape[:-1], v.shape[-1]),)
+
+
+@opaque("attend", "str kind, Tensor q, Tensor k, Tensor v, Tensor sight, int? window", _shapes)
 def _chunks(
-    read: Read, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, window: int | None
-) -> Tensor:
+    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, window: int | None
+) -> tuple[Tensor]:
     """The queries a few at a time, each with the keys it may see."""
-    time = q.shape[1]
+    read, time = READS[kind], q.shape[1]
     size = QUERIES if window is None else min(QUERIES, max(window, QUERIES // 4))
     lengths = [min(size, time - begin) for begin in range(0, time, size)]
     parts = [k.shape[1] - time, *lengths]  # the cache, then as the queries
@@ -188,7 +224,7 @@ def _chunks(
             ys.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
         else:
             ys.append(_chunk(*args))
-    return torch.cat(ys, 1)
+    return (torch.cat(ys, 1),)
 
 
 def _chunk(

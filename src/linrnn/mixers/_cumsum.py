@@ -17,6 +17,10 @@ from linrnn.ops._modes import plain
 #: (5e-13) of the largest, as a loop's are, gradients within 4e-5 (5e-13); at 86 (740) they overflow
 #: to NaN. The limits leave 12 (46) orders of magnitude for the size of gradients.
 LIMITS = {torch.float32: 60.0, torch.float64: 600.0}
+_RULES = {  # worded here, for a compiler may take the numbers for variables
+    dtype: f"exponents of form='cumsum' must span at most {limit:g} in {dtype}"
+    for dtype, limit in LIMITS.items()
+}
 
 
 def cumsum_scan(
@@ -93,18 +97,18 @@ def _scale(where: str, total: Tensor, start: Tensor) -> Tensor:
     start = torch.where(start > EMPTY / 2, start, 0)
     largest = torch.maximum((-total).amax(1), start)
     smallest = torch.minimum((-total).amin(1), torch.zeros_like(start))
-    _check_span(where, (largest.clamp_min(0) - smallest), LIMITS[total.dtype])
+    _check_span(where, largest.clamp_min(0) - smallest)
     return largest[:, None]
 
 
-def _check_span(where: str, spans: Tensor, limit: float) -> None:
-    if spans.numel() == 0:
+def _check_span(where: str, spans: Tensor) -> None:
+    if spans.numel() == 0 or spans.device.type == "meta":
         return
-    rule = f"exponents of form='cumsum' must span at most {limit:g} in {spans.dtype}"
-    span = spans.amax()  # NaN where there is one, which is within no limit
+    span, limit = spans.amax(), LIMITS[spans.dtype]  # NaN where there is one, within no limit
     if torch.compiler.is_compiling():  # a graph has no numbers to look at
-        torch._assert_async(span <= limit, f'{where}: {rule}. Use form="scan".')
+        torch._assert_async(span <= limit, f'{where}: {_RULES[spans.dtype]}. Use form="scan".')
     elif not (got := plain(span).amax().item()) <= limit:
         raise ArgumentError(
-            f'{where}: {rule}, got {got:.4g}. Use form="scan", which has no such limit.'
+            f"{where}: {_RULES[spans.dtype]}, got {got:.4g}. "
+            'Use form="scan", which has no such limit.'
         )

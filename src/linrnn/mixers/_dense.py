@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._reset import check_reset, stretches
+from linrnn.mixers._recurrence import cell, recurrence
+from linrnn.mixers._reset import check_reset
 from linrnn.ops import accumulator_dtype
+from linrnn.ops._precision import without_autocast
 from linrnn.typing import Float, ResetMask, Sequence, State, Token
 
 
@@ -71,7 +73,7 @@ class DenseRNN(Mixer):
         h = self._start(state, x)
         if x.shape[1] == 0:  # PyTorch's kernels refuse it
             return x, h
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             h, last = self._states(x.to(self.B.dtype), h, reset)
         return self._project_out(h, x), last
 
@@ -79,7 +81,7 @@ class DenseRNN(Mixer):
         """Read one time step: see `Mixer.step`."""
         self._check_input(x_t, time=False)
         h = self._start(state, x_t)
-        with torch.autocast(x_t.device.type, enabled=False):
+        with without_autocast(x_t.device):
             h = self._next_state(x_t.to(self.B.dtype), h)
         return self._project_out(h, x_t), h
 
@@ -126,24 +128,11 @@ class ElmanRNN(DenseRNN):
         return weights
 
     def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        weights, x = self._weights(), wide(x)
-        kernel = torch.rnn_tanh if self.nonlinearity == "tanh" else torch.rnn_relu
-        train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
-        ys = []
-        for begin, end in stretches(reset, x.shape[1]):
-            if reset is not None:
-                # a choice and not a product, for what is forgotten may be NaN
-                h = torch.where(reset[:, begin, None], 0.0, h)
-            y, last = kernel(
-                x[:, begin:end], h[None], weights, self.bias, 1, 0.0, train, False, True
-            )
-            h = last[0]
-            ys.append(y)
-        return torch.cat(ys, 1) if len(ys) > 1 else ys[0], h
+        states, last = recurrence(wide(x), [h], self._weights(), reset, self.nonlinearity)
+        return states, last
 
     def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
-        cell = torch.rnn_tanh_cell if self.nonlinearity == "tanh" else torch.rnn_relu_cell
-        return cell(wide(x_t), h, *self._weights())
+        return cell(wide(x_t), [h], self._weights(), self.nonlinearity)[0]
 
 
 def wide(x: Tensor) -> Tensor:

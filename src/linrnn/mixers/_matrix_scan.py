@@ -17,15 +17,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.ops._opaque import opaque
+
 Apply = Callable[[Tensor], Tensor]
 """A power of the transition times (batch, any time, *channels)."""
+
+_SEQUENCE = "Tensor b, Tensor initial, Tensor? reset"
 
 DENSE_HALVINGS = 7  # up to A^128: finite in float32 for a radius below 2
 BLOCK_HALVINGS = 10  # up to lam^1024: for |lam| below 1.09
 
 
+def _block_shapes(
+    re: Tensor, im: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return b.new_empty(b.shape), b.new_empty(initial.shape)
+
+
+@opaque("block_scan", f"Tensor re, Tensor im, {_SEQUENCE}", _block_shapes)
 def block_scan(
-    re: Tensor, im: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None = None
+    re: Tensor, im: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """A complex diagonal in real arithmetic: a block ``[[re, -im], [im, re]]`` for every mode.
 
@@ -40,7 +51,7 @@ def block_scan(
 
     Example:
         >>> zero, one, start = torch.zeros(1), torch.ones(1), torch.tensor([[[1.0, 0.0]]])
-        >>> quarter_turns, _ = block_scan(zero, one, torch.zeros(1, 3, 1, 2), start)
+        >>> quarter_turns, _ = block_scan(zero, one, torch.zeros(1, 3, 1, 2), start, None)
         >>> quarter_turns.flatten(0, 2)
         tensor([[ 0.,  1.],
                 [-1.,  0.],
@@ -49,8 +60,15 @@ def block_scan(
     return _scan(_block_powers(re, im, b.dtype), BLOCK_HALVINGS, b, initial, reset)
 
 
+def _dense_shapes(
+    A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return b.new_empty(b.shape), b.new_empty(initial.shape)
+
+
+@opaque("dense_scan", f"Tensor A, {_SEQUENCE}", _dense_shapes)
 def dense_scan(
-    A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None = None
+    A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The recurrence with any square matrix.
 
@@ -65,12 +83,26 @@ def dense_scan(
 
     Example:
         >>> quarter_turn, start = torch.tensor([[0.0, -1.0], [1.0, 0.0]]), torch.eye(2)[:1]
-        >>> dense_scan(quarter_turn, torch.zeros(1, 3, 2), start)[0][0]
+        >>> dense_scan(quarter_turn, torch.zeros(1, 3, 2), start, None)[0][0]
         tensor([[ 0.,  1.],
                 [-1.,  0.],
                 [ 0., -1.]])
     """
     return _scan(_dense_powers(A), DENSE_HALVINGS, b, initial, reset)
+
+
+@opaque("dense_loop", f"Tensor A, {_SEQUENCE}", _dense_shapes)
+def dense_loop(
+    A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`dense_scan` step by step: the definition."""
+    h, states = initial, []
+    for t in range(b.shape[1]):
+        if reset is not None:
+            h = torch.where(reset[:, t, None], 0.0, h)
+        h = torch.addmm(b[:, t], h, A.t())
+        states.append(h)
+    return torch.stack(states, 1), h
 
 
 def turn(re: Tensor, im: Tensor, h: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ class MinGated(Mixer):
         if (
             type(state) is Tensor
             and not state.is_nested
-            and state.shape == (len(x), self.d_inner)
+            and state.shape == (x.shape[0], self.d_inner)
             and state.dtype == accumulator_dtype(self.in_proj.weight.dtype)
             and state.device == x.device
         ):
@@ -143,7 +143,7 @@ class MinGated(Mixer):
         # relu keeps the branch not taken, and its gradient, finite
         log_value = torch.where(value >= 0, (value.relu() + 0.5).log(), F.logsigmoid(value))
         log_b = log_add + log_value
-        log_start = value.new_full((len(value), self.d_inner), self.start).log()
+        log_start = value.new_full((value.shape[0], self.d_inner), self.start).log()
         if reset is not None:
             begun = torch.logaddexp(log_b, log_keep + log_start[:, None])
             log_b = torch.where(reset[..., None], begun, log_b)

@@ -5,6 +5,7 @@ over the blocks, or as a convolution by FFT. Neither holds a state for every ste
 holds one a block, the convolution one in about the square root of the length.
 """
 
+from collections.abc import Sequence
 from math import isqrt
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from linrnn.nn.conv import recall
 from linrnn.ops import linear_scan
 from linrnn.ops._modes import eager, transformed
+from linrnn.ops._opaque import opaque
 
 BLOCK = 32  # longer ones do more arithmetic, shorter ones move more states
 RESET_BLOCK = 16  # with resets the inside of a block is a loop of that many shifts
@@ -40,11 +42,22 @@ def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     return (_columns(c) * _rows(h)).sum(-1) + system.d * u, h
 
 
-def scan(
-    system: System, u: Tensor, h: Tensor, reset: Tensor | None = None
+def _shapes(
+    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """A sequence in blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``, and any ``reset``."""
-    time = u.shape[1]
+    return u.new_empty(u.shape), h.new_empty(h.shape)
+
+
+def _convolved(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    return _shapes(system, u, h, None)
+
+
+@opaque("siso_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", _shapes)
+def scan(
+    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A `System`, in blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``, and any ``reset``."""
+    system, time = System(*system), u.shape[1]
     if u.numel() == 0:
         return u, h
     size = BLOCK if reset is None else RESET_BLOCK
@@ -120,7 +133,7 @@ class _Blocks(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """The states before every block, (H, B * T/Q, M), and the last one."""
         batch, count, _ = shape
-        left = left.view(len(left), batch, count, left.shape[-1]).permute(1, 2, 0, 3)
+        left = left.view(left.shape[0], batch, count, left.shape[-1]).permute(1, 2, 0, 3)
         states, last = linear_scan(self.decay, _pairs(left, h), h, reset=cut)
         states = torch.cat(  # one copy for the shift and the new layout
             [_rows(s).permute(2, 0, 1, 3) for s in (h[:, None], states[:, :-1])], 2
@@ -138,13 +151,14 @@ class _Blocks(NamedTuple):
         return y
 
 
-def convolve(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """A sequence by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``.
+@opaque("siso_convolve", "Tensor[] system, Tensor u, Tensor h", _convolved)
+def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``.
 
     Step t is ``i Q + j``, so that ``a^t = (a^Q)^i a^j``: a kernel of length T is a matrix product
     of two factors of sqrt(T) powers each, and the (H, M, T) powers are never written.
     """
-    batch, time, channels = u.shape
+    system, (batch, time, channels) = System(*system), u.shape
     if u.numel() == 0:  # an FFT refuses an empty batch
         return u, h
     size = isqrt(time - 1) + 1

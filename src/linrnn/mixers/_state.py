@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from linrnn.ops._arguments import check_tensor
+from linrnn.ops._arguments import check_not_traced, check_tensor
 from linrnn.typing import State
 
 _PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -17,11 +17,14 @@ def check_start(where: str, batch_size: object, device: object, dtype: object) -
     """Raise unless a state can be made for so many rows, there, and of that precision.
 
     Raises:
-        ArgumentError: no number of rows, or nothing that names a device.
+        ArgumentError: no number of rows, or nothing that names a device; inside `torch.jit.trace`.
         DTypeError: no real dtype of 16 to 64 bits.
     """
-    whole = isinstance(batch_size, (int, torch.SymInt)) and not isinstance(batch_size, bool)
-    if not whole or not 0 <= batch_size < 2**63:  # type: ignore[operator]
+    check_not_traced(where)
+    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    # the size of a traced tensor fits, and a comparison would bind the graph to a range
+    traced = isinstance(batch_size, torch.SymInt) or torch.compiler.is_compiling()
+    if not traced and not (whole and 0 <= batch_size < 2**63):  # type: ignore[operator]
         raise ArgumentError(
             f"{where}: batch_size must be an integer of at least 0, got {batch_size!r:.60}."
         )

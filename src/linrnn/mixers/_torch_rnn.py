@@ -8,21 +8,24 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._reset import check_reset, stretches
+from linrnn.mixers._recurrence import cell, recurrence
+from linrnn.mixers._reset import check_reset
 from linrnn.ops import accumulator_dtype
-from linrnn.state import map_state
+from linrnn.ops._precision import without_autocast
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 
 class TorchRNN(Mixer):
     """One layer of a nonlinear recurrence, with the parameters of its `torch.nn` counterpart.
 
-    A subclass says how many gates it has and calls PyTorch's kernels. They are called as functions
-    and not as a module: `torch.compile` stops at the modules.
+    A subclass says which recurrence it is, how many gates it has and what its state is made of.
     """
 
     family: ClassVar[str] = "gated"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    kind: ClassVar[str]
+    """Which of the recurrences in ``_recurrence.py``."""
+
     n_gates: ClassVar[int]
     """Blocks of d_state rows in each weight."""
 
@@ -72,38 +75,27 @@ class TorchRNN(Mixer):
         if x.shape[1] == 0:  # the kernels refuse it
             return x, h
         weights = self._weights()
-        u = x.to(weights[0].dtype)
-        ys = []
-        with torch.autocast(x.device.type, enabled=False):
-            for begin, end in stretches(reset, x.shape[1]):
-                if reset is not None:
-                    # a choice and not a product, for what is forgotten may be NaN
-                    begins = reset[:, begin, None]
-                    h = map_state(lambda z, begins=begins: torch.where(begins, 0.0, z), h)  # type: ignore[misc]
-                if end - begin == 1:  # a compiled graph cannot hold many one-step LSTM kernels
-                    y_t, h = self._cell(u[:, begin], h, weights)
-                    ys.append(y_t[:, None])
-                else:
-                    y, h = self._kernel(u[:, begin:end], h, weights)
-                    ys.append(y)
-        return self._project_out(torch.cat(ys, 1) if len(ys) > 1 else ys[0], x), h
+        with without_autocast(x.device):
+            u = x.to(weights[0].dtype)
+            y, *last = recurrence(u, self._parts(h), weights, reset, self.kind)
+        return self._project_out(y, x), self._whole(last)
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
         self._check_input(x_t, time=False)
         h = self._start(state, x_t)
         weights = self._weights()
-        with torch.autocast(x_t.device.type, enabled=False):
-            y, h = self._cell(x_t.to(weights[0].dtype), h, weights)
-        return self._project_out(y, x_t), h
+        with without_autocast(x_t.device):
+            parts = cell(x_t.to(weights[0].dtype), self._parts(h), weights, self.kind)
+        return self._project_out(parts[0], x_t), self._whole(parts)
 
     @abstractmethod
-    def _kernel(self, x: Tensor, state: Any, weights: list[Tensor]) -> tuple[Tensor, Any]:
-        """At least one step of (batch, time, d_model): outputs and state."""
+    def _parts(self, state: Any) -> list[Tensor]:
+        """The state as `recurrence` takes it."""
 
     @abstractmethod
-    def _cell(self, x_t: Tensor, state: Any, weights: list[Tensor]) -> tuple[Tensor, Any]:
-        """One step (batch, d_model): output and state."""
+    def _whole(self, parts: list[Tensor]) -> Any:
+        """The inverse of `_parts`."""
 
     def _weights(self) -> list[Tensor]:
         """The parameters in the order the kernels take them, at least float32."""

@@ -3,14 +3,12 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._cache import CachedMixer, attend, positions, remember
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
-from linrnn.ops._derivatives import fused
 
 
 class Attention(CachedMixer):
@@ -121,7 +119,7 @@ class Attention(CachedMixer):
         fresh = state["k"].shape[1] == 0 and reset is None
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         y = attend(
-            _softmax_read,
+            "softmax",
             q.to(u.dtype),
             k.to(u.dtype),
             v.to(u.dtype),
@@ -140,21 +138,3 @@ class Attention(CachedMixer):
         """(B, T, H, K), at least float32."""
         wide = accumulator_dtype(self.q_proj.weight.dtype)
         return x.to(wide).view(*x.shape[:2], self.n_heads, self.d_head)
-
-
-def _softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
-    mask = None if visible is None else visible[:, None]
-    y = fused(_fast, _by_definition, q, k, v, mask)
-    return y.transpose(1, 2)
-
-
-def _fast(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-
-
-def _by_definition(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is None:
-        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
-    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
-    return torch.where(mask, scores, float("-inf")).softmax(-1) @ v

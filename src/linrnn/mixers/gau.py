@@ -10,6 +10,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._cache import CachedMixer, attend, positions, remember
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
+from linrnn.ops._precision import without_autocast
 
 _INITS = ("scaled", "published")
 
@@ -154,9 +155,9 @@ class GAU(CachedMixer):
         r, q, k, v = self._project_in(x, position)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         # squares of small scores leave the range of float16, and the precision of bfloat16
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             mixed = attend(
-                _relu_squared_read,
+                "relu_squared",
                 self._with_bias(q / self.n, 0, before=state["k"].shape[1]),
                 self._with_bias(k, 1),
                 v,
@@ -188,9 +189,4 @@ class GAU(CachedMixer):
             return x
         place = torch.arange(before, before + x.shape[1], device=x.device)[None]
         turned = rotate(self.b[which].to(x.dtype).expand(1, x.shape[1], -1), place, self.base)
-        return torch.cat([x, turned.expand(len(x), -1, -1)], -1)
-
-
-def _relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    weight = F.relu(q @ k.mT).square()
-    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+        return torch.cat([x, turned.expand(x.shape[0], -1, -1)], -1)

@@ -53,6 +53,7 @@ class GRU(TorchRNN):
         Machine Translation", EMNLP 2014, arXiv:1406.1078. Key: cho2014learning.
     """
 
+    kind: ClassVar[str] = "gru"
     n_gates: ClassVar[int] = 3
 
     def __init__(
@@ -77,11 +78,8 @@ class GRU(TorchRNN):
         """Zeros."""
         return self._zeros(batch_size, self.d_state, device=device, dtype=dtype)
 
-    def _kernel(self, x: Tensor, state: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
-        train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
-        y, h = torch.gru(x, state[None], weights, self.bias, 1, 0.0, train, False, True)
-        return y, h[0]
+    def _parts(self, state: Tensor) -> list[Tensor]:
+        return [state]
 
-    def _cell(self, x_t: Tensor, state: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
-        h = torch.gru_cell(x_t, state, *weights)
-        return h, h
+    def _whole(self, parts: list[Tensor]) -> Tensor:
+        return parts[0]

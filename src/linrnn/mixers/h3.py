@@ -13,6 +13,7 @@ from linrnn.mixers._reset import check_reset
 from linrnn.mixers._ssm import DISCRETISATIONS, INITS, check_dt, check_pairs
 from linrnn.mixers.s4d import S4D
 from linrnn.nn.conv import CausalConv, last_inputs
+from linrnn.ops._precision import without_autocast
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 
@@ -167,7 +168,7 @@ class H3(Mixer):
         start = self._start(state, x)
         past, h = start["shift"], start["diag"]
         q, k, v = self._project_in(x, past.dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             s = self._shift(k, past, reset) + self.D_k * k
             z = self._outer(s, v)
             mask = None if reset is None else reset.repeat_interleave(self.d_head**2, 0)
@@ -182,7 +183,7 @@ class H3(Mixer):
         start = self._start(state, x_t)
         past, h = start["shift"], start["diag"]
         q, k, v = self._project_in(x_t, past.dtype)
-        with torch.autocast(x_t.device.type, enabled=False):
+        with without_autocast(x_t.device):
             seen = torch.cat([past, k[:, None]], 1)
             s = (seen * self.shift.weight.t()).sum(1) + self.D_k * k
             last: Any
@@ -216,7 +217,7 @@ class H3(Mixer):
         if self.d_head == 1:
             return q * z
         q = q.unflatten(-1, (-1, self.d_head))
-        z = z.unflatten(0, (len(q), self.d_head, self.d_head))  # (B, i, j, T, H)
+        z = z.unflatten(0, (q.shape[0], self.d_head, self.d_head))  # (B, i, j, T, H)
         return torch.einsum("bthi,bijth->bthj", q, z).flatten(-2)
 
     def _project_out(self, y: Tensor, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linrnn.errors import check_in
 from linrnn.mixers._dense import DenseRNN, wide
-from linrnn.mixers._matrix_scan import dense_scan
+from linrnn.mixers._matrix_scan import dense_loop, dense_scan
 from linrnn.typing import Complex
 
 
@@ -82,15 +82,8 @@ class LinearRNN(DenseRNN):
 
     def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         b = wide(F.linear(x, self.B))  # (B, T, N)
-        if self.form == "chunked":
-            return dense_scan(wide(self.A), b, h, reset)
-        At, states = wide(self.A).t(), []
-        for t in range(b.shape[1]):
-            if reset is not None:
-                h = torch.where(reset[:, t, None], 0.0, h)
-            h = torch.addmm(b[:, t], h, At)
-            states.append(h)
-        return torch.stack(states, 1), h
+        scan = dense_scan if self.form == "chunked" else dense_loop
+        return scan(wide(self.A), b, h, reset)
 
     def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
         return torch.addmm(wide(F.linear(x_t, self.B)), h, wide(self.A).t())

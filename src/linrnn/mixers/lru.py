@@ -12,6 +12,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._matrix_scan import block_scan, turn
 from linrnn.ops import accumulator_dtype, fft_scan, linear_scan
+from linrnn.ops._arguments import traced
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
 
 PARAMETRISATIONS = {
@@ -242,7 +243,7 @@ class LRU(Mixer):
             state = self._start(state, x_t)
         h, B = cast(Tensor, state), self.B
         # methods written in C++, for Python's share of a step is large: not unflatten, not [None]
-        b = _wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(len(x_t), self.d_state, 2)
+        b = _wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(x_t.shape[0], self.d_state, 2)
         gamma_log = self.gamma_log
         if gamma_log is not None:
             b = b * _wide(gamma_log).exp().unsqueeze(1)  # (B, N, 2)
@@ -262,10 +263,11 @@ class LRU(Mixer):
             and not (state.is_nested or x_t.is_nested)
             and x_t.ndim == 2
             and x_t.shape[1] == self.d_model
-            and state.shape == (len(x_t), self.d_state)
+            and state.shape == (x_t.shape[0], self.d_state)
             and state.dtype is (torch.complex64 if x_t.dtype is torch.float32 else torch.complex128)
             and x_t.dtype is self.B.dtype in (torch.float32, torch.float64)
             and state.device == x_t.device
+            and not traced()
         )
 
     def _coordinates(self) -> tuple[Tensor, Tensor]:

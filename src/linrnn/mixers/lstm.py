@@ -58,6 +58,7 @@ class LSTM(TorchRNN):
         Key: hochreiter1997long.
     """
 
+    kind: ClassVar[str] = "lstm"
     n_gates: ClassVar[int] = 4
 
     def __init__(
@@ -107,19 +108,8 @@ class LSTM(TorchRNN):
             for part in ("h", "c")
         }
 
-    def _kernel(
-        self, x: Tensor, state: dict[str, Tensor], weights: list[Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
-        if train and torch.compiler.is_compiling() and not x.requires_grad:
-            # the compiler demands that the kernel's gradient of x exists: add 0, made of a weight
-            x = x + weights[0][:0].sum()
-        start = state["h"][None], state["c"][None]
-        y, h, c = torch.lstm(x, start, weights, self.bias, 1, 0.0, train, False, True)
-        return y, {"h": h[0], "c": c[0]}
+    def _parts(self, state: dict[str, Tensor]) -> list[Tensor]:
+        return [state["h"], state["c"]]
 
-    def _cell(
-        self, x_t: Tensor, state: dict[str, Tensor], weights: list[Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        h, c = torch.lstm_cell(x_t, (state["h"], state["c"]), *weights)
-        return h, {"h": h, "c": c}
+    def _whole(self, parts: list[Tensor]) -> dict[str, Tensor]:
+        return {"h": parts[0], "c": parts[1]}

@@ -20,6 +20,7 @@ from linrnn.mixers._ssm import (
     hippo_normal,
     initial_eigenvalues,
 )
+from linrnn.ops._precision import without_autocast
 from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
 
 
@@ -204,7 +205,7 @@ class S4D(Mixer):
         self._check_input(x, time=True)
         check_reset("S4D.forward", reset, x)
         h = self._start(state, x)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             u = x.to(h.real.dtype)
             if self.form == "scan":
                 y, last = _siso.scan(self.system(), u, h, reset)

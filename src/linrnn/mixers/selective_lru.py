@@ -243,13 +243,13 @@ class SelectiveLRU(Mixer):
         if self.gate != "normalised":
             a = self._decay(z)
             if reset is not None and fresh is not None:
-                b = torch.where(reset[..., None], b + a * fresh, b)
+                b = torch.where(reset[..., None], b + a * fresh, b.to(a.dtype))
             return linear_scan(a, b, start, reset=reset)
         weight = torch.zeros_like(z)
         if reset is not None and fresh is not None:
             first = _weighted_step(fresh, -z, b, self._rotation())
             weight = torch.where(reset[..., None], first["log_norm"], weight)
-            b = torch.where(reset[..., None], first["mean"], b)
+            b = torch.where(reset[..., None], first["mean"], b.to(first["mean"].dtype))
         mean, _, last = mean_of_past(-z, weight, b, start, reset, self._rotation())
         return mean, last
 

@@ -99,6 +99,6 @@ class Pool(nn.Module):
             return state["last"], state
         count = valid.sum(1)
         index = (count - 1).clamp_min(0)
-        last = x[torch.arange(len(x), device=x.device), index]
+        last = x[torch.arange(x.shape[0], device=x.device), index]
         last = torch.where((count > 0)[:, None], last, state["last"])
         return last, {"last": last}

@@ -32,12 +32,15 @@ def check_numbers(
 ) -> None:
     """Raise `DTypeError` unless the arguments are tensors that kernels can compute with.
 
+    Every op and every layer calls it, so here `torch.jit.trace` is refused as well.
+
     Args:
         where: the op.
         required: its arguments by name.
         real: whether complex numbers are refused.
         optional: arguments that may be None.
     """
+    check_not_traced(where)
     given = {name: x for name, x in optional.items() if x is not None}
     for name, x in (*required.items(), *given.items()):
         check_tensor(where, name, x)
@@ -48,6 +51,23 @@ def check_numbers(
             raise DTypeError(
                 f"{where}: {name} must be {kinds}, got {x.dtype}. Convert it with {name}.float()."
             )
+
+
+def traced() -> bool:
+    """Whether `torch.jit.trace` is writing down what is called."""
+    return torch._C._get_tracing_state() is not None
+
+
+def check_not_traced(where: str) -> None:
+    """Raise `ArgumentError` inside `torch.jit.trace`, in whose graphs sizes are those it saw.
+
+    They give wrong numbers at another batch or length, or read beyond their memory.
+    """
+    if traced():
+        raise ArgumentError(
+            f"{where}: the call must not be recorded by torch.jit.trace, which holds for one batch "
+            "and length only, got one inside it. Use torch.export.export with dynamic_shapes."
+        )
 
 
 def check_reset(where: str, reset: object, batch: int, time: int) -> None:

@@ -26,7 +26,7 @@ def gated_scan(
     keep, b = keep_and_input(wide, positive, normalise)
     if start:
         if initial_state is None:
-            initial_state = wide.new_full((len(x), x.shape[-1]), start)
+            initial_state = wide.new_full((x.shape[0], x.shape[-1]), start)
         if reset is not None:
             b = torch.where(reset[..., None], b + start * keep, b)
     h, final = linear_scan(keep, b, initial_state, reset=reset, backend=backend)

@@ -17,7 +17,7 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def n_sequences(x: Tensor, cu_seqlens: Tensor | None) -> int:
     """How many independent sequences ``x`` (B, T, ...) holds."""
-    return len(x) if cu_seqlens is None else len(cu_seqlens) - 1
+    return x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
 
 
 def spans(x: Tensor, cu_seqlens: Tensor | None, reverse: bool) -> Iterator[range]:
@@ -46,7 +46,7 @@ class Ends(NamedTuple):
 def ends(x: Tensor, cu_seqlens: Tensor | None, reverse: bool = False) -> Ends:
     """Locate the first and last step of every non-empty sequence."""
     if cu_seqlens is None:
-        kept = row = torch.arange(len(x), device=x.device)
+        kept = row = torch.arange(x.shape[0], device=x.device)
         first, last = torch.zeros_like(row), torch.full_like(row, x.shape[1] - 1)
     else:
         offsets = cu_seqlens.to(x.device, torch.long)

@@ -66,6 +66,7 @@ class Op:
         adjoint: takes what ``backward`` of kernels does, to gradients that can be differentiated
             again; by default those of the definition.
         transform: takes the place of the definition inside `torch.func`.
+        opaque: compilers must not look into the definition, whose Python depends on the length.
         lead: the argument whose device and dtype decide, and whether there is anything to do.
     """
 
@@ -85,12 +86,13 @@ class Op:
         n_extras: int = 0,
         adjoint: Callable[..., Gradients] | None = None,
         transform: Callable[..., Any] | None = None,
+        opaque: bool = False,
         lead: int = 0,
     ) -> None:
         self.name, self.gradients, self.results = name, gradients, results
         self.definition, self.transform = definition, transform or definition
         self._shapes, self._extras, self._adjoint = shapes, extras, adjoint
-        self._modules, self._lead = dict(kernels), lead
+        self._modules, self._lead, self._opaque = dict(kernels), lead, opaque
         self._saved, self._unread, self._n_extras = saved, dict(unread or {}), n_extras
         parts = arguments.split(", ")
         self._arguments = len(parts)
@@ -226,7 +228,8 @@ class Op:
     def _in_graphs(self, device: str, backend: str | None) -> bool:
         """Whether a graph holds the operator: elsewhere a compiler does better to look inside."""
         written = [name for name in self._modules if WRITTEN_FOR.get(name, device) == device]
-        return bool(written) and (backend in (None, "auto") or backend in written)
+        wanted = backend in (None, "auto") or backend in written
+        return self._opaque or (bool(written) and wanted)
 
     def _register(self, parts: list[str]) -> None:
         name, back = self.name, f"{self.name}_backward"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.ops import _native
+from linrnn.ops._arguments import traced
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native import DTYPES
 from linrnn.ops._native_step import NativeStep, Stack, Weight
@@ -273,6 +274,7 @@ def _ready(x: Tensor) -> bool:
     return (
         not torch.is_grad_enabled()
         and eager(x)
+        and not traced()
         and x.dtype in _WIDE
         and x.is_cpu
         and x.ndim == 2

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from linrnn.errors import DTypeError, check_shape
 from linrnn.ops._arguments import check_device, check_numbers
+from linrnn.ops._opaque import opaque
 from linrnn.typing import Inexact
 
 
@@ -44,12 +45,23 @@ def fft_scan(
         >>> h.flatten()
         tensor([1.0000, 1.5000, 1.7500])
     """
-    batch, time, channels = _check(a, b, initial_state)
+    batch, channels = _check(a, b, initial_state)
     if initial_state is None:
         initial_state = b.new_zeros(batch, channels)
     if b.numel() == 0:
         dtype = torch.promote_types(a.dtype, b.dtype)
         return b.to(dtype, copy=True), initial_state.to(dtype, copy=True)
+    return _convolve(a, b, initial_state)
+
+
+def _shapes(a: Tensor, b: Tensor, initial_state: Tensor) -> tuple[Tensor, Tensor]:
+    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), initial_state.dtype)
+    return b.new_empty(b.shape, dtype=dtype), b.new_empty(initial_state.shape, dtype=dtype)
+
+
+@opaque("fft_scan", "Tensor a, Tensor b, Tensor initial_state", _shapes)
+def _convolve(a: Tensor, b: Tensor, initial_state: Tensor) -> tuple[Tensor, Tensor]:
+    time = b.shape[1]
     powers = _powers(a, time)  # (T, C): a^0 .. a^{T-1}
     h = torch.fft.ifft(torch.fft.fft(b, 2 * time, 1) * torch.fft.fft(powers, 2 * time, 0), dim=1)
     h = h[:, :time] if b.is_complex() or a.is_complex() else h[:, :time].real
@@ -57,8 +69,8 @@ def fft_scan(
     return h, h[:, -1]
 
 
-def _check(a: Tensor, b: Tensor, initial_state: Tensor | None) -> tuple[int, int, int]:
-    """Raise unless the arguments fit together; the shape of ``b``."""
+def _check(a: Tensor, b: Tensor, initial_state: Tensor | None) -> tuple[int, int]:
+    """Raise unless the arguments fit together; batch and channels of ``b``."""
     where = "fft_scan"
     check_numbers(where, {"a": a, "b": b}, initial_state=initial_state)
     for name, x in (("a", a), ("b", b), ("initial_state", initial_state)):
@@ -68,7 +80,7 @@ def _check(a: Tensor, b: Tensor, initial_state: Tensor | None) -> tuple[int, int
                 f"Convert it with {name}.float()."
             )
     check_shape(where, "b", b.shape, {"batch": None, "time": None, "channels": None})
-    batch, time, channels = b.shape
+    batch, _, channels = b.shape
     check_shape(where, "a", a.shape, {"channels": channels})
     if initial_state is not None:
         axes: dict[str, int | None] = {"batch": batch, "channels": channels}
@@ -79,7 +91,7 @@ def _check(a: Tensor, b: Tensor, initial_state: Tensor | None) -> tuple[int, int
                 "Make b complex, or pass initial_state.real."
             )
     check_device(where, "b", b.device, a=a, initial_state=initial_state)
-    return batch, time, channels
+    return batch, channels
 
 
 def _powers(a: Tensor, time: int) -> Tensor:

@@ -122,7 +122,7 @@ def _one_step(
 ) -> tuple[Tensor, Tensor]:
     """A single step needs no kernel: streaming one token at a time costs half as much without."""
     if reset is not None:
-        cleared = reset.reshape(len(b), *[1] * (initial_state.ndim - 1))
+        cleared = reset.reshape(b.shape[0], *[1] * (initial_state.ndim - 1))
         initial_state = torch.where(cleared, 0, initial_state)
     decay = a.squeeze(1) if a.ndim == b.ndim else a
     state = torch.addcmul(b.squeeze(1).to(initial_state.dtype), decay, initial_state)
@@ -139,7 +139,7 @@ def flat_channels(
     width = prod(channels)
     a = a.reshape((width,) if a.ndim == len(channels) else (batch, time, width))
     if initial_state is not None:
-        initial_state = initial_state.reshape(len(initial_state), width)
+        initial_state = initial_state.reshape(initial_state.shape[0], width)
     return a, b.reshape(batch, time, width), initial_state
 
 
@@ -147,7 +147,7 @@ def unflat_channels(h: Tensor, final: Tensor, shape: torch.Size) -> tuple[Tensor
     """Results with the channel axes of the input's ``shape`` again."""
     if len(shape) == 3:
         return h, final
-    return h.reshape(shape), final.reshape(len(final), *shape[2:])
+    return h.reshape(shape), final.reshape(final.shape[0], *shape[2:])
 
 
 def explain(
@@ -221,7 +221,7 @@ def _check_layout(
         if batch != 1:
             raise ShapeError(f"{where}: b must have batch 1 when cu_seqlens is given, got {batch}.")
         check_tensor(where, "cu_seqlens", cu_seqlens)
-        if cu_seqlens.ndim != 1 or len(cu_seqlens) < 1 or cu_seqlens.dtype not in _OFFSETS:
+        if cu_seqlens.ndim != 1 or cu_seqlens.shape[0] < 1 or cu_seqlens.dtype not in _OFFSETS:
             raise ShapeError(
                 f"{where}: cu_seqlens must be a vector of integers [0, ..., time={time}], "
                 f"got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}."
@@ -231,7 +231,7 @@ def _check_layout(
                 f"{where}: cu_seqlens must be the same for all calls under vmap, got one for each. "
                 "Call it in a loop, or pack all sequences into one row."
             )
-        seqs = len(cu_seqlens) - 1
+        seqs = cu_seqlens.shape[0] - 1
         if b.device.type == "cpu":  # a kernel on another device takes offsets from either
             check_device(where, "b", b.device, cu_seqlens=cu_seqlens)
         # reading the values of a GPU tensor would wait for the GPU; inside a graph there are none

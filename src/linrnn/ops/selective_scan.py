@@ -133,7 +133,9 @@ def _kept_states(kernels: Any, *fields: Any) -> tuple[Tensor]:
     """Room for the state before each chunk, from which the backward pass computes the others."""
     p = Problem(*fields)
     batch, time, channels = p.x.shape
-    return (p.A.new_empty(batch, -(-time // kernels.CHUNK), p.A.shape[1], channels),)
+    chunks = -(-time // kernels.CHUNK)
+    # batch and chunks on one axis: a graph would ask whether an axis of chunks has length 1
+    return (p.A.new_empty(batch * chunks, p.A.shape[1], channels),)
 
 
 _OP = Op(
@@ -150,4 +152,5 @@ _OP = Op(
     },
     extras=_kept_states,
     n_extras=1,
+    opaque=True,
 )

@@ -1,0 +1,137 @@
+"""Computations whose Python depends on the length, as operators that no compiler looks into.
+
+A loop over time, a tree of halvings or a cut into blocks is written down for one length by a
+tracer, and again at another. Behind an operator it stays Python, and the graph around it holds for
+every batch and time. In eager mode the function is called as it is.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from linrnn.ops._layout import dense
+from linrnn.ops._precision import without_autocast
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=tuple[Tensor, ...])
+_library = torch.library.Library("linrnn", "FRAGMENT")
+
+
+def opaque(
+    name: str, inputs: str, shapes: Callable[P, R]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a differentiable function of tensors: a compiler sees ``linrnn::<name>``.
+
+    The operator computes outside of autocast. Its gradient, ``linrnn::<name>_backward``, computes
+    the function once more and lets PyTorch differentiate it.
+
+    Args:
+        name: of the operator.
+        inputs: its arguments, in the order of the function's, as PyTorch writes a schema.
+        shapes: called with the same arguments, tensors shaped and typed like the results.
+    """
+    _library.define(f"{name}({inputs}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
+    _library.define(
+        f"{name}_backward({inputs}, Tensor[] grads, bool[] wanted) -> Tensor[]",
+        tags=(torch.Tag.pt2_compliant_tag,),
+    )
+
+    def decorate(run: Callable[P, R]) -> Callable[P, R]:
+        _register(name, run, shapes)
+        operator = getattr(torch.ops.linrnn, name).default
+
+        @functools.wraps(run)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            like = next(x for x in args if isinstance(x, Tensor))
+            if torch.compiler.is_compiling() or like.is_meta:
+                return cast(R, tuple(operator(*args, **kwargs)))
+            return run(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _register(name: str, run: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+    def forward(*args: Any) -> list[Tensor]:
+        with without_autocast(_device(args)):
+            return _apart(run(*args), args)
+
+    def backward(*args: Any) -> list[Tensor]:
+        *args, grads, wanted = args  # type: ignore[assignment]
+        return _apart(_differentiate(run, args, grads, wanted, again=False), (args, grads))
+
+    def backward_shapes(*args: Any) -> list[Tensor]:
+        wanted = zip(tree_leaves(list(args[:-2])), args[-1], strict=True)
+        return [x.new_empty(x.shape) for x, want in wanted if want]
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+        flat, ctx.structure = tree_flatten(list(inputs))
+        ctx.places = [i for i, x in enumerate(flat) if isinstance(x, Tensor)]
+        ctx.save_for_backward(*(flat[i] for i in ctx.places))
+        ctx.others = [None if isinstance(x, Tensor) else x for x in flat]
+
+    def differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
+        flat = list(ctx.others)
+        for place, x in zip(ctx.places, ctx.saved_tensors, strict=True):
+            flat[place] = x
+        args = tree_unflatten(flat, ctx.structure)
+        wanted = [bool(want) for want in tree_leaves(list(ctx.needs_input_grad))]
+        if torch.is_grad_enabled():
+            found = iter(_differentiate(run, args, grads, wanted, again=True))
+        else:
+            operator = getattr(torch.ops.linrnn, f"{name}_backward").default
+            found = iter(operator(*args, grads, wanted))
+        results = [next(found) if want else None for want in wanted]
+        return tuple(tree_unflatten(results, ctx.structure))
+
+    _library.impl(name, forward, "CompositeExplicitAutograd")
+    _library.impl(f"{name}_backward", backward, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"linrnn::{name}", lambda *a: list(shapes(*a)), lib=_library)
+    torch.library.register_fake(f"linrnn::{name}_backward", backward_shapes, lib=_library)
+    torch.library.register_autograd(
+        f"linrnn::{name}", differentiate, setup_context=keep, lib=_library
+    )
+
+
+def _differentiate(
+    run: Callable[..., Any], args: Any, grads: list[Tensor], wanted: list[bool], *, again: bool
+) -> Sequence[Tensor]:
+    """Gradients of the wanted arguments; ``again``: such that can be differentiated themselves."""
+    flat, structure = tree_flatten(list(args))
+    sources = []
+    for i, want in enumerate(wanted):
+        if want:
+            # names of their own: arguments may be functions of one another
+            flat[i] = flat[i].view_as(flat[i]) if again else flat[i].detach().requires_grad_()
+            sources.append(flat[i])
+    with torch.enable_grad(), without_autocast(_device(flat)):
+        outputs = run(*tree_unflatten(flat, structure))
+    reached = [(y, g) for y, g in zip(outputs, grads, strict=True) if y.requires_grad]
+    ys, cotangents = ([pair[i] for pair in reached] for i in (0, 1))
+    return torch.autograd.grad(
+        ys, sources, cotangents, create_graph=again, materialize_grads=True, allow_unused=True
+    )
+
+
+def _device(args: Any) -> torch.device:
+    return next(x.device for x in tree_leaves(list(args)) if isinstance(x, Tensor))
+
+
+def _apart(outputs: Sequence[Tensor], args: Any) -> list[Tensor]:
+    """The results as an operator must return them: contiguous, and sharing memory with nothing."""
+    seen = {_memory(x) for x in tree_leaves(list(args)) if isinstance(x, Tensor)}
+    found = []
+    for y in outputs:
+        y = dense(y)
+        found.append(y.clone() if _memory(y) in seen else y)
+        seen.add(_memory(found[-1]))
+    return found
+
+
+def _memory(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()

@@ -1,0 +1,139 @@
+"""One graph for every size: the same calls in eager mode, exported, and compiled."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import keystr, tree_flatten, tree_leaves, tree_map, tree_map_with_path
+
+from linrnn.testing._tolerance import BrokenLawError, check_close, check_true
+
+Call = dict[str, Any]
+"""Arguments by name: tensors and trees of them."""
+
+_ROUNDINGS = 2**9  # a recurrence cut elsewhere adds in another order
+
+
+def check_dynamic(
+    what: str,
+    function: Callable[..., Any],
+    calls: Sequence[Call],
+    compiler: str = "eager",
+    *,
+    export: bool = True,
+) -> None:
+    """Export and compile ``function`` at the first call: the graph must serve the others as well.
+
+    Args:
+        what: names the function in messages.
+        function: a module or a function of tensors; returns a tree of tensors.
+        calls: with the same arguments at different sizes, none of them 0 or 1. The axes that
+            differ are the ones that must stay open.
+        compiler: a backend of `torch.compile`, told that sizes are dynamic. Results are compared,
+            and the gradients of the first argument and of the parameters.
+        export: whether `torch.export` is tried too.
+
+    Raises:
+        BrokenLawError: the graph is bound to a size, is made again for another, or gives other
+            numbers than eager mode.
+    """
+    try:
+        if export:
+            _check_exported(what, function, calls)
+        _check_compiled(what, function, calls, compiler)
+    except BrokenLawError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+        raise BrokenLawError(f"{what}: {type(error).__name__}: {' '.join(lines[:3])}") from error
+
+
+def _check_exported(what: str, function: Callable[..., Any], calls: Sequence[Call]) -> None:
+    module = function if isinstance(function, nn.Module) else _Calling(function)
+    first = tree_map(_detached, calls[0])
+    axes = tree_map(_open_axes, *calls)
+    program = torch.export.export(module, (), first, dynamic_shapes=_named(module, axes))
+    run = program.module()
+    for call in calls:
+        call = tree_map(_detached, call)
+        expected = function(**call)
+        _same(f"{what}, exported, {_sizes(call)}", run(**call), expected)
+
+
+def _check_compiled(
+    what: str, function: Callable[..., Any], calls: Sequence[Call], compiler: str
+) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch._dynamo.reset()
+    graphs = CompileCounterWithBackend(compiler)
+    compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=graphs)
+    made = []
+    for call in calls:
+        case = f"{what}, compiled, {_sizes(call)}"
+        _same(case, _evaluate(compiled, function, call), _evaluate(function, function, call))
+        made.append(graphs.frame_count)
+        # the compiler may try a graph twice before it takes one
+        check_true(f"{case}: compiled once more", made[0] == made[-1] > 0)
+
+
+class _Calling(nn.Module):
+    """A function as what `torch.export` takes."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, **arguments: Any) -> Any:
+        return self.function(**arguments)
+
+
+def _named(module: nn.Module, axes: Any) -> Any:
+    """Open axes by argument; of arguments gathered in a dict, by its name."""
+    return {"arguments": axes} if isinstance(module, _Calling) else axes
+
+
+def _open_axes(*versions: Any) -> Any:
+    if not isinstance(versions[0], Tensor):
+        return None
+    sizes = zip(*(x.shape for x in versions), strict=True)
+    return {
+        axis: torch.export.Dim.DYNAMIC for axis, lengths in enumerate(sizes) if len({*lengths}) > 1
+    }
+
+
+def _evaluate(run: Callable[..., Any], function: Callable[..., Any], call: Call) -> Any:
+    """Results, and gradients of everything that has one."""
+    call = tree_map(_leaf, call)
+    parameters = list(function.parameters()) if isinstance(function, nn.Module) else []
+    sources = [x for x in [*tree_leaves(call), *parameters] if isinstance(x, Tensor)]
+    sources = [x for x in sources if x.requires_grad]
+    outputs = run(**call)
+    targets = [y for y in tree_leaves(outputs) if y.requires_grad]
+    if not targets:
+        return outputs, []
+    weights = [torch.linspace(-1, 1, y.numel()).view(y.shape).to(y.dtype) for y in targets]
+    grads = torch.autograd.grad(targets, sources, weights, allow_unused=True)
+    return outputs, [g for g in grads if g is not None]
+
+
+def _leaf(x: Any) -> Any:
+    return x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
+
+
+def _detached(x: Any) -> Any:
+    return x.detach() if isinstance(x, Tensor) else x
+
+
+def _same(what: str, got: Any, expected: Any) -> None:
+    check_true(f"{what}: another tree", tree_flatten(got)[1] == tree_flatten(expected)[1])
+
+    def check(path: Any, x: Tensor, true: Tensor) -> None:
+        check_close(f"{what}: {keystr(path)}", x, true, roundings=_ROUNDINGS)
+
+    tree_map_with_path(check, got, expected)
+
+
+def _sizes(call: Call) -> str:
+    return str(tuple(next(x for x in tree_leaves(call) if isinstance(x, Tensor)).shape))

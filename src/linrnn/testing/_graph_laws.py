@@ -1,0 +1,148 @@
+"""Laws about graphs, devices and options: what a layer must be beside a function of numbers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers._base import Mixer
+from linrnn.state import map_state
+from linrnn.testing._dynamic import Call, check_dynamic
+from linrnn.testing._mixer_runs import (
+    FORM_ROUNDINGS,
+    WIDTH,
+    MakeMixer,
+    build,
+    busy_state,
+    compare,
+    results,
+    signal,
+    stepwise,
+)
+from linrnn.testing._options import option_sets
+from linrnn.testing._tolerance import BrokenLawError, check_true
+from linrnn.typing import State
+
+SIZES = ((11, 13, 9), (2, 70, 5), (5, 7, 19))
+"""Batch, time and the steps read before, of the calls one graph must serve: shorter and longer than
+any block. The first are no size of a layer, for a compiler takes equal sizes for the same one."""
+
+
+def dynamic_shapes(make: MakeMixer, compiler: str = "eager") -> None:
+    """One graph, exported or compiled, serves every batch and time, in every form.
+
+    It starts from a state, and reads a reset mask where the form knows one.
+    """
+    for options in _forms(make):
+        mixer = build(make, dtype=torch.float32, **options)
+        check_dynamic(f"forward {options}", mixer, list(_calls(mixer)), compiler)
+    mixer = build(make, dtype=torch.float32)
+    steps = [{"x_t": c["x"][:, 0], "state": c["state"]} for c in _calls(mixer)]
+    check_dynamic("step", mixer.step, steps, compiler, export=False)
+
+
+def _calls(mixer: Mixer) -> Iterator[Call]:
+    resets = _knows_resets(mixer)
+    for batch, time, before in SIZES:
+        x = signal(batch, time, WIDTH, dtype=torch.float32).requires_grad_()
+        read = signal(batch, before, WIDTH, dtype=torch.float32)
+        state = map_state(Tensor.detach, mixer(read)[1])
+        reset = torch.rand(batch, time, generator=torch.Generator().manual_seed(4)) < 0.2
+        yield {"x": x, "state": state, **({"reset": reset} if resets else {})}
+
+
+def _knows_resets(mixer: Mixer) -> bool:
+    """Whether it reads a mask; a form may refuse them all."""
+    like = next(mixer.parameters())
+    x = torch.zeros(1, 2, mixer.d_model, dtype=like.dtype, device=like.device)
+    try:
+        mixer(x, reset=torch.zeros(1, 2, dtype=torch.bool, device=like.device))
+    except ArgumentError:
+        return False
+    return True
+
+
+def untraceable(make: MakeMixer) -> None:
+    """`torch.jit.trace`, whose graphs are right at one size only, is refused and told apart."""
+    mixer = build(make, dtype=torch.float32)
+    x = signal(2, 5, WIDTH, dtype=torch.float32)
+    state = map_state(Tensor.detach, mixer(x)[1])
+
+    def refused(what: str, run: Any, example: Tensor) -> None:
+        try:
+            torch.jit.trace(run, (example,), check_trace=False)
+        except ArgumentError as error:
+            check_true(f"{what}: message {error}", "torch.export" in str(error))
+        except Exception as error:
+            raise BrokenLawError(f"{what} in a trace: {error!r:.200}") from error
+        else:
+            raise BrokenLawError(f"{what} in a trace must be refused, and was written down")
+
+    for mode in (torch.enable_grad, torch.no_grad):
+        with mode():
+            refused("forward", lambda x: mixer(x)[0], x)
+            refused("forward with a state", lambda x: mixer(x, state)[0], x)
+            refused("step", lambda x: mixer.step(x, state)[0], x[:, 0])
+
+
+def meta_device(make: MakeMixer) -> None:
+    """Built without memory, a layer gives shapes and dtypes alone, and can be filled later."""
+    for options in _forms(make):
+        real, bare = build(make, **options), build(make, device="meta", **options)
+        state = real.init_state(2)
+        _same_outline(f"{options}: init_state", bare.init_state(2), state)
+        nothing = map_state(lambda h: h.to("meta"), state)
+        x, mask = signal(2, 5, WIDTH), torch.ones(2, 5, dtype=torch.bool)
+        for reset in (None, mask) if _knows_resets(real) else (None,):
+            got = bare(x.to("meta"), nothing, reset=None if reset is None else reset.to("meta"))
+            _same_outline(f"{options}: forward", got, real(x, state, reset=reset))
+        got = bare.step(x[:, 0].to("meta"), nothing)
+        _same_outline(f"{options}: step", got, real.step(x[:, 0], state))
+        filled: Any = bare.to_empty(device="cpu")
+        filled.reset_parameters()
+        check_true(f"{options}: not finite when filled", bool(filled(x)[0].isfinite().all()))
+
+
+def _forms(make: MakeMixer) -> list[dict[str, Any]]:
+    """The options that choose each form, the default first."""
+    return [{}, *({"form": form} for form in build(make).forms[1:])]
+
+
+def _same_outline(what: str, got: Any, expected: Any) -> None:
+    for h, like in zip(tree_leaves(got), tree_leaves(expected), strict=True):
+        facts, wanted = (h.device.type, h.shape, h.dtype), ("meta", like.shape, like.dtype)
+        check_true(f"{what} on the meta device is {facts}, must be {wanted}", facts == wanted)
+
+
+def every_option(make: MakeMixer) -> None:
+    """With any options, pieces between resets and steps give what one pass does, gradients too."""
+    for options in option_sets(make):
+        mixer = build(make, **options)
+        try:
+            _check_reading(f"{options}", mixer)
+        except BrokenLawError:
+            raise
+        except Exception as error:
+            raise BrokenLawError(f"{options}: {type(error).__name__}: {error!s:.200}") from error
+
+
+def _check_reading(what: str, mixer: Mixer) -> None:
+    x, state = signal(1, 7, WIDTH), busy_state(mixer, 1)
+    reset = torch.zeros(1, 7, dtype=torch.bool)
+    reset[:, [3, 4]] = True
+
+    def packed(x: Tensor, state: State) -> tuple[Tensor, State]:
+        return mixer(x, state, reset=reset)[0], state
+
+    def apart(x: Tensor, state: State) -> tuple[Tensor, State]:
+        first, *rest = x.split([3, 1, 3], 1)
+        return torch.cat([mixer(first, state)[0], *(mixer(part)[0] for part in rest)], 1), state
+
+    whole = results(mixer, mixer, x, state)
+    compare(f"{what}, steps", results(stepwise(mixer), mixer, x, state), whole, FORM_ROUNDINGS)
+    if _knows_resets(mixer):
+        alone = results(apart, mixer, x, state)
+        compare(f"{what}, resets", results(packed, mixer, x, state), alone, FORM_ROUNDINGS)

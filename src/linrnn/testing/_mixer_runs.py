@@ -1,0 +1,110 @@
+"""What the laws of mixers are checked with: layers, signals, states, and ways to run a layer."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path
+
+from linrnn.mixers._base import Mixer
+from linrnn.state import leaves, map_state
+from linrnn.testing._tolerance import check_close, check_true
+from linrnn.typing import State
+
+MakeMixer = Callable[..., Mixer]
+"""Called as ``make(d_model=..., form=..., dtype=...)``; ``form`` only where there is a choice."""
+
+WIDTH, BATCH, TIME = 6, 3, 19
+FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than most
+
+
+def build(make: MakeMixer, *, dtype: torch.dtype = torch.float64, **options: object) -> Mixer:
+    """A mixer with the same random parameters at every call."""
+    torch.manual_seed(0)
+    return make(d_model=WIDTH, dtype=dtype, **options)
+
+
+def signal(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
+    """Standard normal numbers, the same at every call."""
+    return torch.randn(shape, dtype=torch.float64, generator=_generator(seed)).to(dtype)
+
+
+def busy_state(mixer: Mixer, batch: int = BATCH) -> State:
+    """A state that has read something, as leaves that ask for their gradient.
+
+    Raises:
+        BrokenLawError: a part of the state lost its gradient and `Mixer.constant_state` does not
+            say that it has none.
+    """
+    x = signal(batch, 5, WIDTH, dtype=next(mixer.parameters()).dtype, seed=2)
+    state = mixer(x.requires_grad_())[1]  # a part may hold nothing but past inputs
+    for path, h in tree_flatten_with_path(state)[0]:
+        constant = any(getattr(key, "key", None) in mixer.constant_state for key in path)
+        check_true(
+            f"state{keystr(path)} {'has a' if constant else 'has no'} gradient",
+            h.requires_grad != constant,
+        )
+    return map_state(lambda h: h.detach().clone().requires_grad_(h.requires_grad), state)
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def detached(state: State) -> State:
+    return map_state(lambda h: h.detach().clone().requires_grad_(h.requires_grad), state)
+
+
+def results(
+    run: Callable[[Tensor, State], tuple[Tensor, State]], mixer: Mixer, x: Tensor, state: State
+) -> dict[str, Tensor]:
+    """Output, final state and the gradients of input, initial state and every parameter."""
+    x, state = x.detach().clone().requires_grad_(), detached(state)
+    mixer.zero_grad()
+    y, last = run(x, state)
+    named = {"y": y, **{f"state[{i}]": h for i, h in enumerate(leaves(last))}}
+    sources = {"grad x": x, **{f"grad state[{i}]": h for i, h in enumerate(leaves(state))}}
+    sources |= {f"grad {n}": p for n, p in mixer.named_parameters()}
+    sources = {n: s for n, s in sources.items() if s.requires_grad}
+    targets = [h for h in named.values() if h.requires_grad]
+    cotangents = [
+        torch.randn(h.shape, dtype=h.dtype, generator=_generator(i)) for i, h in enumerate(targets)
+    ]
+    grads = torch.autograd.grad(targets, list(sources.values()), cotangents, allow_unused=True)
+    named |= {n: g for n, g in zip(sources, grads, strict=True) if g is not None}
+    return named
+
+
+def compare(
+    what: str, got: dict[str, Tensor], expected: dict[str, Tensor], roundings: float
+) -> None:
+    """Every entry agrees, and there are the same ones."""
+    check_true(f"{what}: {sorted(got)} are not {sorted(expected)}", got.keys() == expected.keys())
+    for name, value in got.items():
+        check_close(f"{what}: {name}", value, expected[name], roundings=roundings)
+
+
+def stepwise(mixer: Mixer) -> Callable[[Tensor, State], tuple[Tensor, State]]:
+    """The mixer as a loop of `Mixer.step`."""
+
+    def run(x: Tensor, state: State) -> tuple[Tensor, State]:
+        ys = []
+        for x_t in x.unbind(1):
+            y_t, state = mixer.step(x_t, state)
+            ys.append(y_t)
+        return torch.stack(ys, 1), state
+
+    return run
+
+
+def in_pieces(mixer: Mixer, *lengths: int) -> Callable[[Tensor, State], tuple[Tensor, State]]:
+    """The mixer called on consecutive pieces, carrying the state."""
+
+    def run(x: Tensor, state: State) -> tuple[Tensor, State]:
+        ys = []
+        for part in x.split(list(lengths), 1):
+            y, state = mixer(part, state)
+            ys.append(y)
+        return torch.cat(ys, 1), state
+
+    return run
