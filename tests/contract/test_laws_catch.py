@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV
+from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV, SelectiveLRU
 from linrnn.ops import _scan_tree, _tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
 
@@ -155,6 +155,76 @@ class BreaksGraph(LRU):
         return (y if float(y.sum()) > 0 else y + 0), state
 
 
+class FixesBatch(LRU):
+    """dynamic_shapes: the length of a tensor is a number, and the graph's."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(x.view(len(x), *x.shape[1:]), state, reset=reset)
+
+
+class UnrollsTime(LRU):
+    """dynamic_shapes: a loop over time is written down step by step."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(torch.stack(list(x.unbind(1)), 1), state, reset=reset)
+
+
+class CountsBlocks(LRU):
+    """dynamic_shapes: right for every batch, but only up to 32 steps."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return (y if x.shape[1] <= 32 else y + 0), state
+
+
+class LetsItselfBeTraced(LRU):
+    """untraceable: asks nobody whether it is written down."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return x * self.D, x[:, -1] if state is None else state
+
+
+class ReadsNumbers(LRU):
+    """meta_device: looks at a value."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y * float(x.isfinite().all()), state
+
+
+class StaysEmpty(LRU):
+    """meta_device: a parameter that is never filled."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.gain = torch.nn.Parameter(torch.ones_like(self.D))
+
+    def to_empty(self, **kwargs):
+        super().to_empty(**kwargs)
+        torch.nn.init.constant_(self.gain, float("nan"))  # as memory may be
+        return self
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y * self.gain, state
+
+
+class IgnoresResetOfAnOption(LRU):
+    """every_option: right with the defaults."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(x, state, reset=reset if self.gamma else None)
+
+
+class MixesKindsOfNumbers(SelectiveLRU):
+    """every_option: a choice between a real and a complex number has no gradient."""
+
+    def _run_scan(self, z, b, start, reset):
+        if reset is not None and self.learn_initial:
+            b = torch.where(reset[..., None], start[:, None], b)
+        return super()._run_scan(z, b, start, reset)
+
+
 class WritesInPlace(LRU):
     """edges: the caller's tensor is changed."""
 
@@ -195,6 +265,14 @@ BROKEN_MIXERS = [
     ("round_trip", HidesParameter),
     ("low_precision", StoresDecay),
     ("compile_and_export", BreaksGraph),
+    ("dynamic_shapes", FixesBatch),
+    ("dynamic_shapes", UnrollsTime),
+    ("dynamic_shapes", CountsBlocks),
+    ("untraceable", LetsItselfBeTraced),
+    ("meta_device", ReadsNumbers),
+    ("meta_device", StaysEmpty),
+    ("every_option", IgnoresResetOfAnOption),
+    ("every_option", MixesKindsOfNumbers),
     ("edges", WritesInPlace),
     ("bad_input", AcceptsAnything),
 ]

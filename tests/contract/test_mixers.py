@@ -4,10 +4,11 @@ import pytest
 
 from linrnn import mixers
 from linrnn.testing import MIXER_LAWS, check_law
+from linrnn.testing._graph_laws import dynamic_shapes
 from linrnn.testing._mixer_laws import LONG, finite_when_long
 
-# torch.compile cannot trace the shape checker, which also words errors before we do
-NEEDS_NO_CHECKER = {"compile_and_export", "bad_input"}
+# tracers cannot look through the shape checker, which also words errors before we do
+NEEDS_NO_CHECKER = {"compile_and_export", "dynamic_shapes", "untraceable", "bad_input"}
 
 
 def laws(*, unchecked: bool) -> list[str]:
@@ -37,3 +38,10 @@ def test_expensive_mixer_is_finite_over_the_whole_length(name):
     if mixers.load(name).cost == "parallel":
         pytest.skip("the law itself reads the whole length")
     finite_when_long(mixers.load(name), LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", mixers.names())
+def test_gradients_in_a_graph_serve_every_size(name):
+    dynamic_shapes(mixers.load(name), "aot_eager")

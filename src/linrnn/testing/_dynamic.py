@@ -50,15 +50,13 @@ def check_dynamic(
 
 
 def _check_exported(what: str, function: Callable[..., Any], calls: Sequence[Call]) -> None:
-    module = function if isinstance(function, nn.Module) else _Calling(function)
-    first = tree_map(_detached, calls[0])
+    if not isinstance(function, nn.Module):  # which is all that can be exported
+        function, calls = _Calling(function), [{"arguments": call} for call in calls]
+    calls = [tree_map(_detached, call) for call in calls]
     axes = tree_map(_open_axes, *calls)
-    program = torch.export.export(module, (), first, dynamic_shapes=_named(module, axes))
-    run = program.module()
+    run = torch.export.export(function, (), calls[0], dynamic_shapes=axes).module()
     for call in calls:
-        call = tree_map(_detached, call)
-        expected = function(**call)
-        _same(f"{what}, exported, {_sizes(call)}", run(**call), expected)
+        _same(f"{what}, exported, {_sizes(call)}", run(**call), function(**call))
 
 
 def _check_compiled(
@@ -79,19 +77,14 @@ def _check_compiled(
 
 
 class _Calling(nn.Module):
-    """A function as what `torch.export` takes."""
+    """A function as a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
 
-    def forward(self, **arguments: Any) -> Any:
+    def forward(self, arguments: Call) -> Any:
         return self.function(**arguments)
-
-
-def _named(module: nn.Module, axes: Any) -> Any:
-    """Open axes by argument; of arguments gathered in a dict, by its name."""
-    return {"arguments": axes} if isinstance(module, _Calling) else axes
 
 
 def _open_axes(*versions: Any) -> Any:

@@ -1,0 +1,197 @@
+"""One graph for every batch and time: the ops, `RNN` and `SequenceModel`."""
+
+import functools
+
+import pytest
+import torch
+
+import linrnn.ops
+from linrnn import RNN, SequenceModel, mixers
+from linrnn.nn import CausalConv
+from linrnn.state import map_state
+from linrnn.testing import BrokenLawError
+from linrnn.testing._dynamic import check_dynamic
+
+pytestmark = pytest.mark.unchecked  # tracers cannot look through the shape checker
+
+SIZES = ((11, 13), (2, 70), (5, 7))
+C, N = 6, 4  # channels and modes, which are no batch and no time
+HELPERS = {"accumulator_dtype", "backend_report", "explain", "use_backend"}
+NO_GRAPH = {"distributed_linear_scan"}  # what processes tell each other is not in a graph
+
+
+def randn(*shape, **kwargs):
+    return torch.randn(*shape, **kwargs).requires_grad_()
+
+
+def reset(batch, time):
+    return torch.rand(batch, time) < 0.2
+
+
+def linear(batch, time, *, constant=False, dtype=torch.float32):
+    a = (torch.rand(C) if constant else torch.rand(batch, time, C)).to(dtype).requires_grad_()
+    b = randn(batch, time, C, dtype=dtype)
+    state = randn(batch, C, dtype=dtype)
+    return {"a": a, "b": b, "initial_state": state, "reset": reset(batch, time)}
+
+
+def several_channels(batch, time):
+    shape = (batch, time, C, N)
+    return {"a": randn(C, N), "b": randn(*shape), "initial_state": randn(batch, C, N)}
+
+
+def packed(sequences, time):
+    """As many sequences as rows of a batch; they share the steps there are."""
+    cuts = torch.linspace(0, time, sequences + 1).long()
+    state = randn(sequences, C)
+    return {"a": randn(C), "b": randn(1, time, C), "initial_state": state, "cu_seqlens": cuts}
+
+
+def log_linear(batch, time):
+    case = linear(batch, time)
+    return {"log_a": case["a"], "log_b": case["b"], **{k: case[k] for k in list(case)[2:]}}
+
+
+def selective(batch, time):
+    x, dt, z = (randn(batch, time, C) for _ in range(3))
+    B, Cs = (randn(batch, time, N) for _ in range(2))
+    A = (-torch.rand(C, N)).requires_grad_()
+    case = {"x": x, "dt": dt, "A": A, "B": B, "C": Cs, "D": randn(C), "z": z, "dt_bias": randn(C)}
+    return {**case, "initial_state": randn(batch, C, N), "reset": reset(batch, time)}
+
+
+def gated(batch, time, *, parts):
+    x = randn(batch, time, parts, C)
+    return {"x": x, "initial_state": randn(batch, C), "reset": reset(batch, time)}
+
+
+def fft(batch, time, *, dtype):
+    a = torch.rand(C).to(dtype).requires_grad_()
+    return {"a": a, "b": randn(batch, time, C, dtype=dtype), "initial_state": randn(batch, C)}
+
+
+OPS = [  # op, options of it, arguments for a size
+    *(("linear_scan", {"backend": b}, linear) for b in ("cpu", "tree", "reference")),
+    ("linear_scan", {"reverse": True}, functools.partial(linear, constant=True)),
+    ("linear_scan", {}, functools.partial(linear, dtype=torch.complex64)),
+    ("linear_scan", {}, several_channels),
+    ("linear_scan", {}, packed),
+    ("log_linear_scan", {}, log_linear),
+    *(("selective_scan", {"backend": b, "dt_softplus": True}, selective) for b in ("cpu", "tree")),
+    ("gated_scan", {"positive": True}, functools.partial(gated, parts=2)),
+    ("gated_scan", {"normalise": False}, functools.partial(gated, parts=3)),
+    ("fft_scan", {}, functools.partial(fft, dtype=torch.float32)),
+    ("fft_scan", {}, functools.partial(fft, dtype=torch.complex64)),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "draw"), OPS)
+def test_op(name, options, draw):
+    backend = options.get("backend")
+    if backend and (problem := linrnn.ops.backend_report()[backend]) != "available":
+        pytest.skip(problem)
+    function = functools.partial(getattr(linrnn.ops, name), **options)
+    check_dynamic(name, function, [draw(*size) for size in SIZES], "aot_eager")
+
+
+def test_every_op_is_tried():
+    assert {name for name, *_ in OPS} == set(linrnn.ops.__all__) - HELPERS - NO_GRAPH
+
+
+@pytest.mark.parametrize("width", [4, 64])
+def test_causal_convolution(width):
+    conv = CausalConv(C, width, silu=True)
+    calls = [
+        {"x": randn(b, t, C), "past": randn(b, width - 1, C), "reset": reset(b, t)}
+        for b, t in SIZES
+    ]
+    check_dynamic("CausalConv", conv, calls, "aot_eager")
+
+
+@pytest.mark.parametrize(("name", "batch_first"), [("slru", True), ("lstm", False)])
+def test_rnn(name, batch_first):
+    """What is common to all mixers, which have a law of their own."""
+    rnn = RNN(name, C, 8, bidirectional=True, batch_first=batch_first, proj_size=3)
+    calls = []
+    for batch, time in SIZES:
+        shape = (batch, time) if batch_first else (time, batch)
+        state = map_state(torch.Tensor.detach, rnn(torch.randn(*shape, C))[1])
+        calls.append({"input": randn(*shape, C), "hx": state})
+    check_dynamic(f"RNN {name}", rnn, calls)
+
+
+MODELS = {
+    "glu": {"pool": "mean", "mixer": "slru"},
+    "mlp": {"pool": "last", "block": "mlp", "conv_width": 4, "norm": "rms", "mixer": "gru"},
+    "channel_mix": {"pool": "none", "block": "channel_mix", "norm": "layer", "mixer": "gru"},
+    "bare": {"block": "bare", "prenorm": False, "final_norm": True, "mixer": "mingru"},
+    "bidirectional": {"pool": "last", "bidirectional": True, "mixer": "mingru"},
+    "tokens": {"pool": "none", "encoder": "tokens", "tie_embeddings": True, "mixer": "mingru"},
+    "pairs": {"pool": "mean", "documents": 2, "bidirectional": True, "mixer": "mingru"},
+}
+
+
+def model(name):
+    options = MODELS[name]
+    tokens = options.get("encoder") == "tokens"
+    sizes = (9, 9) if tokens else (4, 3)
+    return SequenceModel(*sizes, d_model=8, n_layers=1, **options)
+
+
+def calls_of(net, name, *, state):
+    calls = []
+    for batch, time in SIZES:
+        pairs = (2,) if "documents" in MODELS[name] else ()
+        shape = (batch, *pairs, time)
+        x = randn(*shape, 4)
+        if MODELS[name].get("encoder") == "tokens":
+            x = torch.randint(9, shape)
+        call = {"x": x, "reset": torch.rand(shape) < 0.2}
+        if state:
+            call["state"] = map_state(torch.Tensor.detach, net(x)[1])
+        else:
+            call["lengths"] = torch.randint(1, time + 1, (batch, *pairs))
+        calls.append(call)
+    return calls
+
+
+QUICK = ("mlp", "tokens", "pairs")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+)
+def test_sequence_model(name):
+    net = model(name).eval()
+    check_dynamic(f"SequenceModel {name}", net, calls_of(net, name, state=True))
+
+
+@pytest.mark.parametrize("name", ["glu", "bidirectional"])
+def test_sequence_model_of_padded_rows(name):
+    net = model(name).eval()
+    check_dynamic(f"SequenceModel {name}", net, calls_of(net, name, state=False), export=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mixers.names())
+def test_sequence_model_of_every_mixer_trains_in_one_graph(name):
+    net = SequenceModel(4, 3, mixer=name, d_model=8, n_layers=2, block="mlp").train()
+    calls = [{"x": randn(batch, time, 4)} for batch, time in SIZES]
+    check_dynamic(f"SequenceModel of {name}", net, calls, "aot_eager", export=False)
+
+
+def test_a_graph_of_one_size_is_noticed():
+    calls = [{"x": randn(*size)} for size in SIZES]
+    with pytest.raises(BrokenLawError, match="compiled once more"):
+        check_dynamic("a loop", lambda x: sum(x.unbind(1)), calls, export=False)
+    with pytest.raises(BrokenLawError, match="specialized"):
+        check_dynamic("a number", lambda x: x * len(x), calls)
+
+
+def test_other_numbers_in_a_graph_are_noticed():
+    def differs(x):
+        return x * (2 if torch.compiler.is_compiling() else 1)
+
+    with pytest.raises(BrokenLawError, match="compiled"):
+        check_dynamic("differs", differs, [{"x": randn(*s)} for s in SIZES], export=False)
