@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
-from linrnn.streaming import Session, vocabulary
+from linrnn.streaming import Session
 from linrnn.tasks import Task
 
 _WARM_UP = 100  # lines before a quantile of them says anything

@@ -34,7 +34,7 @@ from linrnn.errors import DataError, LinrnnError, MissingExtraError, check_posit
 from linrnn.interop._operators import decompositions
 from linrnn.interop._real import real_graph
 from linrnn.state import flatten, leaves, ordered, unflatten
-from linrnn.streaming import Streamable, check_streamable, fingerprint, vocabulary
+from linrnn.streaming import Streamable, check_streamable, fingerprint
 from linrnn.typing import State
 
 FORMAT = 1
