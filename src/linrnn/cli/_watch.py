@@ -10,7 +10,7 @@ from torch import Tensor
 from linrnn._numbers import number, whole
 from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, DataError, LinrnnError, NonFiniteError
+from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
 from linrnn.streaming import Session
 from linrnn.tasks import Task
@@ -179,8 +179,7 @@ def watch(
             raises.
 
     Raises:
-        LinrnnError: a line cannot be read.
-        NonFiniteError: after a line, the model's outputs or state are not finite.
+        LinrnnError: a line cannot be read, or the model's outputs or state are not finite after it.
     """
     good: list[Line] = []
     steps = 0
@@ -213,7 +212,7 @@ def _answers(
     try:
         yield b"".join(watcher.answer([line.text for line in good], [line.steps for line in good]))
         return
-    except NonFiniteError as error:
+    except LinrnnError as error:  # not finite, or beyond a limit of the model's form
         failed = error
     if len(good) > 1:
         yield from _answers(watcher, good[: len(good) // 2], skip)
@@ -221,7 +220,7 @@ def _answers(
         return
     why = f"line {good[0].place}: {str(failed).partition(': ')[2]}"
     if skip is None:
-        raise NonFiniteError(f"{why} To pass over such lines: --skip-invalid.") from failed
+        raise DataError(f"{why} To pass over such lines: --skip-invalid.") from failed
     skip(why)
 
 

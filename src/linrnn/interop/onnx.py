@@ -29,6 +29,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn import __version__
 from linrnn._storage import write_atomically
+from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
 from linrnn.errors import DataError, LinrnnError, MissingExtraError, check_positive_int
 from linrnn.interop._operators import decompositions
