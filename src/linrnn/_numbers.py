@@ -1,5 +1,10 @@
 """Numbers written in files and lines, read by one rule."""
 
+import re
+
+_DRESS = re.compile(r"[\s_,'%$\u20ac\u00a3]")  # what stands in numbers that people read
+_CUT_OR_HEX = re.compile(r"[+-]?(?:0x[0-9a-f]+|[0-9.]+e[+-]?)", re.IGNORECASE)
+
 
 def number(text: str | bytes) -> float | None:
     """The number that a text is, or None.
@@ -35,17 +40,29 @@ def whole(text: str | bytes) -> int | None:
 
 
 def like_number(text: str) -> bool:
-    """Whether a text may be meant as a number, however written: such a cell is no column's name.
+    """Whether a text may be meant as a number, however written: no data is passed over for that.
 
     Example:
-        >>> like_number("1_000"), like_number("price")
-        (True, False)
+        >>> [like_number(text) for text in ("1_000", "1,5", "5 %", "0x1f", "2016-07-01", "price")]
+        [True, True, True, True, False, False]
     """
+    if _CUT_OR_HEX.fullmatch(text.strip()):
+        return True
     try:
-        float(text)
+        float(_DRESS.sub("", text).replace("\u2212", "-"))
     except ValueError:
         return False
     return True
+
+
+def is_name(text: str) -> bool:
+    """Whether a text may be the name of a column: it holds a letter, and may be no number.
+
+    Example:
+        >>> [is_name(text) for text in ("price", "t+1", "1_000", "?", "")]
+        [True, True, False, False, False]
+    """
+    return any(map(str.isalpha, text)) and not like_number(text)
 
 
 def _is_plain(text: str | bytes) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from linrnn._numbers import like_number, number
+from linrnn._numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._files import read_packed
 from linrnn.tasks._numpy import DAMAGED, open_numpy
@@ -116,10 +116,11 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
 def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
     """A row is a sequence, step after step, and what is asked; trailing empty cells are left out.
 
-    A first row without any number is of names.
+    A first row that is of names alone is passed over.
     """
     rows = [split_row(path, place, line) for place, line in lines]
-    if rows and not any(map(like_number, rows[0])):
+    names = [cell for cell in rows[0] if cell.strip()] if rows else []
+    if names and all(map(is_name, names)):
         lines, rows = lines[1:], rows[1:]
     x, y = [], []
     for (place, _), cells in zip(lines, rows, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn._numbers import like_number, number
+from linrnn._numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 
@@ -163,7 +163,7 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
 
 
 def _is_header(cells: list[str]) -> bool:
-    return all(cell and not like_number(cell) for cell in cells)
+    return all(map(is_name, cells))
 
 
 def _parse_row(path: Path, line: int, cells: list[str], width: int) -> list[float]:
