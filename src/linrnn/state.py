@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_structure
+from torch.utils._pytree import tree_map, tree_structure
 
 from linrnn import __version__
 from linrnn._finite import first_bad
@@ -162,7 +162,10 @@ def leaves(state: State) -> list[Tensor]:
         >>> [h.shape for h in leaves((torch.zeros(2, 3), torch.zeros(2)))]
         [torch.Size([2, 3]), torch.Size([2])]
     """
-    return cast(list[Tensor], tree_flatten(ordered(state))[0])
+    if isinstance(state, Tensor):
+        return [state]
+    parts = [state[key] for key in sorted(state)] if isinstance(state, dict) else state
+    return [h for part in parts for h in leaves(part)]
 
 
 def ordered(state: State) -> State:
