@@ -101,7 +101,9 @@ class Answers:
 
     def __init__(self, model: SequenceModel, task: Task) -> None:
         self.stream = Session(model)
-        self._model, self._task = model, task
+        self._task = task
+        self._vocabulary, self._width = vocabulary(model), model.d_input
+        self._dtype = model.head.weight.dtype
         self._pools = model.pool.kind != "none"
         # one that pools gives a single output a call: each line needs its own
         self.at_once = 0 if self._pools else self.stream.chunk
@@ -111,26 +113,25 @@ class Answers:
         words = line.replace(b",", b" ").split()
         if not words:
             return None
-        size = vocabulary(self._model)
+        size = self._vocabulary
         return self._numbers(words, place) if size is None else _tokens(words, place, size)
 
     def _numbers(self, words: list[bytes], place: int) -> Tensor:
         """Steps in the dtype of the model, which must hold them."""
-        width, weight = self._model.d_input, self._model.head.weight
         values = _read(number, "numbers", words, place)
-        x = torch.tensor(values, dtype=torch.float64).to(weight.dtype)
-        bad = (~x.isfinite()).nonzero()
-        if len(bad):
+        largest = torch.finfo(self._dtype).max
+        bad = next((w for w, v in zip(words, values, strict=True) if not abs(v) <= largest), None)
+        if bad is not None:
             raise DataError(
-                f"line {place}: the numbers must be finite and fit {weight.dtype}, got "
-                f"{words[int(bad[0])].decode():.60}. Scale them as in training."
+                f"line {place}: the numbers must be finite and fit {self._dtype}, got "
+                f"{bad.decode():.60}. Scale them as in training."
             )
-        if len(x) % width:
+        if len(values) % self._width:
             raise DataError(
-                f"line {place}: there must be {width} numbers a step, or a multiple of that, "
-                f"got {len(x)}."
+                f"line {place}: there must be {self._width} numbers a step, or a multiple of "
+                f"that, got {len(values)}."
             )
-        return x.view(-1, width)
+        return torch.tensor(values, dtype=self._dtype).view(-1, self._width)
 
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
         """All steps in one parallel pass, before the first answer; of one line where it pools."""
