@@ -34,6 +34,15 @@ def check_finite(where: str, y: Tensor, state: State) -> None:
     )
 
 
+def check_state(where: str, state: State) -> None:
+    """Raise `ArgumentError` unless a state to begin with is finite."""
+    if bad := states.bad_part(state):
+        raise ArgumentError(
+            f"{where}: state must be finite, or every output would be NaN, got {bad}. Begin with "
+            "another, or say allow_nonfinite=True."
+        )
+
+
 def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> tuple[Tensor, bool]:
     """A step or chunk of one stream as (time, ...) on the model's device, and whether it is a step.
 

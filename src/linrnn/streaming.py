@@ -19,7 +19,7 @@ from linrnn import state as states
 from linrnn._finite import all_finite
 from linrnn._storage import checksum
 from linrnn._stream_input import Streamable as Streamable
-from linrnn._stream_input import as_input, check_finite
+from linrnn._stream_input import as_input, check_finite, check_state
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, check_positive_int
 from linrnn.typing import State
@@ -49,7 +49,8 @@ class Session:
             none.
 
     Raises:
-        ArgumentError: the model reads backward, is in training mode, or its state grows.
+        ArgumentError: the model reads backward, is in training mode, or its state grows; the state
+            is of several rows or not finite.
 
     Example:
         >>> session = Session(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
@@ -81,6 +82,8 @@ class Session:
                 f"Session: state must be of one row, got {states.batch_size(self.state)}. "
                 "Pick one with linrnn.state.select(state, row)."
             )
+        if not allow_nonfinite:
+            check_state("Session", self.state)
 
     def feed(self, x: Any) -> Tensor:
         """Read a step or a chunk, and return what the model says to it.
@@ -200,7 +203,8 @@ class Sessions:
             steps: how many it has read before, for `save`.
 
         Raises:
-            ArgumentError: the name is taken, there is no room, or the state does not fit.
+            ArgumentError: the name is taken, there is no room, or the state does not fit or is
+                not finite.
         """
         if name in self._rows:
             raise ArgumentError(
@@ -214,6 +218,8 @@ class Sessions:
                 f"Sessions.join: state must be of one row, got {states.batch_size(state)}. "
                 "Pick one with linrnn.state.select(state, row)."
             )
+        if not self.allow_nonfinite:
+            check_state("Sessions.join", state)
         self._make_room()
         row = self._free.pop()
         states.put(self._bank, [row], state)

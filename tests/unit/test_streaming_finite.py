@@ -166,7 +166,12 @@ def test_a_state_that_is_not_finite_is_neither_written_nor_read_unless_that_is_a
             stream.load(*(() if isinstance(stream, Session) else ("a",)), path)
     Session(model()).save(path)
     good = path.read_bytes()
-    careful = Session(model(), state=session.state)
+    careful, pool = Session(model()), Sessions(model())
+    careful.state = session.state
+    for begin in (lambda s: Session(model(), state=s), lambda s: pool.join("a", s)):
+        with pytest.raises(ArgumentError, match=r"state must be finite, .* got part 0 of shape"):
+            begin(session.state)
+    assert len(pool) == 0
     with pytest.raises(NonFiniteError, match=r"must be finite, got part 0 of shape"):
         careful.save(path)
     assert path.read_bytes() == good
