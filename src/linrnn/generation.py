@@ -7,6 +7,7 @@ was trained on, and every token costs the same.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import state as states
+from linrnn._finite import all_finite
+from linrnn._stream_input import check_finite, check_tokens, vocabulary
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
 from linrnn.streaming import (
     CHUNK,
     check_streamable,
-    check_tokens,
     fresh,
     load_stream,
     read,
     save_stream,
-    vocabulary,
 )
 from linrnn.tokenizers import Stream, Tokenizer
 from linrnn.typing import Float, State
@@ -75,14 +76,12 @@ class Sampling:
         """One token; all randomness comes from ``generator``, of the CPU.
 
         Raises:
-            NonFiniteError: a logit is NaN, or all are infinite.
+            NonFiniteError: a logit is NaN or infinite; minus infinity, which rules a token out,
+                may stand anywhere but everywhere.
         """
         logits = logits.detach().double().cpu()
-        if logits.isnan().any() or not logits.isfinite().any():
-            raise NonFiniteError(
-                "generate: the model's outputs must be numbers, got NaN or infinity. "
-                "Did its training diverge?"
-            )
+        if not logits.max() < math.inf or not logits.isfinite().any():
+            raise NonFiniteError(_NOT_NUMBERS)
         if self.temperature == 0:
             return int(logits.argmax())
         if self.top_k == 0 and self.top_p == 1:  # sorting a large vocabulary would cost a step
@@ -96,6 +95,11 @@ class Sampling:
         return int(top.indices[_draw(summed, generator)])
 
 
+_NOT_NUMBERS = (
+    "generate: the model's outputs must be numbers, got NaN or infinity. Did its training diverge?"
+)
+
+
 def _draw(summed: Tensor, generator: torch.Generator) -> int:
     """The place of a number drawn evenly up to the last of the sums."""
     point = torch.rand((), dtype=torch.float64, generator=generator) * summed[-1]
@@ -106,7 +110,8 @@ class TokenStream:
     """A language model in the middle of a text.
 
     The state has read all tokens but the last, which is kept beside it: what the model expects
-    next is its output for that one.
+    next is its output for that one. As in a `linrnn.streaming.Session`, what would make the state
+    or an answer NaN or infinite raises, and leaves the stream where it was.
 
     Args:
         model: in evaluation mode; attention without a window is allowed, and costs more with every
@@ -149,10 +154,12 @@ class TokenStream:
 
         Raises:
             ArgumentError: a token outside the vocabulary, with its position.
+            NonFiniteError: the state after them is not finite; nothing was read then.
         """
         ids = self._checked(tokens)
-        for part in ids.split(self.chunk):
-            self._advance(part)
+        with self._all_or_nothing():
+            for part in ids.split(self.chunk):
+                self._advance(part)
 
     def surprise(self, tokens: TokenIds) -> Float[Tensor, " time"]:
         """Read tokens, and say of each how unlikely it was: ``-log2 p``, in bits.
@@ -161,15 +168,19 @@ class TokenStream:
 
         Raises:
             ArgumentError: a token outside the vocabulary, with its position.
+            NonFiniteError: an answer, or the state after them, is not finite; nothing was read
+                then.
         """
         ids = self._checked(tokens)
         nats = [torch.empty(0)]
-        for part in ids.split(self.chunk):
-            first = self.last is None
-            z = self._advance(part)
-            if first and len(part):
-                nats.append(torch.tensor([math.log(self.vocabulary_size)]))
-            nats.append(_minus_log_p(self.model.head, z, part[1:] if first else part))
+        with self._all_or_nothing():
+            for part in ids.split(self.chunk):
+                first = self.last is None
+                z = self._advance(part)
+                if first and len(part):
+                    nats.append(torch.tensor([math.log(self.vocabulary_size)]))
+                nats.append(_minus_log_p(self.model.head, z, part[1:] if first else part))
+                check_finite("TokenStream", nats[-1], ())
         return torch.cat(nats) / math.log(2)
 
     def expected(self) -> Float[Tensor, " vocabulary"]:
@@ -177,11 +188,16 @@ class TokenStream:
 
         Raises:
             ArgumentError: nothing was read.
+            NonFiniteError: they are not finite.
         """
         return self._expected()[0]
 
     def save(self, path: Path | str) -> None:
-        """Write the state and the last token: see `linrnn.streaming.Session.save`."""
+        """Write the state and the last token: see `linrnn.streaming.Session.save`.
+
+        Raises:
+            NonFiniteError: the state is not finite; the file is as it was.
+        """
         pending = [] if self.last is None else [self.last]
         save_stream(path, self.model, self.state, self.steps, pending)
 
@@ -189,7 +205,7 @@ class TokenStream:
         """Go on where a stream of the same model was saved.
 
         Raises:
-            DataError: no such file, damaged, or of a newer linrnn.
+            DataError: no such file, damaged, not finite, or of a newer linrnn.
             ArgumentError: it is of another model.
         """
         state, steps, pending = load_stream(path, self.model)
@@ -203,6 +219,16 @@ class TokenStream:
         check_tokens("generate", self.model, ids)
         return ids.reshape(-1).to(self.model.head.weight.device, torch.long)
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Whatever ends what is done inside leaves the stream where it was."""
+        before = self.state, self.last, self.steps
+        try:
+            yield
+        except BaseException:
+            self.state, self.last, self.steps = before
+            raise
+
     @torch.no_grad()
     def _advance(self, part: Tensor) -> Tensor:
         """Read ``last`` and all of ``part`` but its last: what the head gets for each."""
@@ -210,7 +236,9 @@ class TokenStream:
             return self.model.head.weight.new_zeros(0, self.model.d_model)
         before = [] if self.last is None else [self.last]
         ids = torch.cat([part.new_tensor(before), part[:-1]])
-        z, self.state = self.model.features(ids[None], self.state)
+        z, state = self.model.features(ids[None], self.state)
+        check_finite("TokenStream", z, state)
+        self.state = state
         self.last = int(part[-1])
         self.steps += len(part)
         return z[0]
@@ -224,6 +252,8 @@ class TokenStream:
             )
         ids = torch.tensor([[self.last]], device=self.model.head.weight.device)
         y, state = read(self.model, ids, self.state)
+        if not all_finite([y]):
+            raise NonFiniteError(_NOT_NUMBERS)
         return y[0, 0], state
 
 
@@ -346,6 +376,8 @@ def _generate_batch(
     for _ in range(count):
         ids = torch.tensor(tokens, device=model.head.weight.device)
         logits, state = model.step(ids, state)
+        if not all_finite([logits]):
+            raise NonFiniteError(_NOT_NUMBERS)
         tokens = [sampling.draw(row, g) for row, g in zip(logits, generators, strict=True)]
         yield tokens
 

@@ -9,11 +9,12 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_structure
+from torch.utils._pytree import tree_map, tree_structure
 
 from linrnn import __version__
+from linrnn._finite import first_bad
 from linrnn._storage import WrongChecksumError, read_tensors, write_tensors
-from linrnn.errors import ArgumentError, DataError, ShapeError
+from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError
 from linrnn.typing import Integer, State
 
 FORMAT = 1
@@ -161,7 +162,10 @@ def leaves(state: State) -> list[Tensor]:
         >>> [h.shape for h in leaves((torch.zeros(2, 3), torch.zeros(2)))]
         [torch.Size([2, 3]), torch.Size([2])]
     """
-    return cast(list[Tensor], tree_flatten(ordered(state))[0])
+    if isinstance(state, Tensor):
+        return [state]
+    parts = [state[key] for key in sorted(state)] if isinstance(state, dict) else state
+    return [h for part in parts for h in leaves(part)]
 
 
 def ordered(state: State) -> State:
@@ -177,6 +181,17 @@ def ordered(state: State) -> State:
     if isinstance(state, (tuple, list)):
         return type(state)(ordered(part) for part in state)
     return state
+
+
+def bad_part(state: State) -> str | None:
+    """What is wrong with the first part of a state that holds NaN or infinity, or None.
+
+    Example:
+        >>> import torch
+        >>> bad_part({"h": torch.tensor([[0.0, torch.inf]])})
+        'part 0 of shape (1, 2) has inf at (0, 1), the only such value'
+    """
+    return first_bad((f"part {i}", h) for i, h in enumerate(leaves(state)))
 
 
 def n_floats(state: State) -> int:
@@ -231,14 +246,30 @@ def unflatten(flat: Mapping[str, Tensor], like: State) -> State:
     return map_state(restore, ordered(like))
 
 
-def save(state: State, path: Path | str, header: Mapping[str, Any] | None = None) -> None:
+def save(
+    state: State,
+    path: Path | str,
+    header: Mapping[str, Any] | None = None,
+    *,
+    allow_nonfinite: bool = False,
+) -> None:
     """Write a state to a safetensors file, all of it or nothing.
 
     Args:
         state: a batch of any size, on any device.
         path: the file, replaced if it exists.
         header: plain values that say what it is, which `load` gives back.
+        allow_nonfinite: write NaN and infinity as well.
+
+    Raises:
+        NonFiniteError: the state holds NaN or infinity; the file is as it was.
+        StorageError: the file cannot be written; it is as it was.
     """
+    if not allow_nonfinite and (bad := bad_part(state)):
+        raise NonFiniteError(
+            f"{path}: a state that is kept must be finite, got {bad}. "
+            "The file is as it was; allow_nonfinite=True would write it."
+        )
     # tensors that share memory are stored apart
     flat = {n: h.cpu().clone() for n, h in flatten(state).items()}
     meta = {_HEADER: json.dumps({"format": FORMAT, **(header or {})}, sort_keys=True)}
@@ -259,7 +290,9 @@ def read_header(path: Path | str) -> dict[str, Any]:
             raise ValueError(f"a header of {size} bytes")
         with safe_open(path, framework="pt") as stored:
             header = json.loads((stored.metadata() or {})[_HEADER])
-        version = int(header["format"])
+        version = header["format"]
+        if type(version) is not int:
+            raise ValueError(f"the format {version!r:.40}")
     except FileNotFoundError as error:
         raise DataError(f"{path}: the state file must exist, got no such file.") from error
     except (SafetensorError, OSError, *_NOT_OURS) as error:
@@ -274,7 +307,9 @@ def read_header(path: Path | str) -> dict[str, Any]:
     return cast(dict[str, Any], header)
 
 
-def load(path: Path | str, like: State, *, limit: int | None = None) -> State:
+def load(
+    path: Path | str, like: State, *, limit: int | None = None, allow_nonfinite: bool = False
+) -> State:
     """Read what `save` wrote, on the CPU.
 
     Args:
@@ -283,9 +318,10 @@ def load(path: Path | str, like: State, *, limit: int | None = None) -> State:
             axis after the first of length 0 in it may have any length in the file.
         limit: the largest size of the file that is read, in bytes. Default: none where an axis of
             ``like`` may have any length, else what a file of as many rows as ``like`` has can take.
+        allow_nonfinite: take NaN and infinity as well.
 
     Raises:
-        DataError: no such file, damaged, larger than ``limit``, or of a newer linrnn.
+        DataError: no such file, damaged, larger than ``limit``, not finite, or of a newer linrnn.
         ArgumentError, ShapeError: it holds a state of another structure or other sizes.
     """
     path = Path(path)
@@ -303,6 +339,11 @@ def load(path: Path | str, like: State, *, limit: int | None = None) -> State:
             f"{path}: the state must be as it was saved, got damage ({error})."
         ) from error
     _check_flat(path, flat, flatten(like))
+    if not allow_nonfinite and (bad := first_bad((f"part {n}", h) for n, h in flat.items())):
+        raise DataError(
+            f"{path}: the state must be finite, or every answer after it would be NaN, got {bad}. "
+            "Restore it from a copy, or start from a fresh state."
+        )
     return unflatten(flat, like)
 
 

@@ -9,21 +9,20 @@ import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from linrnn import __version__
 from linrnn import state as states
+from linrnn._finite import all_finite
 from linrnn._storage import checksum
+from linrnn._stream_input import Streamable as Streamable
+from linrnn._stream_input import as_input, check_finite, check_state
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, DataError, DTypeError, check_positive_int, check_shape
-from linrnn.mixers import Mixer
+from linrnn.errors import ArgumentError, DataError, check_positive_int
 from linrnn.typing import State
-
-Streamable: TypeAlias = SequenceModel | Mixer
-"""What can be streamed: anything causal with ``forward``, ``step`` and ``init_state``."""
 
 CHUNK = 4096
 """Steps computed at once by default: enough to fill a processor, and few megabytes."""
@@ -35,15 +34,23 @@ class Session:
     ``feed`` takes a step or a chunk of steps of any length and returns the outputs for them; how
     the stream is cut changes the outputs by rounding alone. Nothing but the state is kept.
 
+    One NaN in a state would make every later output NaN. So input that is not finite, or too large
+    for the model's dtype, is refused, and so is an output or a state that is not finite: `feed`
+    raises, and the stream is where it was before. That costs a sum over outputs and state a call,
+    and on a GPU waits for them.
+
     Args:
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
         state: of one row, such as `Sessions.drop` returns. Default: nothing read yet.
         chunk: most steps computed at once; bounds the memory that a long input takes.
         growing: allow attention without a window, whose state and time a step grow with
             everything read; otherwise such a model is refused.
+        allow_nonfinite: take NaN and infinity in input, output, state and files, and look for
+            none.
 
     Raises:
-        ArgumentError: the model reads backward, is in training mode, or its state grows.
+        ArgumentError: the model reads backward, is in training mode, or its state grows; the state
+            is of several rows or not finite.
 
     Example:
         >>> session = Session(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
@@ -62,10 +69,11 @@ class Session:
         state: State | None = None,
         chunk: int = CHUNK,
         growing: bool = False,
+        allow_nonfinite: bool = False,
     ) -> None:
         check_positive_int("Session", chunk=chunk)
         check_streamable("Session", model, growing=growing)
-        self.model, self.chunk = model, chunk
+        self.model, self.chunk, self.allow_nonfinite = model, chunk, allow_nonfinite
         self.steps = 0
         """Steps read by this stream, those before `load` included."""
         self.state: State = fresh(model, 1) if state is None else state
@@ -74,6 +82,8 @@ class Session:
                 f"Session: state must be of one row, got {states.batch_size(self.state)}. "
                 "Pick one with linrnn.state.select(state, row)."
             )
+        if not allow_nonfinite:
+            check_state("Session", self.state)
 
     def feed(self, x: Any) -> Tensor:
         """Read a step or a chunk, and return what the model says to it.
@@ -87,25 +97,39 @@ class Session:
             pools over time, one (d_output,) for all that was read so far.
 
         Raises:
-            ShapeError, DTypeError, ArgumentError: input that does not fit; the state is unchanged.
+            ShapeError, DTypeError, ArgumentError: input that does not fit, by its numbers too; the
+                state is unchanged.
+            NonFiniteError: the outputs, or the state after them, are not finite; the state is
+                unchanged.
         """
-        batch, single = as_input("Session.feed", self.model, x)
-        y, self.state = read(self.model, batch[None], self.state, chunk=self.chunk)
+        where = "Session.feed"
+        batch, single = as_input(where, self.model, x, finite=not self.allow_nonfinite)
+        y, state = read(self.model, batch[None], self.state, chunk=self.chunk)
+        if not self.allow_nonfinite:
+            check_finite(where, y, state)
+        self.state = state
         self.steps += len(batch)
         return y[0, 0] if single and y.ndim == 3 else y[0]
 
     def save(self, path: Path | str) -> None:
-        """Write the state with a description of the model it is of; see `save_stream`."""
-        save_stream(path, self.model, self.state, self.steps)
+        """Write the state with a description of the model it is of; see `save_stream`.
+
+        Raises:
+            NonFiniteError: the state is not finite, and that was not allowed.
+            StorageError: the file cannot be written.
+        """
+        allow = self.allow_nonfinite
+        save_stream(path, self.model, self.state, self.steps, allow_nonfinite=allow)
 
     def load(self, path: Path | str) -> None:
         """Go on where a stream of the same model was saved; on an error nothing changes.
 
         Raises:
-            DataError: no such file, damaged, or of a newer linrnn.
+            DataError: no such file, damaged, not finite where that was not allowed, or of a newer
+                linrnn.
             ArgumentError: it is the state of another model, or of several streams.
         """
-        self.state, self.steps = _load_read(path, self.model)
+        self.state, self.steps = _load_read(path, self.model, self.allow_nonfinite)
 
 
 class Sessions:
@@ -117,7 +141,7 @@ class Sessions:
     ``capacity`` a call computes just the streams that are fed, and matrix products of other sizes
     round otherwise. With ``capacity`` every call computes that many rows and a stream keeps its
     row, so its outputs are the same bits whatever other streams do. The state of a stream that is
-    not fed is never touched.
+    not fed is never touched. What is not finite is refused as by `Session`.
 
     Memory is that of the largest number of streams there were at once.
 
@@ -125,6 +149,7 @@ class Sessions:
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
         capacity: the most streams at once, and the rows of every call. Default: no limit.
         chunk: most steps computed at once.
+        allow_nonfinite: as of `Session`.
 
     Raises:
         ArgumentError: the model reads backward, is in training mode, or its state grows with
@@ -142,13 +167,19 @@ class Sessions:
     """
 
     def __init__(
-        self, model: Streamable, *, capacity: int | None = None, chunk: int = CHUNK
+        self,
+        model: Streamable,
+        *,
+        capacity: int | None = None,
+        chunk: int = CHUNK,
+        allow_nonfinite: bool = False,
     ) -> None:
         check_positive_int("Sessions", chunk=chunk)
         if capacity is not None:
             check_positive_int("Sessions", capacity=capacity)
         check_streamable("Sessions", model, growing=False)
         self.model, self.capacity, self.chunk = model, capacity, chunk
+        self.allow_nonfinite = allow_nonfinite
         self._bank: State = fresh(model, capacity or 1)
         self._rows: dict[Hashable, int] = {}
         self._free = list(range(capacity or 1))[::-1]
@@ -172,7 +203,8 @@ class Sessions:
             steps: how many it has read before, for `save`.
 
         Raises:
-            ArgumentError: the name is taken, there is no room, or the state does not fit.
+            ArgumentError: the name is taken, there is no room, or the state does not fit or is
+                not finite.
         """
         if name in self._rows:
             raise ArgumentError(
@@ -186,6 +218,8 @@ class Sessions:
                 f"Sessions.join: state must be of one row, got {states.batch_size(state)}. "
                 "Pick one with linrnn.state.select(state, row)."
             )
+        if not self.allow_nonfinite:
+            check_state("Sessions.join", state)
         self._make_room()
         row = self._free.pop()
         states.put(self._bank, [row], state)
@@ -202,22 +236,29 @@ class Sessions:
 
         Raises:
             ArgumentError: no such stream.
-            ShapeError, DTypeError, ArgumentError: input that does not fit; no stream has read
-                anything then.
+            ShapeError, DTypeError, ArgumentError: input that does not fit, by its numbers too; no
+                stream has read anything then.
+            NonFiniteError: the outputs of a stream, or its state after them, are not finite; no
+                stream has read anything then.
         """
         groups: dict[int, list[Hashable]] = {}
         batches = {}
         for name, x in inputs.items():
             self._row(name)
-            batches[name] = as_input(f"Sessions.feed: stream {name!r}", self.model, x)
+            where = f"Sessions.feed: stream {name!r}"
+            batches[name] = as_input(where, self.model, x, finite=not self.allow_nonfinite)
             groups.setdefault(len(batches[name][0]), []).append(name)
-        outputs = {}
+        outputs, after = {}, []
         for names in groups.values():
-            y = self._read(names, torch.stack([batches[name][0] for name in names]))
+            y, rows, state = self._read(names, torch.stack([batches[name][0] for name in names]))
+            after.append((rows, state))
             for name, y_row in zip(names, y, strict=True):
                 single = batches[name][1] and y_row.ndim == 2
                 outputs[name] = y_row[0] if single else y_row
-                self._steps[name] += len(batches[name][0])
+        for rows, state in after:  # all of them, once none has failed
+            states.put(self._bank, rows, state)
+        for name in inputs:
+            self._steps[name] += len(batches[name][0])
         return {name: outputs[name] for name in inputs}
 
     def state(self, name: Hashable) -> State:
@@ -233,11 +274,12 @@ class Sessions:
 
     def save(self, name: Hashable, path: Path | str) -> None:
         """Write the state of a stream: see `Session.save`, whose files are the same."""
-        save_stream(path, self.model, self.state(name), self._steps[name])
+        allow, state = self.allow_nonfinite, self.state(name)
+        save_stream(path, self.model, state, self._steps[name], allow_nonfinite=allow)
 
     def load(self, name: Hashable, path: Path | str) -> None:
         """Add a stream that goes on where a saved one was: see `Session.load`."""
-        state, steps = _load_read(path, self.model)
+        state, steps = _load_read(path, self.model, self.allow_nonfinite)
         self.join(name, state, steps=steps)
 
     def _row(self, name: Hashable) -> int:
@@ -262,8 +304,8 @@ class Sessions:
         self._bank = states.concat([self._bank, fresh(self.model, rows)])
         self._free = list(range(rows, 2 * rows))[::-1]
 
-    def _read(self, names: Sequence[Hashable], x: Tensor) -> Tensor:
-        """Outputs for the rows of ``x``, and the new states of just these streams."""
+    def _read(self, names: Sequence[Hashable], x: Tensor) -> tuple[Tensor, Tensor, State]:
+        """Outputs for the rows of ``x``; rows of the bank, and the states to be put there."""
         rows = torch.tensor([self._rows[name] for name in names], device=x.device)
         if self.capacity is None:
             before = states.select(self._bank, rows)
@@ -272,8 +314,11 @@ class Sessions:
             whole = x.new_zeros(self.capacity, *x.shape[1:]).index_copy_(0, rows, x)
             y, after = read(self.model, whole, self._bank, chunk=self.chunk)
             y, after = y[rows], states.select(after, rows)
-        states.put(self._bank, rows, after)
-        return y
+        if not self.allow_nonfinite and not all_finite([y, *states.leaves(after)]):
+            for i, name in enumerate(names):
+                where = f"Sessions.feed: stream {name!r}"
+                check_finite(where, y[i : i + 1], states.select(after, i))
+        return y, rows, after
 
 
 @torch.no_grad()
@@ -314,6 +359,8 @@ def save_stream(
     state: State,
     steps: int = 0,
     pending: Sequence[int] = (),
+    *,
+    allow_nonfinite: bool = False,
 ) -> None:
     """Write a state and what says which model it is of: safetensors, no code, all or nothing.
 
@@ -323,19 +370,25 @@ def save_stream(
         state: of any number of rows.
         steps: how many the stream has read.
         pending: tokens among those that are not in the state yet.
+        allow_nonfinite: write NaN and infinity as well.
+
+    Raises:
+        NonFiniteError: the state is not finite; the file is as it was.
+        StorageError: the file cannot be written; it is as it was.
     """
     header: dict[str, Any] = {"linrnn": __version__, "steps": steps, "pending": list(pending)}
     header["model"] = fingerprint(model)
-    states.save(state, path, header)
+    states.save(state, path, header, allow_nonfinite=allow_nonfinite)
 
 
 def load_stream(
-    path: Path | str, model: Streamable, *, rows: int = 1
+    path: Path | str, model: Streamable, *, rows: int = 1, allow_nonfinite: bool = False
 ) -> tuple[State, int, list[int]]:
     """What `save_stream` wrote: state (on the device of the model), steps and pending tokens.
 
     Raises:
-        DataError: no such file, damaged, larger than such a state can be, or of a newer linrnn.
+        DataError: no such file, damaged, larger than such a state can be, not finite where that is
+            not allowed, or of a newer linrnn.
         ArgumentError: it is of another model, of other weights, or of another number of rows.
     """
     header = states.read_header(path)
@@ -345,25 +398,33 @@ def load_stream(
             f"{path}: the state must be of this model, {_describe(ours)}, got one of "
             f"{_describe(theirs)}. Start from a fresh state, or take the model it was saved with."
         )
-    state = states.load(path, model.init_state(rows))
+    state = states.load(path, model.init_state(rows), allow_nonfinite=allow_nonfinite)
     if states.batch_size(state) not in (0, rows):
         raise ArgumentError(
             f"{path}: the state must have {rows} rows, got {states.batch_size(state)}."
         )
     device = next(model.parameters()).device
-    try:
-        steps, pending = int(header["steps"]), [int(token) for token in header["pending"]]
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: the file must say what was read, got {error!r}.") from error
-    return states.to(state, device=device), steps, pending
+    steps, pending = header.get("steps"), header.get("pending")
+    if not isinstance(pending, list) or not _are_counts([steps, *pending]):
+        raise DataError(
+            f"{path}: the file must say what was read in integers, got steps {steps!r:.40} and "
+            f"pending {pending!r:.40}."
+        )
+    return states.to(state, device=device), cast(int, steps), pending
 
 
-def _load_read(path: Path | str, model: Streamable) -> tuple[State, int]:
+def _are_counts(values: Sequence[object]) -> bool:
+    return all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def _load_read(path: Path | str, model: Streamable, allow: bool) -> tuple[State, int]:
     """The state that has read everything, pending tokens too, and how many steps those were."""
-    state, steps, pending = load_stream(path, model)
+    state, steps, pending = load_stream(path, model, allow_nonfinite=allow)
     if pending:
         tokens, _ = as_input(str(path), model, pending)
-        state = read(model, tokens[None], state)[1]
+        y, state = read(model, tokens[None], state)
+        if not allow:
+            check_finite(str(path), y, state)
     return state, steps
 
 
@@ -416,60 +477,6 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
         raise ArgumentError(
             f"{where}: model must be in evaluation mode, got training mode. Call model.eval()."
         )
-
-
-def as_input(where: str, model: Streamable, x: Any) -> tuple[Tensor, bool]:
-    """A step or chunk of one stream as (time, ...) on the model's device, and whether it is a step.
-
-    Raises:
-        ShapeError, DTypeError: the wrong number of axes or channels, or not integers for tokens.
-        ArgumentError: a token outside the vocabulary, with its place.
-    """
-    weight = next(model.parameters())
-    x = _tensor(where, x)
-    if vocabulary(model) is not None:
-        check_tokens(where, model, x)
-        x = x.to(weight.device, torch.long)
-        return (x[None], True) if x.ndim == 0 else (x, False)
-    width = model.d_input if isinstance(model, SequenceModel) else model.d_model
-    axes: dict[str, int | None] = {"time": None, "channels": width}
-    if x.ndim == 1:
-        del axes["time"]
-    check_shape(where, "x", x.shape, axes, "Pass one step (channels,) or a chunk (time, channels).")
-    if x.is_complex():
-        raise DTypeError(f"{where}: x must be real, got {x.dtype}.")
-    x = x.to(weight.device, weight.dtype)
-    return (x[None], True) if x.ndim == 1 else (x, False)
-
-
-def vocabulary(model: Streamable) -> int | None:
-    """How many tokens a model reads, or None where its input is real numbers."""
-    tokens = isinstance(model, SequenceModel) and isinstance(model.encoder, nn.Embedding)
-    return model.d_input if tokens and isinstance(model, SequenceModel) else None
-
-
-def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
-    """Raise unless ``x`` is one token or a row of tokens of the model's vocabulary."""
-    size = vocabulary(model)
-    if x.numel() and (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
-        raise DTypeError(f"{where}: x must be integer token ids, got {x.dtype}.")
-    if x.ndim > 1:
-        check_shape(where, "x", x.shape, {"time": None}, "Pass one token or a row of them.")
-    bad = ((x < 0) | (x >= (size or 0))).nonzero()
-    if len(bad):
-        place = int(bad[0, 0]) if x.ndim else 0
-        token = int(x.flatten()[place])
-        raise ArgumentError(
-            f"{where}: tokens must be between 0 and {(size or 0) - 1}, got {token} at position "
-            f"{place}. Is it the tokenizer of another model?"
-        )
-
-
-def _tensor(where: str, x: Any) -> Tensor:
-    try:
-        return x if isinstance(x, Tensor) else torch.as_tensor(x)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DTypeError(f"{where}: x must be numbers, got {x!r:.60} ({error}).") from error
 
 
 def _pools(model: Streamable) -> bool:

@@ -101,7 +101,7 @@ def test_with_a_capacity_a_stream_is_not_disturbed_by_a_bit(name):
 
 
 def test_the_state_of_a_stream_that_is_not_fed_is_untouched():
-    pool = Sessions(model())
+    pool = Sessions(model(), allow_nonfinite=True)
     pool.join("idle")
     pool.feed({"idle": torch.randn(9, 1)})
     before = pool.state("idle")

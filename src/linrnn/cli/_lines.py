@@ -18,8 +18,9 @@ BLOCK = 1 << 20
 class Lines:
     """Blocks of whole lines, each with its newline, as soon as they are there.
 
-    While entered, Ctrl-C and SIGTERM end the iteration in place of the process: what was read is
-    given out, and whoever iterates can put its state away. Memory does not grow with what was read.
+    While entered, Ctrl-C and SIGTERM end the iteration in place of the process: whole lines that
+    were read are given out, and whoever iterates can put its state away. Memory does not grow with
+    what was read.
 
     Args:
         descriptor: of an open file or pipe.
@@ -51,11 +52,14 @@ class Lines:
         rest = b""
         while block := self._read():
             rest += block
-            whole = len(rest) if len(rest) >= BLOCK else rest.rfind(b"\n") + 1
+            whole = rest.rfind(b"\n") + 1
+            if not whole and len(rest) >= BLOCK:
+                # inside a number there is no place to cut
+                whole = max(rest.rfind(b" "), rest.rfind(b",")) + 1 or len(rest)
             if whole:
                 yield _split(rest[:whole])
                 rest = rest[whole:]
-        if rest:
+        if rest and not self.stopped:  # after a signal the end of that line is still to come
             yield _split(rest)
 
     def _read(self) -> bytes:

@@ -1,17 +1,18 @@
 """What ``linrnn stream`` says to lines: how much they surprise, or what follows from them."""
 
-import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._numbers import number, whole
+from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
-from linrnn.streaming import Session, vocabulary
+from linrnn.streaming import Session
 from linrnn.tasks import Task
 
 _WARM_UP = 100  # lines before a quantile of them says anything
@@ -71,13 +72,14 @@ class Surprise:
         self.stream = TokenStream(model)
         check_tokenizer(self.stream, tokenizer)
         self._tokenizer, self._flag, self._only_flagged = tokenizer, flag, only_flagged
+        self.at_once = self.stream.chunk
 
-    def parse(self, line: bytes, number: int) -> Any:
+    def parse(self, line: bytes, place: int) -> Any:
         """Token ids."""
-        return self._tokenizer.encode(line, where=f"line {number}")
+        return self._tokenizer.encode(line, where=f"line {place}")
 
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
-        """All tokens in one parallel pass."""
+        """All tokens in one parallel pass, before the first answer."""
         ends = np.cumsum([len(ids) for ids in parsed])
         bits = self.stream.surprise(torch.from_numpy(np.concatenate(parsed).astype(np.int64)))
         total = np.concatenate([[0.0], bits.double().cumsum(0).numpy()])[np.append(0, ends)]
@@ -99,86 +101,142 @@ class Answers:
 
     def __init__(self, model: SequenceModel, task: Task) -> None:
         self.stream = Session(model)
-        self._model, self._task = model, task
-        self._of_kind: Callable[[bytes], float] = int if vocabulary(model) else float
+        self._task = task
+        self._vocabulary, self._width = vocabulary(model), model.d_input
+        self._dtype = model.head.weight.dtype
+        self._pools = model.pool.kind != "none"
+        # one that pools gives a single output a call: each line needs its own
+        self.at_once = 0 if self._pools else self.stream.chunk
 
-    def parse(self, line: bytes, number: int) -> Tensor | None:
+    def parse(self, line: bytes, place: int) -> Tensor | None:
         """One or more steps; a blank line is passed over."""
         words = line.replace(b",", b" ").split()
-        width = 1 if vocabulary(self._model) else self._model.d_input
-        try:
-            values = [self._of_kind(word) for word in words]
-        except ValueError as error:
-            raise DataError(
-                f"line {number}: the input must be {_numbers(self._of_kind)}, got {error}."
-            ) from error
-        if not all(map(math.isfinite, values)):
-            raise DataError(f"line {number}: the numbers must be finite, got {line!r:.60}.")
-        if len(values) % width:
-            raise DataError(
-                f"line {number}: there must be {width} numbers a step, or a multiple of that, "
-                f"got {len(values)}."
-            )
-        size = vocabulary(self._model)
-        if size and any(not 0 <= v < size for v in values):
-            raise DataError(f"line {number}: token ids must be in 0..{size - 1}, got {line!r:.60}.")
-        if not values:
+        if not words:
             return None
-        return torch.tensor(values) if size else torch.tensor(values).view(-1, width)
+        size = self._vocabulary
+        return self._numbers(words, place) if size is None else _tokens(words, place, size)
+
+    def _numbers(self, words: list[bytes], place: int) -> Tensor:
+        """Steps in the dtype of the model, which must hold them."""
+        values = _read(number, "numbers", words, place)
+        largest = torch.finfo(self._dtype).max
+        bad = next((w for w, v in zip(words, values, strict=True) if not abs(v) <= largest), None)
+        if bad is not None:
+            raise DataError(
+                f"line {place}: the numbers must be finite and fit {self._dtype}, got "
+                f"{bad.decode():.60}. Scale them as in training."
+            )
+        if len(values) % self._width:
+            raise DataError(
+                f"line {place}: there must be {self._width} numbers a step, or a multiple of "
+                f"that, got {len(values)}."
+            )
+        return torch.tensor(values, dtype=self._dtype).view(-1, self._width)
 
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
-        """A model with an output for each step reads all lines at once, another one by one."""
-        if self._model.pool.kind == "none":
-            ends = torch.tensor([len(x) for x in parsed]).cumsum(0) - 1
-            ys = self.stream.feed(torch.cat(parsed))[ends.to(self._model.head.weight.device)]
+        """All steps in one parallel pass, before the first answer; of one line where it pools."""
+        ys = self.stream.feed(torch.cat(parsed))
+        if self._pools:
+            ys = ys[None]
         else:
-            ys = torch.stack([self.stream.feed(x) for x in parsed])
+            ends = torch.tensor([len(x) for x in parsed]).cumsum(0) - 1
+            ys = ys[ends.to(ys.device)]
         for y in ys:
             yield self._word(y).encode() + b"\n"
 
     def _word(self, y: Tensor) -> str:
         names = self._task.class_names
         if names:
-            share = y.float().softmax(-1)
+            share = y.double().softmax(-1)
             best = int(share.argmax())
             return f"{names[best]}\t{float(share[best]):.4f}"
         values = y if self._task.kind != "regression" else self._task.numbers(y[None])[0]
         return "\t".join(f"{v:.6g}" for v in values.flatten().tolist())
 
 
+class Line(NamedTuple):
+    """A line that could be read."""
+
+    place: int
+    """From 1."""
+    text: bytes
+    steps: Any
+    """As `parse` gives them."""
+
+
 def watch(
     watcher: Surprise | Answers, lines: list[bytes], first: int, skip: Callable[[str], None] | None
 ) -> Iterator[bytes]:
-    """Answers for a block of lines; those before a line that cannot be read come in any case.
+    """Answers to a block of lines, as soon as there are some; those before a bad line come first.
+
+    As many lines are read at once as their steps fill a chunk of the model; of a model that pools
+    over time, one. The stream has read just the lines that were answered.
 
     Args:
         watcher: reads them.
         lines: each with its newline.
         first: number of the first.
-        skip: told of a line that cannot be read, which is then passed over; None raises.
+        skip: told of a line that cannot be read or followed, which is then passed over; None
+            raises.
 
     Raises:
-        LinrnnError: a line cannot be read.
+        LinrnnError: a line cannot be read, or the model's outputs or state are not finite after it.
     """
-    good, parsed = [], []
-    failure: LinrnnError | None = None
-    for number, line in enumerate(lines, first):
+    good: list[Line] = []
+    steps = 0
+    for place, text in enumerate(lines, first):
         try:
-            x = watcher.parse(line, number)
+            x = watcher.parse(text, place)
         except LinrnnError as error:
+            yield from _answers(watcher, good, skip)
+            good, steps = [], 0
             if skip is None:
-                failure = error
-                break
+                raise
             skip(str(error))
             continue
-        if x is not None:
-            good.append(line)
-            parsed.append(x)
-    if good:
-        yield from watcher.answer(good, parsed)
-    if failure is not None:
-        raise failure
+        if x is None:
+            continue
+        if steps + len(x) > watcher.at_once:
+            yield from _answers(watcher, good, skip)
+            good, steps = [], 0
+        good.append(Line(place, text, x))
+        steps += len(x)
+    yield from _answers(watcher, good, skip)
 
 
-def _numbers(kind: Callable[[bytes], float]) -> str:
-    return "token ids" if kind is int else "numbers"
+def _answers(
+    watcher: Surprise | Answers, good: Sequence[Line], skip: Callable[[str], None] | None
+) -> Iterator[bytes]:
+    """Answers to lines that are read at once, or in halves until the bad one is alone."""
+    if not good:
+        return
+    try:
+        yield b"".join(watcher.answer([line.text for line in good], [line.steps for line in good]))
+        return
+    except LinrnnError as error:  # not finite, or beyond a limit of the model's form
+        failed = error
+    if len(good) > 1:
+        yield from _answers(watcher, good[: len(good) // 2], skip)
+        yield from _answers(watcher, good[len(good) // 2 :], skip)
+        return
+    why = f"line {good[0].place}: {str(failed).partition(': ')[2]}"
+    if skip is None:
+        raise DataError(f"{why} To pass over such lines: --skip-invalid.") from failed
+    skip(why)
+
+
+def _tokens(words: list[bytes], place: int, size: int) -> Tensor:
+    """Ids of the model's vocabulary."""
+    values = _read(whole, "token ids", words, place)
+    if not all(0 <= value < size for value in values):
+        line = b" ".join(words)
+        raise DataError(f"line {place}: token ids must be in 0..{size - 1}, got {line!r:.60}.")
+    return torch.tensor(values)
+
+
+def _read(kind: Callable[[bytes], Any], what: str, words: list[bytes], place: int) -> list[Any]:
+    values = [kind(word) for word in words]
+    if None in values:
+        bad = words[values.index(None)].decode(errors="replace")
+        raise DataError(f"line {place}: the input must be {what}, got {bad!r:.60}.")
+    return values

@@ -23,10 +23,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         with Lines(sys.stdin.fileno()) as blocks:
             for lines in blocks:
-                for answer in watch(watcher, lines, number, skip):
-                    out.write(answer)
-                out.flush()
-                number += len(lines)
+                for answers in watch(watcher, lines, number, skip):
+                    out.write(answers)
+                    out.flush()
+                number += sum(line.endswith(b"\n") for line in lines)
     finally:
         if args.state is not None:
             watcher.stream.save(args.state)
@@ -81,4 +81,4 @@ as in training (or token ids), and prints a class and its probability, or number
 _STATE = "go on from the state in FILE if it exists; leave the new one there at the end or a signal"
 _ABOVE = "mark lines with more bits per byte"
 _QUANTILE = "mark lines with more bits per byte than this part of those before them, such as 0.99"
-_SKIP = "report a line that cannot be read on standard error and go on, in place of ending"
+_SKIP = "report a line that cannot be read or followed on standard error, and go on before it"

@@ -18,6 +18,7 @@ from linrnn.errors import ArgumentError, DataError, DTypeError
 from linrnn.interop._hf_config import LinrnnConfig
 from linrnn.interop._hf_files import check_folder, load
 from linrnn.interop._hf_model import LinrnnForCausalLM
+from linrnn.interop._hf_weights import check_weights
 
 Peer = TypeVar("Peer", bound=PreTrainedModel)
 
@@ -242,7 +243,9 @@ def _load(where: str, model: Any, cls: type[Peer], model_type: str) -> Peer:
             f"{type(model).__name__}."
         )
     check_folder(where, model, model_type)
-    return cast(Peer, load(where, model, cls.from_pretrained))
+    peer = cast(Peer, load(where, model, cls.from_pretrained))
+    check_weights(where, model, peer)
+    return peer
 
 
 def _require(where: str, config: Any, **expected: Any) -> None:

@@ -14,6 +14,7 @@ from linrnn.interop._hf_cache import LinrnnCache
 from linrnn.interop._hf_config import LinrnnConfig
 from linrnn.interop._hf_files import AUTO_MAP, check_folder, load, write_code
 from linrnn.interop._hf_padding import read_rows, split_padding
+from linrnn.interop._hf_weights import check_weights
 from linrnn.typing import Bool, Float, Integer, State
 
 _UNSUPPORTED = ("inputs_embeds", "output_hidden_states", "output_attentions")
@@ -65,7 +66,7 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
         Raises:
             DataError: a folder that holds no model of linrnn, one of a newer linrnn, or weights
-                that do not fit the configuration.
+                that do not fit the configuration, are not finite or not real.
         """
         path = pretrained_model_name_or_path
         if isinstance(path, str | os.PathLike):
@@ -73,7 +74,9 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         read = super().from_pretrained
         if kwargs.get("output_loading_info"):
             return read(path, *args, **kwargs | {"use_safetensors": True})
-        return load("LinrnnForCausalLM", path, lambda p, **o: read(p, *args, **o), **kwargs)
+        model = load("LinrnnForCausalLM", path, lambda p, **o: read(p, *args, **o), **kwargs)
+        check_weights("LinrnnForCausalLM", path, model)
+        return model
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """Write a folder: see ``transformers``; safetensors only.

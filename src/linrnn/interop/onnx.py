@@ -29,12 +29,13 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn import __version__
 from linrnn._storage import write_atomically
+from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
 from linrnn.errors import DataError, LinrnnError, MissingExtraError, check_positive_int
 from linrnn.interop._operators import decompositions
 from linrnn.interop._real import real_graph
 from linrnn.state import flatten, leaves, ordered, unflatten
-from linrnn.streaming import Streamable, check_streamable, fingerprint, vocabulary
+from linrnn.streaming import Streamable, check_streamable, fingerprint
 from linrnn.typing import State
 
 FORMAT = 1

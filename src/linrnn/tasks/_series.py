@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from linrnn._numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._files import read_packed
 from linrnn.tasks._numpy import DAMAGED, open_numpy
-from linrnn.tasks._table import split_row
+from linrnn.tasks._table import filled_lines, split_row
 
 SUFFIXES = (".ts", ".npz", ".csv")
 
@@ -47,11 +48,7 @@ def read_series(path: Path, layout: Layout) -> dict[str, Series]:
     if kind == ".npz":
         parts = _read_npz(path, layout.labelled)
     else:
-        try:
-            text = read_packed(path, "text").decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
-        lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        lines = [(n, line.strip()) for n, line in filled_lines(path, read_packed(path, "text"))]
         parse = _parse_ts if kind == ".ts" else _parse_csv
         series = parse(path, lines, layout)
         parts = {"train": series}
@@ -66,19 +63,19 @@ def _check(path: Path, series: Series) -> None:
     channels = series.x[0].shape[1]
     if not channels:
         raise DataError(f"{path}: a sequence must have a channel, got none in sequence 1.")
-    for number, x in enumerate(series.x, 1):
+    for place, x in enumerate(series.x, 1):
         if not len(x):
-            raise DataError(f"{path}: a sequence must have a step, got none in sequence {number}.")
+            raise DataError(f"{path}: a sequence must have a step, got none in sequence {place}.")
         if x.shape[1] != channels:
             raise DataError(
                 f"{path}: each sequence must have {channels} channels as the first, got "
-                f"{x.shape[1]} in sequence {number}."
+                f"{x.shape[1]} in sequence {place}."
             )
         bad = np.argwhere(~np.isfinite(x))
         if len(bad):
             step, channel = bad[0]
             raise DataError(
-                f"{path}: values must be finite, got {x[step, channel]} in sequence {number}, "
+                f"{path}: values must be finite, got {x[step, channel]} in sequence {place}, "
                 f"step {step + 1}, channel {channel + 1}. Remove or fill such values."
             )
 
@@ -98,18 +95,18 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
     if layout.labelled and not has_labels:
         raise DataError(f"{path}: the file must have class or target labels, got none.")
     x, y = [], []
-    for number, line in lines[start + 1 :]:
+    for place, line in lines[start + 1 :]:
         *dimensions, label = line.split(":") if has_labels else [*line.split(":"), ""]
-        columns = [_numbers(path, number, values.split(",")) for values in dimensions]
+        columns = [_numbers(path, place, values.split(",")) for values in dimensions]
         if not columns or len({len(column) for column in columns}) > 1:
             raise DataError(
                 f"{path}: the dimensions of a sequence must be equally long, got "
-                f"{[len(column) for column in columns]} in line {number}. Is it truncated?"
+                f"{[len(column) for column in columns]} in line {place}. Is it truncated?"
             )
         if layout.labelled and labels[1:] and label.strip() not in labels[1:]:
             raise DataError(
                 f"{path}: a label must be one of {', '.join(labels[1:])}, got "
-                f"{label.strip()[:40]!r} in line {number}. Is it truncated?"
+                f"{label.strip()[:40]!r} in line {place}. Is it truncated?"
             )
         x.append(np.stack(columns, 1))
         y.append(label.strip())
@@ -119,13 +116,14 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
 def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
     """A row is a sequence, step after step, and what is asked; trailing empty cells are left out.
 
-    A first row without any number is of names.
+    A first row that is of names alone is passed over.
     """
-    rows = [split_row(path, number, line) for number, line in lines]
-    if rows and not any(_is_number(cell) for cell in rows[0]):
+    rows = [split_row(path, place, line) for place, line in lines]
+    names = [cell for cell in rows[0] if cell.strip()] if rows else []
+    if names and all(map(is_name, names)):
         lines, rows = lines[1:], rows[1:]
     x, y = [], []
-    for (number, _), cells in zip(lines, rows, strict=True):
+    for (place, _), cells in zip(lines, rows, strict=True):
         cells = [cell.strip() for cell in cells]
         label, values = "", cells
         if layout.labelled:
@@ -136,9 +134,9 @@ def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Seri
             about = "a label and " if layout.labelled else ""
             raise DataError(
                 f"{path}: a row must hold {about}steps of {layout.channels} numbers, got "
-                f"{len(values)} numbers{about and f' and the label {label!r}'} in line {number}."
+                f"{len(values)} numbers{about and f' and the label {label!r}'} in line {place}."
             )
-        x.append(_numbers(path, number, values).reshape(-1, layout.channels))
+        x.append(_numbers(path, place, values).reshape(-1, layout.channels))
         y.append(label)
     return Series(x, y)
 
@@ -148,27 +146,19 @@ def _cut(cells: list[str], place: int) -> tuple[str, list[str]]:
 
 
 def _numbers(path: Path, line: int, cells: list[str]) -> np.ndarray:
-    try:
-        return _single(np.array(cells, np.float64))
-    except ValueError:
-        bad = next(cell for cell in cells if not _is_number(cell))
+    values = [number(cell) for cell in cells]
+    if None in values:
+        bad = cells[values.index(None)]
         raise DataError(
-            f"{path}: values must be numbers, got {bad!r} in line {line}. Fill what is missing."
-        ) from None
+            f"{path}: values must be numbers, got {bad!r:.60} in line {line}. Fill what is missing."
+        )
+    return _single(np.array(values, np.float64))
 
 
 def _single(values: np.ndarray) -> np.ndarray:
     """Values as float32; what that cannot hold becomes infinite, which is refused later."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:

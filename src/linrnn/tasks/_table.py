@@ -1,12 +1,14 @@
 """Read a user's table of numbers: .npy, .npz, .csv or .txt, one sequence a row."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 
@@ -106,29 +108,51 @@ def _read_numpy(path: Path) -> np.ndarray:
 
 
 def _read_text(path: Path, width: int) -> np.ndarray:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
-    filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    filled = filled_lines(path, path.read_bytes())
     if filled and _is_header(_cells(path, *filled[0])):
         filled = filled[1:]
-    rows = [_parse_row(path, number, _cells(path, number, line), width) for number, line in filled]
+    rows = [_parse_row(path, place, _cells(path, place, line), width) for place, line in filled]
     return np.array(rows, dtype=np.float64).reshape(len(rows), width)
+
+
+def filled_lines(path: Path, content: bytes) -> list[tuple[int, str]]:
+    """The lines of a text that are not blank, each with its number from 1.
+
+    A line ends at a line feed, a carriage return or both, and nowhere else: ``str.splitlines``
+    would also end it at characters that a cell may hold.
+
+    Raises:
+        DataError: the text is not UTF-8.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
+    lines = re.split(r"\r\n|\n|\r", text)
+    return [(place, line) for place, line in enumerate(lines, 1) if line.strip()]
 
 
 def split_row(path: Path, number: int, line: str, separator: str = ",") -> list[str]:
     """The cells of a line of text, of which quotation marks may hold a separator.
 
     Raises:
-        DataError: a cell that is longer than any number or word.
+        DataError: a quotation mark that is not closed, or not one around a cell; or a cell that is
+            longer than any number or word.
     """
     try:
-        return next(csv.reader([line], delimiter=separator))
+        cells = next(csv.reader([line], delimiter=separator, strict=True))
     except csv.Error as error:
         raise DataError(
-            f"{path}: a row must hold numbers and words, got: {error} in line {number}."
+            f"{path}: a row must hold numbers and words, got: {error} in line {number}. "
+            "Is there a quotation mark too many or too few?"
         ) from error
+    # a lone one inside a cell is a character to the module csv: an even number is left to be read
+    if line.count('"') % 2:
+        raise DataError(
+            f"{path}: quotation marks must stand around a cell, in pairs, got a lone one in line "
+            f"{number}. Write one inside a cell twice."
+        )
+    return cells
 
 
 def _cells(path: Path, number: int, line: str) -> list[str]:
@@ -139,20 +163,13 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
 
 
 def _is_header(cells: list[str]) -> bool:
-    return all(cell and _number(cell) is None for cell in cells)
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
+    return all(map(is_name, cells))
 
 
 def _parse_row(path: Path, line: int, cells: list[str], width: int) -> list[float]:
     row = []
     for column, cell in enumerate(cells, 1):
-        value = _number(cell)
+        value = number(cell)
         if value is None:
             raise DataError(
                 f"{path}: values must be numbers, got {cell!r} in line {line}, column {column}."

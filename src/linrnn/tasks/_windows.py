@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.errors import DataError
+from linrnn._numbers import like_number, number
+from linrnn.errors import DataError, UnknownNameError
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._drawing import Regression
 from linrnn.tasks._files import read_packed
 from linrnn.tasks._generated import BatchDataset
+from linrnn.tasks._table import filled_lines, split_row
 
 
 class History(NamedTuple):
@@ -91,17 +93,15 @@ class ForecastTask(Regression, Task):
         Raises:
             DataError: the file cannot be used, is shorter, or lacks a column.
         """
-        values, names = read_history(path)
-        known = self.history()
-        missing = [name for name in known.names if name not in names]
-        if missing or len(values) < self.options.length:
+        file, known = HistoryFile(path), self.history()
+        missing = [name for name in known.names if name not in file.names]
+        if missing or len(file) < self.options.length:
             raise DataError(
                 f"{path}: the series must have {self.options.length} steps of "
-                f"{', '.join(known.names)}, got {len(values)} of {', '.join(names)}."
+                f"{', '.join(known.names)}, got {len(file)} of {', '.join(file.names)}."
             )
         mean, std = self._scale(known)
-        columns = [names.index(name) for name in known.names]
-        steps = (values[-self.options.length :, columns] - mean) / std
+        steps = (file.values(known.names)[-self.options.length :] - mean) / std
         return torch.from_numpy(steps).float()[None]
 
     def datasets(self) -> Splits:
@@ -132,46 +132,98 @@ class ForecastTask(Regression, Task):
         return f"input, of {history.names[-1]} ... {before}\ntarget {after} ..."
 
 
-def read_history(path: Path) -> tuple[np.ndarray, list[str]]:
-    """A table with a step in each row and the names of its columns in the first.
+def read_history(path: Path, columns: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
+    """The numbers (time, columns) of a file, and the names of its columns.
 
-    A column whose first value is no number, such as a date, is left out.
+    Args:
+        path: see `HistoryFile`.
+        columns: names of those that are read; none: all in which any cell is a number.
+
+    Raises:
+        DataError: the file cannot be used, or such a column has a cell that is no finite number.
+        UnknownNameError: no such column with numbers.
+    """
+    file = HistoryFile(path)
+    names = file.with_numbers()
+    for name in columns:
+        if name not in names:
+            raise UnknownNameError("column", name, names)
+    names = list(columns) or names
+    return file.values(names), names
+
+
+class HistoryFile:
+    """A table with a step in each row and the names of its columns in the first.
 
     Args:
         path: a .csv, or one packed as .gz or .xz.
 
     Raises:
-        DataError: missing, damaged, a row of another width, or a value that is no finite number.
+        DataError: missing, damaged, two columns of one name, or a row of another width.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
-    text = read_packed(path, "a table").decode("utf-8-sig", errors="replace")
-    rows = [line.split(",") for line in text.splitlines() if line.strip()]
-    if len(rows) < 2:
-        raise DataError(f"{path}: the file must hold a row of names and others, got {len(rows)}.")
-    names, *rows = rows
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(names):
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+        self.path = path
+        self._lines = filled_lines(path, read_packed(path, "a table"))
+        self._rows = [
+            [cell.strip() for cell in split_row(path, place, line)] for place, line in self._lines
+        ]
+        if len(self._rows) < 2:
             raise DataError(
-                f"{path}: each row must hold {len(names)} cells as the first, got {len(row)} in "
-                f"row {number}. Is the file truncated?"
+                f"{path}: the file must hold a row of names and others, got {len(self._rows)}."
             )
-    columns = [i for i, cell in enumerate(rows[0]) if np.isfinite(_number(cell))]
-    if not columns:
-        raise DataError(f"{path}: the second row must hold a number, got {rows[0][0]!r}.")
-    values = np.array([[_number(row[i]) for i in columns] for row in rows])
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        step, column = int(bad[0][0]), columns[bad[0][1]]
-        raise DataError(
-            f"{path}: values must be finite numbers, got {rows[step][column]!r} in row {step + 2}, "
-            f"column {names[column].strip()}. Fill what is missing."
-        )
-    return values, [names[i].strip() for i in columns]
+        self.names = self._rows.pop(0)
+        """Of all columns."""
+        self._lines.pop(0)
+        self._check()
 
+    def _check(self) -> None:
+        for (place, _), row in zip(self._lines, self._rows, strict=True):
+            if len(row) != len(self.names):
+                raise DataError(
+                    f"{self.path}: each row must hold {len(self.names)} cells as the first, got "
+                    f"{len(row)} in line {place}. Is the file truncated?"
+                )
+        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
+        if twice:
+            raise DataError(
+                f"{self.path}: each column must have a name of its own, got {twice[0]!r:.60} twice."
+            )
 
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return float("nan")
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def with_numbers(self) -> list[str]:
+        """Names of the columns in which any cell may be meant as a number; a date is none."""
+        columns = zip(*self._rows, strict=True)
+        names = [
+            name
+            for name, cells in zip(self.names, columns, strict=True)
+            if any(map(like_number, cells))
+        ]
+        if not names:
+            raise DataError(
+                f"{self.path}: a column must hold numbers, got only {', '.join(self.names):.60}."
+            )
+        return names
+
+    def values(self, names: Sequence[str]) -> np.ndarray:
+        """The numbers of some columns, (time, columns).
+
+        Raises:
+            DataError: a cell of theirs that is empty or no finite number.
+        """
+        places = [self.names.index(name) for name in names]
+        cells = [[number(row[place]) for place in places] for row in self._rows]
+        values = np.array(cells, np.float64).reshape(len(cells), len(names))  # None becomes NaN
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            step, column = bad[0].tolist()
+            raise DataError(
+                f"{self.path}: values must be finite numbers, got "
+                f"{self._rows[step][places[column]]!r:.60} in line {self._lines[step][0]}, column "
+                f"{names[column]}. Fill what is missing, or choose other columns."
+            )
+        return values

@@ -121,10 +121,7 @@ class ETT(ForecastTask):
             path = packed
         else:
             path = obtain("ett", _SOURCES[name], "ett", self.options.data, download)
-        values, names = read_history(path)
-        if self.options.columns == "OT":
-            check_in(f"{path}:", "column", "OT", names)
-            values, names = values[:, [names.index("OT")]], ["OT"]
+        values, names = read_history(path, ("OT",) if self.options.columns == "OT" else ())
         month = _MONTH * (4 if name == "ETTm1" else 1)
         ends = (12 * month, 16 * month, min(20 * month, len(values)))
         return History(values, names, ends)

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from linrnn.errors import DataError, UnknownNameError, check_positive_int
+from linrnn.errors import DataError, check_positive_int
 from linrnn.tasks._windows import ForecastTask, History, read_history
 
 
@@ -16,7 +16,7 @@ class ForecastOptions:
     data: str = ""
     """The file: .csv, packed as .gz or not."""
     columns: tuple[str, ...] = ()
-    """Names of the columns to read and forecast; none: all that hold numbers."""
+    """Names of the columns to read and forecast; none: all in which any cell is a number."""
     horizon: int = 24
     """Steps to forecast."""
     length: int = 96
@@ -27,8 +27,9 @@ class Forecast(ForecastTask):
     """Forecast a series of your own from what went before.
 
     Give a .csv as ``--task.data FILE``, with the names of the columns in the first row and a step
-    of time in each row after it; a column that does not begin with a number, such as the date, is
-    left out. The first 70 % of the steps are for training, the next 10 % for validation, the rest
+    of time in each row after it. A column without any number, such as the date, is left out; a
+    cell that is empty or no number in another column is an error, unless ``columns`` names those to
+    read. The first 70 % of the steps are for training, the next 10 % for validation, the rest
     for testing. Columns are brought to mean 0 and variance 1 over the training part, and the
     metric is the mean squared error of those; the chance level is that of always answering the
     training mean. Before a file is given, the numbers that describe the data are placeholders.
@@ -67,12 +68,7 @@ class Forecast(ForecastTask):
     def _history(self) -> History:
         if not self.options.data:
             raise DataError("forecast: the data must be a file, got none. Say --task.data FILE.")
-        values, names = read_history(Path(self.options.data).expanduser())
-        for name in self.options.columns:
-            if name not in names:
-                raise UnknownNameError("column", name, names)
-        if self.options.columns:
-            values = values[:, [names.index(name) for name in self.options.columns]]
-            names = list(self.options.columns)
+        path = Path(self.options.data).expanduser()
+        values, names = read_history(path, self.options.columns)
         steps = len(values)
         return History(values, names, (steps * 7 // 10, steps * 8 // 10, steps))

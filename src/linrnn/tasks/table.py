@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from linrnn._numbers import number
 from linrnn.errors import DataError, check_in, check_positive_int
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._series import Layout, Series, read_series
@@ -202,10 +203,8 @@ class Table(Task):
 
 
 def _to_float(label: str) -> float:
-    try:
-        return float(label)
-    except ValueError:
-        return float("nan")
+    value = number(label)
+    return float("nan") if value is None else value
 
 
 def _in_order(labels: set[str]) -> list[str]:

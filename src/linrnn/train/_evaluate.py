@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
 from linrnn.tasks import Task
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config
@@ -71,14 +71,24 @@ def score(
         chunk: steps that are read at a time, with the state carried over; None reads whole
             sequences.
         carry: let each example begin with the state of the one before; takes them all.
+
+    Raises:
+        NonFiniteError: the loss of a batch is not finite; its metric would count NaN as an answer.
     """
     loss, scores = 0.0, []
     batches = map(unpack, eval_loader(data, batch_size, examples, contiguous=carry))
     whole = (
         carried_answers(model, batches) if carry else (answers(model, b, chunk) for b in batches)
     )
-    for y, target in whole:
-        loss += task.loss(y, target).item() * len(target)
+    for number, (y, target) in enumerate(whole, 1):
+        value = task.loss(y, target).item()
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"{type(task).__name__}: the loss of what the model answers must be finite, got "
+                f"{value} in batch {number}. Its data or its length is beyond what the model can "
+                "follow."
+            )
+        loss += value * len(target)
         scores.append(task.scores(y, target).double().cpu())
     every = torch.cat(scores)
     n = len(every)

@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from linrnn._finite import first_bad
 from linrnn._signals import StopRequest
 from linrnn._storage import link
 from linrnn.backbone import SequenceModel
@@ -26,7 +27,8 @@ from linrnn.train._config import Config
 from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_loader, unpack
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import MetricsLog
-from linrnn.train._nonfinite import Guard, bad_gradient, bad_state, first_bad, watch
+from linrnn.train._model import check_weights
+from linrnn.train._nonfinite import Guard, bad_gradient, bad_state, watch
 from linrnn.train._optim import lr_factor, make_optimizer
 from linrnn.train._outputs import first_rows
 from linrnn.train._report import EpochReport, Reporter, StepReport
@@ -228,6 +230,7 @@ class TrainingModule(LightningModule):
         """Weights and optimiser as they were before this epoch; step and data go on from here."""
         assert self.rollback_to is not None
         checkpoint = load_tree(self.rollback_to)
+        check_weights(self, checkpoint["state_dict"], self.rollback_to)
         self.load_state_dict(checkpoint["state_dict"])
         optimizer = cast(torch.optim.Optimizer, self.optimizers(use_pl_optimizer=False))
         groups = optimizer.state_dict()["param_groups"]  # the learning rate is that of this step
@@ -305,7 +308,12 @@ class TrainingModule(LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Continue from a checkpoint's counters."""
+        """Continue from a checkpoint's counters, once its weights were found to be of this run.
+
+        Raises:
+            RunFolderError: they are of other names, shapes or kinds, or not finite.
+        """
+        check_weights(self, checkpoint["state_dict"], self.trainer.ckpt_path)
         run = checkpoint["run"]
         self.done_steps, self.seconds_before = run["step"], run["seconds"]
         self.best, self.train_mean = run["best"], Mean(run["train_mean"])

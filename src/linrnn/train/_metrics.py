@@ -5,6 +5,7 @@ import io
 from dataclasses import asdict, fields
 from typing import Any
 
+from linrnn._numbers import number, whole
 from linrnn._storage import append, write_atomically
 from linrnn.errors import RunFolderError
 from linrnn.train._folder import RunFolder
@@ -92,7 +93,7 @@ def read_metrics(folder: RunFolder) -> list[EpochReport]:
     text = folder.metrics.read_text(encoding="utf-8", errors="replace")
     complete = text[: text.rfind("\n") + 1]
     try:
-        return [_row(cells) for cells in csv.DictReader(io.StringIO(complete))]
+        return [_row(cells) for cells in csv.DictReader(io.StringIO(complete), strict=True)]
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise RunFolderError(
             f"{folder.metrics}: each row must hold the numbers {', '.join(COLUMNS)}, got a row "
@@ -110,5 +111,9 @@ def _text(rows: list[EpochReport], *, header: bool = True) -> str:
 
 
 def _row(cells: dict[str, str]) -> EpochReport:
-    numbers = {f.name: f.type(cells[f.name]) for f in fields(EpochReport)}  # type: ignore[operator]
-    return EpochReport(**numbers)
+    found: dict[str, Any] = {}
+    for f in fields(EpochReport):
+        found[f.name] = (whole if f.type is int else number)(cells[f.name] or "")
+        if found[f.name] is None:
+            raise ValueError(f"{f.name} is {cells[f.name]!r:.40}")
+    return EpochReport(**found)

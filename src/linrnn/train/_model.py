@@ -1,11 +1,13 @@
 """From a configuration to a model, and from a run folder to a trained one."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from linrnn import state, tasks
+from linrnn._finite import first_bad, misfit
 from linrnn.backbone import SequenceModel
 from linrnn.errors import DataError, RunFolderError
 from linrnn.tasks import Task
@@ -80,19 +82,37 @@ def load_model(run: Path | str) -> tuple[SequenceModel, Task, Config]:
     return model.eval(), task, config
 
 
-def restore(model: SequenceModel, weights: dict[str, Any], path: Path) -> None:
+def restore(model: SequenceModel, weights: Mapping[str, Tensor], path: Path) -> None:
     """Put stored weights into a model.
 
     Raises:
-        RunFolderError: they are of another model.
+        RunFolderError: see `check_weights`.
     """
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
+    check_weights(model, weights, path)
+    model.load_state_dict(weights)
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path | str | None) -> None:
+    """What all weights pass that are read: of a run, of a checkpoint, after a roll-back.
+
+    Args:
+        model: they are to be put into.
+        weights: by name.
+        path: of their file.
+
+    Raises:
+        RunFolderError: a name, shape or dtype is not that of the model, or a number not finite.
+    """
+    if wrong := misfit(weights, model.state_dict()):
         raise RunFolderError(
-            f"{path}: the weights must fit the configuration beside them, got those of another "
-            "model. Restore both files from the same run."
-        ) from error
+            f"{path}: the weights must fit the configuration beside them, got {wrong}. "
+            "Restore both files from the same run."
+        )
+    if wrong := first_bad(weights.items()):
+        raise RunFolderError(
+            f"{path}: the weights must be finite, or every answer would be NaN, got {wrong}. "
+            "Restore the file from a copy, or train again."
+        )
 
 
 def sizes(model: SequenceModel) -> tuple[int, int]:

@@ -4,13 +4,14 @@ Nothing here runs while all numbers are finite. A bad loss or gradient is comput
 same bits again, with a hook on every module.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from linrnn._finite import first_bad, in_words
 from linrnn.errors import NonFiniteError
 from linrnn.state import leaves
 from linrnn.train._report import Reporter
@@ -23,25 +24,15 @@ ROLLBACKS = 3
 """Times the weights of one epoch's end are gone back to under ``rollback``; one more stops."""
 
 
-def first_bad(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    """What is wrong with the first tensor that holds NaN or infinity, or None.
-
-    Example:
-        >>> first_bad([("weight", torch.zeros(2)), ("bias", torch.tensor([1.0, float("nan")]))])
-        'bias of shape (2,) has nan at (1,), the only such value'
-    """
-    for name, x in named:
-        if not x.isfinite().all():
-            return _words(name, x, ~x.isfinite())
-    return None
-
-
 def bad_state(name: str, state: State) -> str | None:
-    """The same for a state, in which minus infinity may stand: the logarithm of no weight."""
+    """What is wrong with the first part of a state that is not finite, or None.
+
+    Minus infinity may stand in a real one: the logarithm of no weight.
+    """
     for i, h in enumerate(leaves(state)):
         bad = ~h.isfinite() if h.is_complex() else h.isnan() | (h == torch.inf)
         if bad.any():
-            return _words(f"part {i} of {name}", h, bad)
+            return in_words(f"part {i} of {name}", h, bad)
     return None
 
 
@@ -130,14 +121,6 @@ class Guard:
     def epoch_end(self) -> None:
         """An epoch was done and validated."""
         self.counts["since_epoch"] = 0
-
-
-def _words(name: str, x: Tensor, bad: Tensor) -> str:
-    """The first bad value of a tensor, where it is, and how many there are."""
-    place = tuple(bad.nonzero()[0].tolist())
-    count = int(bad.sum())
-    number = "the only such value" if count == 1 else f"the first of {count:,} such values"
-    return f"{name} of shape {tuple(x.shape)} has {x[place].item()} at {place}, {number}"
 
 
 def _see_input(found: list[str], label: str) -> Callable[..., None]:

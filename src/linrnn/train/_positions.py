@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn._finite import all_finite
 from linrnn._storage import write_atomically
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
 from linrnn.tasks import Task
 from linrnn.train._data import Batch, eval_loader, size_of, unpack
 from linrnn.train._figures import loss_against_position, save
@@ -82,7 +83,11 @@ def loss_by_position(
 def measure_positions(
     model: SequenceModel, task: Task, batch_size: int, *, carry: bool = False
 ) -> list[PositionLoss]:
-    """`loss_by_position` of a model in evaluation mode on the windows of a task."""
+    """`loss_by_position` of a model in evaluation mode on the windows of a task.
+
+    Raises:
+        NonFiniteError: the loss of a token is not finite.
+    """
     bins = _bins(task.sequence_length)
     rows = batch_size if carry else max(1, _LOGITS // task.sequence_length // task.d_output)
     data = task.datasets().test
@@ -92,6 +97,13 @@ def measure_positions(
         nats, state = _nats(model, batch, state if carry else None)
         found.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))
     every = torch.cat(found).double().cpu()  # (windows, bins)
+    if not all_finite([every]):
+        window, place = (~every.isfinite()).nonzero()[0].tolist()
+        raise NonFiniteError(
+            f"{type(task).__name__}: the loss of every token must be finite, got "
+            f"{every[window, place].item()} in window {window + 1} from position {bins[place][0]} "
+            "on. Its length is beyond what the model can follow."
+        )
     n = len(every)
     errors = every.std(0) / math.sqrt(n) if n > 1 else torch.full_like(every[0], math.nan)
     return [

@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from linrnn._finite import all_finite
+from linrnn.errors import DataError, NonFiniteError
 from linrnn.tasks import Task
 from linrnn.train._model import load_model
 from linrnn.train._outputs import outputs
@@ -49,15 +51,47 @@ def predict(run: Path | str, file: Path | str) -> list[Prediction] | list[Estima
 
     Raises:
         RunFolderError: the run cannot be used.
-        DataError: the file cannot be used.
+        DataError: the file cannot be used, or its numbers do not fit the model's dtype.
+        NonFiniteError: the answer to a sequence is not finite.
     """
     model, task, config = load_model(run)
     x, lengths = task.read_padded(Path(file))
+    _check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
     rows = torch.arange(len(x)).split(config.train.batch_size)
     y = torch.cat([outputs(model, x[i], None if lengths is None else lengths[i]) for i in rows])
+    _check_answers(y, lengths, file)
     if task.kind == "regression":
         return list(_estimates(task, y, lengths))
     return list(_predictions(task, y, lengths))
+
+
+def _check_inputs(x: Tensor, file: Path | str) -> None:
+    """What a file holds is finite as a task reads it; brought to the scale of training as well."""
+    if not all_finite([x]):
+        place = (~x.isfinite()).nonzero()[0].tolist()
+        raise DataError(
+            f"{file}: sequence {place[0] + 1} must be finite in {x.dtype} where it is brought to "
+            f"the scale of training, got {x[tuple(place)].item()} at step {place[1] + 1}. Is it "
+            "of another kind than the training data?"
+        )
+
+
+def _check_answers(y: Tensor, lengths: Tensor | None, file: Path | str) -> None:
+    """Every answer that is asked for is finite; one NaN would still have a most probable class."""
+    if all_finite([y]):
+        return
+    bad = ~y.isfinite()
+    if bad.ndim == 3 and lengths is not None:  # an answer a step, of which padding has none
+        bad &= (torch.arange(y.shape[1]) < lengths[:, None])[..., None].to(y.device)
+    if not bad.any():
+        return
+    place = tuple(bad.nonzero()[0].tolist())
+    step = f", step {place[1] + 1}" if y.ndim == 3 else ""
+    raise NonFiniteError(
+        f"{file}: the answer to every sequence must be finite, got {y[place].item()} for sequence "
+        f"{place[0] + 1}{step}. Its numbers are beyond what the model can follow: leave it out, or "
+        "scale it as in training."
+    )
 
 
 def _predictions(task: Task, y: Tensor, lengths: Tensor | None) -> Iterator[Prediction]:

@@ -219,7 +219,7 @@ def test_stream_answers_lines_of_numbers(digits, capsys, feed):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"1 x", "line 2: the input must be numbers, got could not convert"),
+        (b"1 x", "line 2: the input must be numbers, got 'x'"),
         (b"nan", "line 2: the numbers must be finite"),
     ],
 )

@@ -144,10 +144,10 @@ def test_a_series_that_cannot_be_continued_is_refused(write, tmp_path):
 BAD = {
     "empty": ("", "a row of names and others, got 0"),
     "names": ("a,b\n", "a row of names and others, got 1"),
-    "truncated": ("a,b\n1,2\n1\n", "2 cells as the first, got 1 in row 3. Is the file truncated"),
-    "nan": ("a,b\n1,2\n1,nan\n", "finite numbers, got 'nan' in row 3, column b"),
-    "word": ("d,a\nx,2\ny,z\n", "finite numbers, got 'z' in row 3, column a"),
-    "words": ("a\nx\n", "must hold a number, got 'x'"),
+    "truncated": ("a,b\n1,2\n1\n", "2 cells as the first, got 1 in line 3. Is the file truncated"),
+    "nan": ("a,b\n1,2\n1,nan\n", "finite numbers, got 'nan' in line 3, column b"),
+    "word": ("d,a\nx,2\ny,z\n", "finite numbers, got 'z' in line 3, column a"),
+    "words": ("a\nx\n", "a column must hold numbers, got only a"),
 }
 
 

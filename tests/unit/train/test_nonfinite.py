@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from linrnn import train
+from linrnn._finite import first_bad
 from linrnn.errors import InterruptedRunError, NonFiniteError, UnknownNameError
 from linrnn.tasks.digits import Digits
 from linrnn.train import TrainConfig
-from linrnn.train._nonfinite import bad_gradient, bad_state, first_bad, watch
+from linrnn.train._nonfinite import bad_gradient, bad_state, watch
 
 pytestmark = pytest.mark.unchecked
 

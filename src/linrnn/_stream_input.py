@@ -1,0 +1,107 @@
+"""What a stream may be fed, and what must have become of it."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from linrnn import state as states
+from linrnn._finite import all_finite, first_bad
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, DTypeError, NonFiniteError, check_shape
+from linrnn.mixers import Mixer
+from linrnn.typing import State
+
+Streamable: TypeAlias = SequenceModel | Mixer
+"""What can be streamed: anything causal with ``forward``, ``step`` and ``init_state``."""
+
+
+def check_finite(where: str, y: Tensor, state: State) -> None:
+    """Raise `NonFiniteError` unless outputs, and the state after them, are finite.
+
+    Args:
+        where: who asks, for the message.
+        y: outputs.
+        state: after them.
+    """
+    if all_finite([y, *states.leaves(state)]):
+        return
+    bad = first_bad([("an output", y)]) or f"a state whose {states.bad_part(state)}"
+    raise NonFiniteError(
+        f"{where}: the model's outputs and state must be finite, got {bad}. Leave such input out, "
+        "or scale it as in training; the stream is where it was before."
+    )
+
+
+def check_state(where: str, state: State) -> None:
+    """Raise `ArgumentError` unless a state to begin with is finite."""
+    if bad := states.bad_part(state):
+        raise ArgumentError(
+            f"{where}: state must be finite, or every output would be NaN, got {bad}. Begin with "
+            "another, or say allow_nonfinite=True."
+        )
+
+
+def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> tuple[Tensor, bool]:
+    """A step or chunk of one stream as (time, ...) on the model's device, and whether it is a step.
+
+    Raises:
+        ShapeError, DTypeError: the wrong number of axes or channels, or not integers for tokens.
+        ArgumentError: a token outside the vocabulary, with its place; where ``finite`` is asked
+            for, also a number that the dtype of the model does not hold.
+    """
+    weight = next(model.parameters())
+    x = _tensor(where, x)
+    if vocabulary(model) is not None:
+        check_tokens(where, model, x)
+        x = x.to(weight.device, torch.long)
+        return (x[None], True) if x.ndim == 0 else (x, False)
+    width = model.d_input if isinstance(model, SequenceModel) else model.d_model
+    axes: dict[str, int | None] = {"time": None, "channels": width}
+    if x.ndim == 1:
+        del axes["time"]
+    check_shape(where, "x", x.shape, axes, "Pass one step (channels,) or a chunk (time, channels).")
+    if x.is_complex():
+        raise DTypeError(f"{where}: x must be real, got {x.dtype}.")
+    given, x = x, x.to(weight.device, weight.dtype)
+    if finite and not all_finite([x]):
+        place = tuple((~x.isfinite()).nonzero()[0].tolist())
+        raise ArgumentError(
+            f"{where}: x must be finite numbers that {x.dtype} holds, got {given[place].item()} at "
+            f"{place}. Scale the input as in training."
+        )
+    return (x[None], True) if x.ndim == 1 else (x, False)
+
+
+def vocabulary(model: Streamable) -> int | None:
+    """How many tokens a model reads, or None where its input is real numbers."""
+    tokens = isinstance(model, SequenceModel) and isinstance(model.encoder, nn.Embedding)
+    return model.d_input if tokens and isinstance(model, SequenceModel) else None
+
+
+def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
+    """Raise unless ``x`` is one token or a row of tokens of the model's vocabulary."""
+    size = vocabulary(model)
+    if x.numel() and (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
+        raise DTypeError(f"{where}: x must be integer token ids, got {x.dtype}.")
+    if x.ndim > 1:
+        check_shape(where, "x", x.shape, {"time": None}, "Pass one token or a row of them.")
+    bad = ((x < 0) | (x >= (size or 0))).nonzero()
+    if len(bad):
+        place = int(bad[0, 0]) if x.ndim else 0
+        token = int(x.flatten()[place])
+        raise ArgumentError(
+            f"{where}: tokens must be between 0 and {(size or 0) - 1}, got {token} at position "
+            f"{place}. Is it the tokenizer of another model?"
+        )
+
+
+def _tensor(where: str, x: Any) -> Tensor:
+    try:
+        found = x if isinstance(x, Tensor) else torch.as_tensor(x)
+        if found.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
+            found = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32
+        return found
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise DTypeError(f"{where}: x must be numbers, got {x!r:.60} ({error}).") from error
