@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import open_file
 from linrnn.errors import DataError
 from linrnn.tasks._generated import BatchDataset
 
@@ -33,7 +34,7 @@ class Pairs(BatchDataset):
     def __init__(self, path: Path, length: int) -> None:
         self.path, self.length = path, length
         try:
-            with path.open("rb") as file:
+            with open_file(path, inside=None) as file:
                 self.text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: nothing is in it
             raise DataError(f"{path}: the file must hold lines of text, got: {error}.") from error

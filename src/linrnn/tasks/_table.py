@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import read_bytes, what_is
 from linrnn.errors import DataError
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 
@@ -30,7 +31,7 @@ def read_table(path: Path, width: int) -> Tensor:
             f"{path}: the file name must end in one of {', '.join(SUFFIXES)}, got {path.suffix!r}."
         )
     if not path.is_file():
-        raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+        raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the data file must hold numbers, got an empty file.")
     text = path.suffix.lower() in (".csv", ".txt")
@@ -107,9 +108,11 @@ def _read_numpy(path: Path) -> np.ndarray:
 
 def _read_text(path: Path, width: int) -> np.ndarray:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_bytes(path, inside=None).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
+    except OSError as error:
+        raise DataError(f"{path}: the file must be readable, got {error}.") from error
     filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if filled and _is_header(_cells(path, *filled[0])):
         filled = filled[1:]

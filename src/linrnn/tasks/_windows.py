@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import what_is
 from linrnn.errors import DataError
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._drawing import Regression
@@ -144,7 +145,7 @@ def read_history(path: Path) -> tuple[np.ndarray, list[str]]:
         DataError: missing, damaged, a row of another width, or a value that is no finite number.
     """
     if not path.is_file():
-        raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+        raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
     text = read_packed(path, "a table").decode("utf-8-sig", errors="replace")
     rows = [line.split(",") for line in text.splitlines() if line.strip()]
     if len(rows) < 2:
