@@ -11,8 +11,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DTypeError, check_shape
 from linrnn.interop._hf_cache import LinrnnCache
-from linrnn.interop._hf_config import LinrnnConfig
-from linrnn.interop._hf_files import AUTO_MAP, check_folder, load, write_code
+from linrnn.interop._hf_config import KEYS, LinrnnConfig
+from linrnn.interop._hf_files import AUTO_MAP, read_config, write_code
+from linrnn.interop._hf_load import check_weights, configured, files_of, load
 from linrnn.interop._hf_padding import read_rows, split_padding
 from linrnn.typing import Bool, Float, Integer, State
 
@@ -63,17 +64,29 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load what ``save_pretrained`` wrote: see ``transformers``; safetensors only.
 
+        Of the files alone the known keys of the configurations and the weights are read, so no
+        code, kernel, adapter or way to unpack weights that they name is ever looked for.
+
         Raises:
             DataError: a folder that holds no model of linrnn, one of a newer linrnn, or weights
                 that do not fit the configuration.
         """
-        path = pretrained_model_name_or_path
-        if isinstance(path, str | os.PathLike):
-            check_folder("LinrnnForCausalLM", path, cls.config_class.model_type)
-        read = super().from_pretrained
-        if kwargs.get("output_loading_info"):
-            return read(path, *args, **kwargs | {"use_safetensors": True})
-        return load("LinrnnForCausalLM", path, lambda p, **o: read(p, *args, **o), **kwargs)
+        path, read = pretrained_model_name_or_path, super().from_pretrained
+        if not isinstance(path, str | os.PathLike):
+            return read(path, *args, **kwargs)
+        with_info, config = kwargs.pop("output_loading_info", False), kwargs.pop("config", None)
+        files = files_of("LinrnnForCausalLM", path, kwargs)
+        if not isinstance(config, LinrnnConfig):
+            of = files if config is None else files_of("LinrnnForCausalLM", config, dict(kwargs))
+            values = read_config(of, cls.config_class.model_type, KEYS)
+            config, kwargs = configured(
+                of, lambda: LinrnnConfig.from_dict(values, return_unused_kwargs=True, **kwargs)
+            )
+        model, info = load(files, config, read, *args, **kwargs)
+        if with_info:
+            return model, info
+        check_weights(files, info)
+        return model
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """Write a folder: see ``transformers``; safetensors only.
