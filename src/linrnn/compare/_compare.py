@@ -125,8 +125,8 @@ def _alone(folder: Path) -> Iterator[None]:
             ) from error
         except OSError as error:
             raise RunFolderError(
-                f"{folder}: the comparison must be able to lock {_LOCK} there, got: "
-                f"{error.strerror or error}. Remove that, or choose another --out."
+                f"{folder / _LOCK}: the lock must be a file that can be made, got: "
+                f"{error.strerror or error}. Remove it, or choose another --out."
             ) from error
         yield
 

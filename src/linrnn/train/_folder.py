@@ -238,7 +238,7 @@ class RunFolder:
     def wait_until_free(self, seconds: float) -> None:
         """Wait until no process trains into the folder, so long at most."""
         end = time.monotonic() + seconds
-        while (self.path / _LOCK).is_file() and time.monotonic() < end:
+        while os.path.lexists(self.path / _LOCK) and time.monotonic() < end:
             try:
                 with self.locked():
                     return
