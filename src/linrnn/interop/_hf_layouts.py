@@ -17,7 +17,7 @@ from transformers import (
 from linrnn.errors import ArgumentError, DataError, DTypeError
 from linrnn.interop._hf_config import LinrnnConfig
 from linrnn.interop._hf_files import read_config
-from linrnn.interop._hf_load import check_weights, configured, files_of, load
+from linrnn.interop._hf_load import check_weights, configured, files_of, load, weights_of
 from linrnn.interop._hf_model import LinrnnForCausalLM
 
 Peer = TypeVar("Peer", bound=PreTrainedModel)
@@ -267,9 +267,10 @@ def _load(
         )
     files, made = files_of(where, model, {}), cls.config_class
     values = read_config(files, made.model_type, keys)
+    weights = weights_of(files, values)
     config = configured(files, lambda: made.from_dict(values))
     check(where, config)  # before a class of transformers acts on it
-    peer, info = load(files, config, cls.from_pretrained)
+    peer, info = load(files, config, weights, cls.from_pretrained)
     check_weights(files, info)
     return cast(Peer, peer)
 

@@ -1,9 +1,10 @@
 """A model of transformers out of files, built by its own class from what was read and checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig
 
 from linrnn.errors import DataError, LinrnnError
@@ -25,6 +26,14 @@ _GENERATION = (
 )
 
 
+# sizes that some tensor has, and of which there are tensors
+_WIDTHS = (
+    *("vocab_size", "hidden_size", "d_model", "intermediate_size", "attention_hidden_size"),
+    *("state_size", "conv_kernel", "conv_width"),
+)
+_DEPTHS = ("num_hidden_layers", "n_layers")
+
+
 def files_of(where: str, path: Any, options: dict[str, Any]) -> Files:
     """The files of a model; what says where they are is taken out of the options."""
     for name in _NEEDLESS:
@@ -34,7 +43,7 @@ def files_of(where: str, path: Any, options: dict[str, Any]) -> Files:
 
 
 def configured(files: Files, make: Callable[[], Any]) -> Any:
-    """The configuration, or whatever else a class of transformers makes out of values.
+    """A configuration or a model that a class of transformers makes out of values.
 
     Raises:
         DataError: a value does not suit.
@@ -50,37 +59,62 @@ def configured(files: Files, make: Callable[[], Any]) -> Any:
         ) from error
 
 
-def load(
-    files: Files,
-    config: PreTrainedConfig,
-    read: Callable[..., Any],
-    *args: Any,
-    variant: str | None = None,
-    **options: Any,
-) -> tuple[Any, dict[str, Any]]:
-    """A model whose every weight was in the files, and what its class says about loading it.
+def weights_of(
+    files: Files, sizes: Mapping[str, Any], variant: str | None = None
+) -> dict[str, Tensor]:
+    """The weights of a model, if there may be enough of them for its configuration.
 
     Args:
-        files: that hold the weights.
-        config: of the model.
-        read: ``from_pretrained`` of its class.
-        *args: for the class.
+        files: that hold them.
+        sizes: the configuration as it was read: nothing is built of it before.
         variant: see `Files.tensors`.
-        **options: of ``from_pretrained``.
 
     Raises:
-        DataError: a file is missing or damaged, or the weights are those of another model.
+        DataError: a file is missing or damaged, or the model would be far larger.
     """
-    if options.get("generation_config") is None:
-        options["generation_config"] = _generation(files)
     try:
         weights = files.tensors(variant)
     except (OSError, SafetensorError, ValueError) as error:
         raise DataError(
             f"{files.where}: {files}: the model must be complete and in safetensors, got: {error}"
         ) from error
+    largest = max((n for weight in weights.values() for n in weight.shape), default=0)
+    most = dict.fromkeys(_WIDTHS, largest) | dict.fromkeys(_DEPTHS, len(weights))
+    for name, bound in most.items():
+        value = sizes.get(name)
+        if isinstance(value, int | float) and not value <= bound:
+            raise DataError(
+                f"{files.where}: {files}: {name} must be at most {bound:,} to suit the weights, "
+                f"got {value!r:.40}."
+            )
+    return weights
+
+
+def load(
+    files: Files,
+    config: PreTrainedConfig,
+    weights: Mapping[str, Tensor],
+    read: Callable[..., Any],
+    *args: Any,
+    **options: Any,
+) -> tuple[Any, dict[str, Any]]:
+    """A model with these weights, and what its class says about loading it.
+
+    Args:
+        files: that they are from.
+        config: of the model.
+        weights: by name.
+        read: ``from_pretrained`` of its class.
+        *args: for the class.
+        **options: of ``from_pretrained``.
+
+    Raises:
+        DataError: the configuration or the weights do not suit the model.
+    """
+    if options.get("generation_config") is None:
+        options["generation_config"] = _generation(files)
     options |= {"config": config, "state_dict": weights, "output_loading_info": True}
-    model, info = read(None, *args, **options)
+    model, info = configured(files, lambda: read(None, *args, **options))
     model.name_or_path = model.config.name_or_path = str(files)
     return model, info
 

@@ -13,7 +13,7 @@ from linrnn.errors import ArgumentError, DTypeError, check_shape
 from linrnn.interop._hf_cache import LinrnnCache
 from linrnn.interop._hf_config import KEYS, LinrnnConfig
 from linrnn.interop._hf_files import AUTO_MAP, read_config, write_code
-from linrnn.interop._hf_load import check_weights, configured, files_of, load
+from linrnn.interop._hf_load import check_weights, configured, files_of, load, weights_of
 from linrnn.interop._hf_padding import read_rows, split_padding
 from linrnn.typing import Bool, Float, Integer, State
 
@@ -76,13 +76,18 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
             return read(path, *args, **kwargs)
         with_info, config = kwargs.pop("output_loading_info", False), kwargs.pop("config", None)
         files = files_of("LinrnnForCausalLM", path, kwargs)
-        if not isinstance(config, LinrnnConfig):
+        given = isinstance(config, LinrnnConfig)
+        values = config.to_dict() if given else None
+        if values is None:
             of = files if config is None else files_of("LinrnnForCausalLM", config, dict(kwargs))
             values = read_config(of, cls.config_class.model_type, KEYS)
+        sizes = {} if kwargs.get("ignore_mismatched_sizes") else values
+        weights = weights_of(files, sizes, kwargs.pop("variant", None))
+        if not given:
             config, kwargs = configured(
-                of, lambda: LinrnnConfig.from_dict(values, return_unused_kwargs=True, **kwargs)
+                files, lambda: LinrnnConfig.from_dict(values, return_unused_kwargs=True, **kwargs)
             )
-        model, info = load(files, config, read, *args, **kwargs)
+        model, info = load(files, config, weights, read, *args, **kwargs)
         if with_info:
             return model, info
         check_weights(files, info)
