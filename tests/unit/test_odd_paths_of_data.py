@@ -4,6 +4,7 @@ Nothing but regular files is read, and no more of them than their kind ever has.
 """
 
 import io
+import lzma
 import os
 import tarfile
 import threading
@@ -24,6 +25,7 @@ from linrnn.tasks._corpus import read_corpus
 from linrnn.tasks._files import fetch, read_packed, read_tar
 from linrnn.tasks._kept import KeptImages
 from linrnn.tasks._numpy import open_numpy
+from linrnn.tasks._pairs import Pairs
 from linrnn.tasks._pathfinder import read_image, released
 from linrnn.tasks._series import Layout, read_series
 from linrnn.tasks._table import read_table
@@ -392,6 +394,37 @@ def test_text_is_limited_after_it_was_unpacked(tmp_path, monkeypatch):
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(os.urandom(500).hex().encode() + b"\n"))
     with pytest.raises(DataError, match="more than 1,000 bytes"):
         read_series(tmp_path / "x.csv.gz", Layout(1, False))
+
+
+def test_a_few_bytes_of_packed_text_take_little_memory(tmp_path):
+    """One row of 32 million cells: forty bytes of memory for each would be more than a gigabyte."""
+    path, piece = tmp_path / "x.csv.xz", b"1," * (1 << 19)
+    with lzma.open(path, "wb", preset=0) as file:
+        for _ in range(64):
+            file.write(piece)
+        file.write(b"1\n")
+    assert path.stat().st_size < 1 << 20
+    (tmp_path / "elsewhere").mkdir()
+    for read in (lambda p: read_series(p, Layout(1, False)), read_history):
+        with (
+            untouched(tmp_path / "elsewhere"),
+            pytest.raises(DataError, match="that would unpack to"),
+        ):
+            read(path)
+
+
+def test_pairs_of_too_many_lines(tmp_path):
+    """A place of eight bytes is kept for each line."""
+    path = tmp_path / "x.tsv"
+    with open(path, "wb") as file:
+        for _ in range(20):
+            file.write(b"\n" * (1 << 20))
+    (tmp_path / "elsewhere").mkdir()
+    with (
+        untouched(tmp_path / "elsewhere"),
+        pytest.raises(DataError, match="at most 4,194,304 lines, got more"),
+    ):
+        Pairs(path, 8)
 
 
 def test_state_is_written_beside_what_a_link_leads_to(tmp_path):

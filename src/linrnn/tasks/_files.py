@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from linrnn._door import MAX_WHOLE, DoorError, check_file, folder_at, open_file
 from linrnn._storage import exclusive, remove, rename
 from linrnn.errors import DataError
+from linrnn.tasks import _numpy
 from linrnn.tasks._numpy import check_ratio
 
 _CHUNK = 1 << 20
@@ -250,29 +251,30 @@ def _only_here(part: Path) -> Iterator[None]:
             remove(path)
 
 
-def open_packed(path: Path, limit: int | None = None) -> io.BufferedIOBase:
+def open_packed(path: Path, limit: int | None = None, free: int | None = None) -> io.BufferedIOBase:
     """A file for reading, unpacked if its name ends in .gz or .xz.
 
     Args:
         path: of the file.
         limit: bytes it may have at most, before it is unpacked.
+        free: bytes it may unpack to however small it is; see `check_ratio`.
 
     Raises:
         OSError: it cannot be opened, is no regular file, or larger.
     """
     file = open_file(path, inside=None, limit=limit)
     if path.suffix in (".gz", ".tgz"):
-        return io.BufferedReader(_Unpacked(gzip.GzipFile(fileobj=file), file), _CHUNK)
+        return io.BufferedReader(_Unpacked(gzip.GzipFile(fileobj=file), file, free), _CHUNK)
     if path.suffix == ".xz":
-        return io.BufferedReader(_Unpacked(lzma.LZMAFile(file), file), _CHUNK)
+        return io.BufferedReader(_Unpacked(lzma.LZMAFile(file), file, free), _CHUNK)
     return cast(io.BufferedIOBase, file)
 
 
 class _Unpacked(io.RawIOBase):
     """What comes out of a packed file, until that is far more than the file is."""
 
-    def __init__(self, file: io.BufferedIOBase, packed: BinaryIO) -> None:
-        self.file, self.packed, self.came = file, packed, 0
+    def __init__(self, file: io.BufferedIOBase, packed: BinaryIO, free: int | None) -> None:
+        self.file, self.packed, self.free, self.came = file, packed, free, 0
         self.size = os.fstat(packed.fileno()).st_size
 
     def readable(self) -> bool:
@@ -282,7 +284,7 @@ class _Unpacked(io.RawIOBase):
         count = self.file.readinto(buffer)
         self.came += count
         try:
-            check_ratio(self.came, self.size)
+            check_ratio(self.came, self.size, self.free)
         except ValueError as error:
             raise OSError(f"at least {error}") from None
         return count
@@ -304,7 +306,7 @@ def read_packed(path: Path, what: str) -> bytes:
         DataError: it is missing, damaged or too large.
     """
     try:
-        with open_packed(path, MAX_WHOLE) as file:
+        with open_packed(path, MAX_WHOLE, _numpy.BOMB_TEXT) as file:
             return b"".join(_limited(path, file))
     except READ_ERRORS as error:
         raise DataError(f"{path}: the file must hold {what}, got: {error}. Get it anew.") from error

@@ -16,6 +16,9 @@ from linrnn._door import open_file
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 100
 """What unpacks to more than so many bytes in all, and to so many times its size, is refused."""
 
+BOMB_TEXT = 16 << 20
+"""The same of a text that is read whole, of which a cell of two bytes takes some forty."""
+
 _MEMBERS = 1 << 16  # of an archive
 
 _HEADER_BYTES = 1000  # time to read one grows with the square; of an array it is 118 or few more
@@ -74,9 +77,14 @@ def _check_archive(file: BinaryIO, size: int) -> None:
                 _check_header(array, member.file_size)
 
 
-def check_ratio(unpacked: int, packed: int) -> None:
-    """Raise `ValueError` for what unpacks to far more than it is."""
-    if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
+def check_ratio(unpacked: int, packed: int, free: int | None = None) -> None:
+    """Raise `ValueError` for what unpacks to far more than it is, and to more than ``free``.
+
+    Args:
+        unpacked, packed: bytes.
+        free: which need no reason. Default: `BOMB_BYTES`.
+    """
+    if unpacked > (BOMB_BYTES if free is None else free) and unpacked > BOMB_RATIO * packed:
         raise ValueError(f"{packed:,} bytes that would unpack to {unpacked:,}")
 
 
