@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 # lowest first; parts on one line may not import each other
 LAYERS = (
     {"errors"},
+    {"_door"},
     {"_catalogue", "_finite", "_numbers", "_signals", "_storage"},
     {"typing", "state"},
     {"ops"},

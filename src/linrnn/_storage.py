@@ -5,18 +5,17 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from linrnn._door import address, folder_at, open_file, read_bytes
 from linrnn.errors import StorageError
 
 try:
@@ -29,6 +28,9 @@ _CHECKSUM = "sha256"
 MAX_JSON = 16 << 20
 """Bytes that no configuration, result or other record comes near."""
 
+MAX_TENSORS = 64 << 30
+"""Bytes that no file of weights or of a state comes near; tensors are mapped, not copied."""
+
 FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Error numbers of a disk, a file or a quota that takes no more."""
 
@@ -36,59 +38,86 @@ DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Error numbers of a place that cannot be written to."""
 
 
-def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+def write_atomically(
+    path: Path, data: bytes, *, keep: Path | None = None, inside: Path | None = None
+) -> None:
     """Replace a file's content: a reader, or a power cut, sees the old bytes or the new ones.
 
     Args:
         path: the file; its folder is made.
         data: all of it.
         keep: a name for the old content, in the same folder; there is no moment without ``path``.
+        inside: a folder above it, below which no link is followed. None: its own.
 
     Raises:
         StorageError: the disk is full, the folder read-only, ...; the old file is as it was.
     """
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with replaced(path, keep=keep, inside=inside) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes it readable by the owner alone
-        if keep is not None and path.exists():
-            link(path, keep)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except BaseException as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise cannot_write(path, error) from error
-        raise
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
-def link(path: Path, other: Path) -> None:
-    """Make ``other`` a second name for a file, in the place of what has that name."""
-    temporary = other.with_name(f".{other.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
+@contextmanager
+def replaced(
+    path: Path, *, keep: Path | None = None, inside: Path | None = None
+) -> Iterator[IO[bytes]]:
+    """A file to write to that takes the place of ``path`` when it is complete.
+
+    Args:
+        path, keep, inside: as of `write_atomically`.
+
+    Raises:
+        OSError: it cannot be written; the old file is as it was.
+    """
+    with folder_at(path.parent, inside, make=True) as folder:
+        temporary, handle = folder.create(path.name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if keep is not None and folder.look(path.name) is not None:
+                folder.link(path.name, keep.name)
+            folder.replace(temporary, path.name)
+            folder.sync()
+        except BaseException:
+            folder.remove(temporary)
+            raise
+
+
+def link(path: Path, other: Path, *, inside: Path | None = None) -> None:
+    """Make ``other`` a second name for a file of the same folder, in the place of what has it."""
+    with folder_at(path.parent, inside) as folder:
+        folder.link(path.name, other.name)
+
+
+def rename(path: Path, other: Path, *, inside: Path | None = None) -> None:
+    """Give a file another name in the same folder, in the place of what has it."""
+    with folder_at(path.parent, inside) as folder:
+        folder.replace(path.name, other.name)
+
+
+def remove(path: Path, *, inside: Path | None = None) -> None:
+    """Remove a file if it is there; of a link, the link."""
     try:
-        os.link(path, temporary)
-    except OSError:  # not every file system has links
-        shutil.copyfile(path, temporary)
-    os.replace(temporary, other)
-    # where both were names of one file already, nothing was replaced
-    temporary.unlink(missing_ok=True)
+        with folder_at(path.parent, inside) as folder:
+            folder.remove(path.name)
+    except FileNotFoundError:
+        return
 
 
-def append(path: Path, data: bytes) -> None:
+def append(path: Path, data: bytes, *, inside: Path | None = None) -> None:
     """Add to the end of a file and wait until the disk has it; a cut-off piece may be left.
 
     Raises:
         StorageError: the file cannot be written.
     """
     try:
-        with open(path, "ab") as file:
+        with folder_at(path.parent, inside) as folder:
+            handle = folder.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(handle, "ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -96,58 +125,70 @@ def append(path: Path, data: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
-def remove_leftovers(path: Path) -> None:
+def remove_leftovers(path: Path, *, inside: Path | None = None) -> None:
     """Remove what a process left that was killed while it wrote or linked ``path``.
 
     For whoever may be sure that no other process is writing it.
+
+    Raises:
+        DoorError: a link is on the way.
     """
     ours = re.compile(rf"\.{re.escape(path.name)}\.\w+")
-    if path.parent.is_dir():
-        for other in path.parent.iterdir():
-            if ours.fullmatch(other.name):
-                other.unlink(missing_ok=True)
+    try:
+        with folder_at(path.parent, inside) as folder:
+            for name in folder.names():
+                if ours.fullmatch(name):
+                    folder.remove(name)
+    except FileNotFoundError:
+        return
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a file, which is made; it ends with the process, however that ends.
+
+    What the file holds, if it was there before, stays as it is.
+
+    Args:
+        path: of the file; a link is not followed.
+        wait: until another process lets go of it.
 
     Raises:
         BlockingIOError: another process holds it. Never on Windows, where nothing is locked.
-        OSError: the file cannot be made.
+        OSError: the file cannot be made, or is no regular one.
     """
-    with open(path, "w") as file:
+    with folder_at(path.parent) as folder:
+        handle = folder.open(path.name, os.O_RDWR | os.O_CREAT)
+    try:
         if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
+    finally:
+        os.close(handle)
 
 
-def read_text(path: Path, limit: int = MAX_JSON) -> str:
-    """The text of a file that no more than ``limit`` bytes are read of.
+def read_text(path: Path, limit: int = MAX_JSON, *, inside: Path | None) -> str:
+    """The text of a file of at most ``limit`` bytes.
+
+    Args:
+        path, inside: as of `linrnn._door.open_file`.
+        limit: of its bytes.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is longer, or no UTF-8.
+        ValueError: it is longer, no regular file in its folder, or no UTF-8.
     """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise ValueError(f"a file of {size:,} bytes, more than {limit:,}")
-        data = file.read(limit + 1)
-    if len(data) > limit:  # a pipe or a device has no size
-        raise ValueError(f"more than {limit:,} bytes")
-    return data.decode()
+    return read_bytes(path, inside=inside, limit=limit).decode()
 
 
-def read_json(path: Path, limit: int = MAX_JSON) -> Any:
+def read_json(path: Path, limit: int = MAX_JSON, *, inside: Path | None) -> Any:
     """The value in a JSON file of at most ``limit`` bytes.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is longer, or no JSON.
+        OSError, ValueError: as `read_text`, or it is no JSON.
     """
     try:
-        return json.loads(read_text(path, limit))
+        return json.loads(read_text(path, limit, inside=inside))
     except RecursionError as error:
         raise ValueError("JSON that is nested too deep") from error
 
@@ -175,26 +216,47 @@ def write_tensors(
     metadata: Mapping[str, str],
     *,
     keep: Path | None = None,
+    inside: Path | None = None,
 ) -> None:
     """Write a safetensors file whose metadata holds the checksum of all the rest.
 
     Args:
-        path, keep: as of `write_atomically`.
+        path, keep, inside: as of `write_atomically`.
         tensors: contiguous, on the CPU, none sharing memory with another.
         metadata: texts by name.
     """
     meta = {**metadata, _CHECKSUM: checksum(tensors, metadata)}
-    write_atomically(path, save(dict(tensors), meta), keep=keep)
+    write_atomically(path, save(dict(tensors), meta), keep=keep, inside=inside)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+@contextmanager
+def open_tensors(path: Path, *, inside: Path | None) -> Iterator[Any]:
+    """A safetensors file, open, as its library gives it; its tensors stay when it is closed.
+
+    Args:
+        path, inside: as of `linrnn._door.open_file`.
+
+    Raises:
+        SafetensorError, OSError, ValueError: it is no such file, or larger than `MAX_TENSORS`.
+    """
+    with (
+        open_file(path, inside=inside, limit=MAX_TENSORS) as file,
+        safe_open(address(file, path), framework="pt") as stored,
+    ):
+        yield stored
+
+
+def read_tensors(path: Path, *, inside: Path | None) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata that `write_tensors` wrote.
+
+    Args:
+        path, inside: as of `linrnn._door.open_file`.
 
     Raises:
         SafetensorError, OSError, ValueError: it is no such file.
         WrongChecksumError: it holds something else than was written.
     """
-    with safe_open(path, framework="pt") as file:
+    with open_tensors(path, inside=inside) as file:
         metadata = dict(file.metadata() or {})
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     expected = metadata.pop(_CHECKSUM, "none")
@@ -214,14 +276,3 @@ def checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
         # uint8 also shows the bytes of types NumPy does not know, such as bfloat16
         digest.update(x.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils._pytree import tree_map, tree_structure
 
 from linrnn import __version__
+from linrnn._door import open_file
 from linrnn._finite import first_bad
-from linrnn._storage import WrongChecksumError, read_tensors, write_tensors
+from linrnn._storage import WrongChecksumError, open_tensors, read_tensors, write_tensors
 from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError
 from linrnn.typing import Integer, State
 
@@ -284,11 +285,11 @@ def read_header(path: Path | str) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        with open(path, "rb") as file:
+        with open_file(path, inside=None) as file:
             size = int.from_bytes(file.read(8), "little")
         if size > _HEADER_BYTES:
             raise ValueError(f"a header of {size} bytes")
-        with safe_open(path, framework="pt") as stored:
+        with open_tensors(path, inside=None) as stored:
             header = json.loads((stored.metadata() or {})[_HEADER])
         version = header["format"]
         if type(version) is not int:
@@ -328,7 +329,7 @@ def load(
     read_header(path)
     _check_size(path, like, limit)
     try:
-        flat, _ = read_tensors(path)
+        flat, _ = read_tensors(path, inside=None)
     except WrongChecksumError as error:
         raise DataError(
             f"{path}: the state must be as it was saved, got other bytes than the checksum is of. "

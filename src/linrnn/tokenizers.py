@@ -7,6 +7,7 @@ library need the extra ``text``.
 
 import codecs
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -359,22 +360,27 @@ def make(
     if kind == "bpe":
         return LibraryTokenizer.train((as_text(t, "bpe") for t in texts), vocabulary_size)
     path = Path(kind).expanduser()
-    if path.is_dir():
-        path = path / "tokenizer.json"
-    if not path.is_file():
+    folder = path if path.is_dir() else None
+    if folder is not None:
+        path = folder / "tokenizer.json"
+    if not os.path.lexists(path):
         raise UnknownNameError("tokenizer, nor a file of one,", kind, KINDS)
-    return load(path)
+    return load(path, inside=folder)
 
 
-def load(path: Path) -> Tokenizer:
+def load(path: Path, *, inside: Path | None = None) -> Tokenizer:
     """Read a file: one that `Tokenizer.to_json` made, or one of the library ``tokenizers``.
+
+    Args:
+        path: of the file, which may be a link.
+        inside: the folder that names it, in which no link is followed.
 
     Raises:
         DataError: no such file, one larger than `MAX_FILE`, or no tokenizer.
         MissingExtraError: the library is needed and not installed.
     """
     try:
-        text = read_text(path, MAX_FILE)
+        text = read_text(path, MAX_FILE, inside=inside)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: the file must hold a tokenizer, got: {error}.") from error
     return from_json(text, where=str(path))

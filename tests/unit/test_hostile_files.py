@@ -251,6 +251,7 @@ def test_numpy_files_that_claim_terabytes(tmp_path, shape):
 
 def test_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(_numpy, "BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(_numpy, "BOMB_TEXT", 1 << 20)
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", npy((1 << 19,), bytes(8 << 19)))
     with pytest.raises(DataError, match="that would unpack to"):

@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if options.task not in tasks.names():
         raise UnknownNameError("task", options.task, tasks.names())
     check_positive_int("compare", seeds=options.seeds)
+    from linrnn._storage import read_text
     from linrnn.compare import compare
 
     out = options.out or Path("runs", f"compare-{options.task}")
@@ -53,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
         say=_say,
     )
     assert rows
-    sys.stdout.write(f"\n{(out / 'compare.md').read_text(encoding='utf-8')}")
+    sys.stdout.write(f"\n{read_text(out / 'compare.md', inside=out)}")
     sys.stdout.write(f"\n{out} holds this table as Markdown and CSV, the plots and all runs.\n")
     return 0
 

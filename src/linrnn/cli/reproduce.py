@@ -51,6 +51,7 @@ def _run(
     out: Path,
 ) -> tuple[list[Path], bool]:
     """Compute, write and print; the files of the report, and whether all could be run."""
+    from linrnn._storage import read_text
     from linrnn.reproductions._report import write_report
 
     out.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ def _run(
     start = time.monotonic()
     found = what().run(setting)
     files = write_report(name, what, setting, found, time.monotonic() - start)
-    sys.stdout.write(f"\n{files[0].read_text(encoding='utf-8')}\n{out} holds this page.\n")
+    sys.stdout.write(f"\n{read_text(files[0], inside=out)}\n{out} holds this page.\n")
     return files, found.complete
 
 

@@ -1,6 +1,7 @@
 """Train every mixer with every seed, and put the results side by side."""
 
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from linrnn._storage import exclusive, write_atomically
+from linrnn._door import check_folder, read_bytes
+from linrnn._storage import MAX_JSON, exclusive, remove, write_atomically
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.compare._process import train_in_process
 from linrnn.compare._report import write_report
@@ -19,6 +21,7 @@ from linrnn.train._folder import RunFolder
 from linrnn.train._model import build_task
 
 FAILURE = "failure.txt"
+_LOCK = ".compare.lock"
 
 PATIENCE = 60.0
 """Seconds to wait for a process that still trains into the folder of a run."""
@@ -114,11 +117,16 @@ def compare(
 def _alone(folder: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
-            held.enter_context(exclusive(folder / ".compare.lock"))
+            held.enter_context(exclusive(folder / _LOCK))
         except BlockingIOError as error:
             raise RunFolderError(
                 f"{folder}: a comparison must be made by one process at a time, got a second one. "
                 "Wait for the first, or stop it."
+            ) from error
+        except OSError as error:
+            raise RunFolderError(
+                f"{folder / _LOCK}: the lock must be a file that can be made, got: "
+                f"{error.strerror or error}. Remove it, or choose another --out."
             ) from error
         yield
 
@@ -142,22 +150,23 @@ def _folder(out: Path, label: str, seed: int) -> Path:
 def _train(entry: Entry, seed: int, out: Path) -> str:
     """Bring one run to its end, if it is not there yet, and say how it ended."""
     folder, config = _folder(out, entry.label, seed), replace(entry.config, seed=seed)
+    _check_inside(folder, out)
     name = f"{entry.label} seed {seed}"
     _check_same(folder, config)
     done = _finished(folder)
     if done is not None:
         return _ending(name, done)
     failure, again = folder / FAILURE, ""
-    if failure.is_file():
+    if os.path.lexists(failure):
         again = f" (tried again; before: {_words(failure)})"
-        failure.unlink()
+        remove(failure, inside=out)
     # where a comparison was killed, its last run may not have noticed yet
     RunFolder(folder).wait_until_free(PATIENCE)
     error = train_in_process(folder, config)
     done = _finished(folder)
     if done is None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(failure, f"{error or 'it left no result'}\n".encode())
+        write_atomically(failure, f"{error or 'it left no result'}\n".encode(), inside=out)
         return f"{name}: failed: {_words(failure)}{again}"
     return f"{_ending(name, done)}{again}"
 
@@ -167,11 +176,28 @@ def _ending(name: str, done: Result) -> str:
 
 
 def _words(failure: Path) -> str:
-    return failure.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        data = read_bytes(failure, inside=failure.parent, limit=MAX_JSON)
+    except OSError as error:
+        raise RunFolderError(
+            f"{failure}: the file must be one that can be read, got {error}. Remove it."
+        ) from error
+    return data.decode(errors="replace").strip()
 
 
 def _finished(folder: Path) -> Result | None:
-    return RunFolder(folder).read_result() if (folder / "result.json").is_file() else None
+    return RunFolder(folder).read_result()
+
+
+def _check_inside(folder: Path, out: Path) -> None:
+    """Raise if a run would be written elsewhere than below the comparison's folder."""
+    try:
+        check_folder(folder, inside=out)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder}: the run must lie in the folder of the comparison, got: "
+            f"{error.strerror or error}. Remove it, or choose another --out."
+        ) from error
 
 
 def _check_same(folder: Path, config: Config) -> None:
@@ -190,7 +216,7 @@ def _check_same(folder: Path, config: Config) -> None:
 def _row(entry: Entry, seeds: Sequence[int], out: Path) -> Row:
     folders = [_folder(out, entry.label, seed) for seed in seeds]
     done = [result for result in map(_finished, folders) if result is not None]
-    failures = [_words(f / FAILURE) for f in folders if (f / FAILURE).is_file()]
+    failures = [_words(f / FAILURE) for f in folders if os.path.lexists(f / FAILURE)]
     memory = [m for m in map(read_memory, folders) if m is not None]
     steps = [r.seconds / r.steps for r in done]
     config = entry.config

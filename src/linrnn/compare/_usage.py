@@ -33,7 +33,7 @@ class MemoryMeter(Reporter):
 def read_memory(folder: Path) -> int | None:
     """Bytes, or None where they were not measured or the record of it is damaged."""
     try:
-        return int(read_json(folder / FILE)["memory_bytes"])
+        return int(read_json(folder / FILE, inside=folder)["memory_bytes"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

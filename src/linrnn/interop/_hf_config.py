@@ -7,6 +7,7 @@ from transformers import PreTrainedConfig
 from linrnn import mixers
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
+from linrnn.interop._hf_files import AUTO_MAP, known
 
 FORMAT = 1
 """Of the folders written; rises when an older linrnn could not read them any more."""
@@ -15,6 +16,14 @@ _OPTIONS = (
     *("mixer", "mixer_options", "d_model", "n_layers", "norm", "norm_eps", "prenorm", "dropout"),
     *("block", "conv_width", "encoder_norm", "final_norm", "head_bias"),
 )
+
+
+KEYS = (
+    *("linrnn_format", "vocab_size", *_OPTIONS, "tie_word_embeddings", "use_cache"),
+    *("hidden_size", "num_hidden_layers", "bos_token_id", "eos_token_id", "pad_token_id"),
+    *("architectures", "return_dict", "transformers_version"),
+)
+"""What is taken from a ``config.json``; other keys could name code, kernels or files."""
 
 
 class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -78,6 +87,12 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
                 f"LinrnnConfig: vocab_size must be an integer of at least 1, got {self.vocab_size}."
             )
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """A configuration from what a file holds: of the known keys alone; see ``transformers``."""
+        values = known(config_dict, KEYS) | {"auto_map": AUTO_MAP}
+        return super().from_dict(values, **kwargs)
 
     @classmethod
     def register_for_auto_class(cls, *_: Any) -> None:

@@ -1,13 +1,20 @@
-"""What is in a folder that transformers wrote."""
+"""What is in a folder that transformers wrote, and how it is read: by us, from safetensors alone.
+
+The folder may be a stranger's, and its configuration names other files, code to fetch, kernels and
+ways to unpack weights. So transformers is never given the folder: it gets a configuration of the
+keys that are known here, and tensors.
+"""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from torch import Tensor
 
-from linrnn._storage import read_json, write_atomically
+from linrnn._door import open_file
+from linrnn._storage import MAX_TENSORS, open_tensors, read_json, write_atomically
 from linrnn.errors import DataError
 
 CODE = "modeling_linrnn.py"
@@ -25,54 +32,165 @@ AUTO_MAP = {
     "AutoModelForCausalLM": "modeling_linrnn.LinrnnForCausalLM",
 }
 
+_DTYPES = ("float64", "float32", "float16", "bfloat16")  # of weights
+_SHARDS = 4096  # files of one model
+_SHARD = re.compile(r"[\w.-]+\.safetensors", re.ASCII)
+_BLOB = re.compile(r"(?:\.\./)+blobs/([0-9a-f]{40,64})", re.ASCII)
+
 
 def write_code(folder: str | os.PathLike[str]) -> None:
     """Put the file there that imports linrnn, and nothing else."""
     write_atomically(Path(folder) / CODE, _SOURCE.encode())
 
 
-def check_folder(where: str, path: str | os.PathLike[str], model_type: str) -> None:
-    """Raise `DataError` if ``path`` is a folder without a model of that type.
+class Files:
+    """The files of a model by name, in a folder or on the hub.
 
-    A name that is no folder here may be one of the hub, which transformers looks up.
+    No link is followed in a folder, but for those of the hub's own cache, which lead to a file
+    of the same model named by its checksum.
+
+    Args:
+        where: the caller, for messages.
+        path: of the folder, or a name on the hub.
+        below: folder in it that holds the files.
+        **hub: what its client is to be told, such as ``revision``.
+
+    Raises:
+        DataError: a path that can be no name on the hub, and no such folder.
     """
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        if isinstance(path, Path) or folder.is_absolute() or str(path).startswith((".", "~")):
+
+    def __init__(
+        self, where: str, path: str | os.PathLike[str], below: str = "", **hub: Any
+    ) -> None:
+        self.where, self.name, self.below, self.hub = where, str(path), below, hub
+        folder = Path(path).expanduser()
+        self.folder = folder if folder.is_dir() else None
+        named = isinstance(path, Path) or folder.is_absolute() or self.name.startswith((".", "~"))
+        if self.folder is None and named:
             raise DataError(f"{where}: {path}: a model's folder must exist, got no such folder.")
-        return
-    file = folder / "config.json"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def json(self, name: str) -> Any:
+        """The value of a JSON file.
+
+        Raises:
+            OSError, ValueError: there is none, or none that may be read.
+        """
+        path, inside = self._place(name)
+        return read_json(path, inside=inside)
+
+    def tensors(self, variant: str | None = None) -> dict[str, Tensor]:
+        """All weights, mapped from the files that hold them.
+
+        Args:
+            variant: the part of their names that says which, such as ``fp16``.
+
+        Raises:
+            SafetensorError, OSError, ValueError: there are none, or a file that is not safetensors,
+                no regular one, or outside the folder.
+        """
+        part = f".{variant}" if variant else ""
+        try:
+            return self._read([f"model{part}.safetensors"])
+        except FileNotFoundError:
+            pass
+        index = self.json(f"model.safetensors.index{part}.json")
+        shards = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):
+            raise ValueError("an index without the files of the weights")
+        return self._read(sorted(set(shards.values())))
+
+    def _read(self, names: list[str]) -> dict[str, Tensor]:
+        if len(names) > _SHARDS:
+            raise ValueError(f"weights in {len(names):,} files, more than {_SHARDS:,}")
+        places: list[tuple[Path, Path]] = []
+        found: dict[str, Tensor] = {}
+        size = 0
+        for name in names:
+            if not _SHARD.fullmatch(name):
+                raise ValueError(f"an index that names {name!r:.60}")
+            places.append(self._place(name))
+            path, inside = places[-1]
+            with open_file(path, inside=inside) as file:
+                size += os.fstat(file.fileno()).st_size
+        if size > MAX_TENSORS:
+            raise ValueError(f"weights of {size:,} bytes, more than {MAX_TENSORS:,}")
+        for path, inside in places:
+            with open_tensors(path, inside=inside) as stored:
+                found |= {n: stored.get_tensor(n) for n in stored.keys()}  # noqa: SIM118
+        return found
+
+    def _place(self, name: str) -> tuple[Path, Path]:
+        """Where a file lies, and the folder that it must lie in."""
+        if self.folder is not None:
+            return _resolved(Path(self.below, name), self.folder)
+        found = self._fetched(name)
+        folder = found.parents[len(Path(self.below).parts)]
+        return _resolved(found.relative_to(folder), folder)
+
+    def _fetched(self, name: str) -> Path:
+        """A file of the hub, in its cache."""
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError
+
+        try:
+            return Path(hf_hub_download(self.name, name, subfolder=self.below or None, **self.hub))
+        except EntryNotFoundError as error:
+            raise FileNotFoundError(f"no file {name} at {self.name}") from error
+
+
+def _resolved(name: Path, folder: Path) -> tuple[Path, Path]:
+    """A file in a folder, or what the hub's cache has in the place of it."""
+    real = Path(os.path.realpath(folder))
+    cache = real.parent.parent
+    if real.parent.name == "snapshots":
+        try:
+            link = _BLOB.fullmatch(os.readlink(real / name))
+        except (OSError, ValueError):
+            link = None
+        if link and link[0].count("../") == 1 + len(name.parts):
+            return cache / "blobs" / link[1], cache
+    return folder / name, folder
+
+
+def read_config(files: Files, model_type: str, keys: Iterable[str]) -> dict[str, Any]:
+    """The known keys of a model's configuration; what else it may hold reaches nobody.
+
+    Args:
+        files: of the model.
+        model_type: that it must be of.
+        keys: that are known.
+
+    Raises:
+        DataError: there is none, or one of another kind of model.
+    """
     try:
-        config = read_json(file)
-        found = config.get("model_type")
-    except (OSError, ValueError, AttributeError) as error:
+        config = files.json("config.json")
+        if not isinstance(config, dict):
+            raise ValueError(f"{config!r:.40}, which is no table")
+    except (OSError, ValueError) as error:
         raise DataError(
-            f"{where}: {file}: a model's folder must hold its configuration, got: {error}."
+            f"{files.where}: {files}/config.json: a model's folder must hold its configuration, "
+            f"got: {error}."
         ) from error
+    found = config.get("model_type")
     if found != model_type:
         fix = ""
         if "sha256" in config:
             fix = " Convert a run of `linrnn train lm` with linrnn.interop.hf.from_run."
-        raise DataError(f"{where}: {file}: model_type must be {model_type!r}, got {found!r}.{fix}")
-
-
-def load(where: str, path: Any, read: Callable[..., Any], **options: Any) -> Any:
-    """``read(path)``, from safetensors alone, into a model whose every weight was in the files.
-
-    Raises:
-        DataError: a file is missing or damaged, or the weights are those of another model.
-    """
-    options |= {"use_safetensors": True, "output_loading_info": True}
-    try:
-        model, info = read(path, **options)
-    except (OSError, SafetensorError) as error:
         raise DataError(
-            f"{where}: {path}: the model must be complete and in safetensors, got: {error}"
-        ) from error
-    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if names := sorted(map(str, info.get(kind) or ())):
-            raise DataError(
-                f"{where}: {path}: the weights must be those of the configuration beside them, "
-                f"got {len(names)} {kind.replace('_', ' ')}, such as {names[0]}."
-            )
-    return model
+            f"{files.where}: {files}/config.json: model_type must be {model_type!r}, got "
+            f"{found!r:.60}.{fix}"
+        )
+    return known(config, keys)
+
+
+def known(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """The part of a configuration with these keys, and the dtype of the weights if it is one."""
+    found = {key: config[key] for key in keys if key in config}
+    dtype = config.get("dtype", config.get("torch_dtype"))
+    if isinstance(dtype, str) and dtype in _DTYPES:
+        found["dtype"] = dtype
+    return found

@@ -1,7 +1,7 @@
 """Weights of transformers' RWKV-4 and Mamba in and out, with equal logits."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
@@ -16,14 +16,31 @@ from transformers import (
 
 from linrnn.errors import ArgumentError, DataError, DTypeError
 from linrnn.interop._hf_config import LinrnnConfig
-from linrnn.interop._hf_files import check_folder, load
+from linrnn.interop._hf_files import read_config
+from linrnn.interop._hf_load import (
+    check_numbers,
+    check_weights,
+    configured,
+    files_of,
+    load,
+    weights_of,
+)
 from linrnn.interop._hf_model import LinrnnForCausalLM
-from linrnn.interop._hf_weights import check_weights
 
 Peer = TypeVar("Peer", bound=PreTrainedModel)
 
 _AFFINE = ("weight", "bias")
 _SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
+# what is taken from their configurations: what says which weights there are, and special tokens
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "layer_norm_epsilon")
+_SHARED = (*_SIZES, "tie_word_embeddings", "use_cache", *_SPECIAL)
+_RWKV_KEYS = (
+    *(*_SHARED, "context_length", "attention_hidden_size", "intermediate_size", "rescale_every"),
+)
+_MAMBA_KEYS = (
+    *(*_SHARED, "state_size", "expand", "conv_kernel", "use_bias", "use_conv_bias", "hidden_act"),
+    *("time_step_rank", "residual_in_fp32"),
+)
 _LAYER_EPS = 1e-5  # PyTorch's for a layer norm, which RWKV's last one always has
 
 # names of ours to theirs, outside the blocks and inside block i
@@ -76,10 +93,8 @@ def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausa
         Peng et al. 2023, arXiv:2305.13048. transformers halves the activations every
         ``rescale_every`` layers, and the weights with them once a model was called; here neither.
     """
-    peer = _load("from_rwkv", model, RwkvForCausalLM, "rwkv")
+    peer = _load("from_rwkv", model, RwkvForCausalLM, _RWKV_KEYS, _check_rwkv)
     theirs = peer.config
-    _require("from_rwkv", theirs, intermediate_size=4 * theirs.hidden_size)
-    _require("from_rwkv", theirs, layer_norm_epsilon=_LAYER_EPS)
     config = LinrnnConfig(
         vocab_size=theirs.vocab_size,
         mixer="rwkv4",
@@ -151,9 +166,8 @@ def from_mamba(model: MambaForCausalLM | str | os.PathLike[str]) -> LinrnnForCau
         Gu and Dao 2023, arXiv:2312.00752. The residual stream has the dtype of the weights;
         ``residual_in_fp32`` makes a difference in half precision only.
     """
-    peer = _load("from_mamba", model, MambaForCausalLM, "mamba")
+    peer = _load("from_mamba", model, MambaForCausalLM, _MAMBA_KEYS, _check_mamba)
     theirs = peer.config
-    _require("from_mamba", theirs, hidden_act="silu", expand=int(theirs.expand))
     config = LinrnnConfig(
         vocab_size=theirs.vocab_size,
         mixer="mamba",
@@ -234,18 +248,40 @@ def _mamba_names(config: LinrnnConfig) -> dict[str, str]:
     return _names(_MAMBA_OUTER, block, "backbone.layers", config)
 
 
-def _load(where: str, model: Any, cls: type[Peer], model_type: str) -> Peer:
+def _check_rwkv(where: str, theirs: Any) -> None:
+    _require(where, theirs, intermediate_size=4 * theirs.hidden_size)
+    _require(where, theirs, layer_norm_epsilon=_LAYER_EPS)
+
+
+def _check_mamba(where: str, theirs: Any) -> None:
+    _require(where, theirs, hidden_act="silu", expand=int(theirs.expand))
+
+
+def _load(
+    where: str,
+    model: Any,
+    cls: type[Peer],
+    keys: Sequence[str],
+    check: Callable[[str, Any], None],
+) -> Peer:
+    """A model of transformers, or the one that a folder holds; its configuration is checked."""
     if isinstance(model, cls):
+        check(where, model.config)
         return model
     if not isinstance(model, str | os.PathLike):
         raise DTypeError(
             f"{where}: model must be a {cls.__name__}, or the folder of one, got "
             f"{type(model).__name__}."
         )
-    check_folder(where, model, model_type)
-    peer = cast(Peer, load(where, model, cls.from_pretrained))
-    check_weights(where, model, peer)
-    return peer
+    files, made = files_of(where, model, {}), cls.config_class
+    values = read_config(files, made.model_type, keys)
+    weights = weights_of(files, values)
+    config = configured(files, lambda: made.from_dict(values))
+    check(where, config)  # before a class of transformers acts on it
+    peer, info = load(files, config, weights, cls.from_pretrained)
+    check_weights(files, info)
+    check_numbers(files, weights, peer)
+    return cast(Peer, peer)
 
 
 def _require(where: str, config: Any, **expected: Any) -> None:

@@ -11,10 +11,17 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DTypeError, check_shape
 from linrnn.interop._hf_cache import LinrnnCache
-from linrnn.interop._hf_config import LinrnnConfig
-from linrnn.interop._hf_files import AUTO_MAP, check_folder, load, write_code
+from linrnn.interop._hf_config import KEYS, LinrnnConfig
+from linrnn.interop._hf_files import AUTO_MAP, read_config, write_code
+from linrnn.interop._hf_load import (
+    check_numbers,
+    check_weights,
+    configured,
+    files_of,
+    load,
+    weights_of,
+)
 from linrnn.interop._hf_padding import read_rows, split_padding
-from linrnn.interop._hf_weights import check_weights
 from linrnn.typing import Bool, Float, Integer, State
 
 _UNSUPPORTED = ("inputs_embeds", "output_hidden_states", "output_attentions")
@@ -64,18 +71,34 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load what ``save_pretrained`` wrote: see ``transformers``; safetensors only.
 
+        Of the files alone the known keys of the configurations and the weights are read, so no
+        code, kernel, adapter or way to unpack weights that they name is ever looked for.
+
         Raises:
             DataError: a folder that holds no model of linrnn, one of a newer linrnn, or weights
                 that do not fit the configuration, are not finite or not real.
         """
-        path = pretrained_model_name_or_path
-        if isinstance(path, str | os.PathLike):
-            check_folder("LinrnnForCausalLM", path, cls.config_class.model_type)
-        read = super().from_pretrained
-        if kwargs.get("output_loading_info"):
-            return read(path, *args, **kwargs | {"use_safetensors": True})
-        model = load("LinrnnForCausalLM", path, lambda p, **o: read(p, *args, **o), **kwargs)
-        check_weights("LinrnnForCausalLM", path, model)
+        path, read = pretrained_model_name_or_path, super().from_pretrained
+        if not isinstance(path, str | os.PathLike):
+            return read(path, *args, **kwargs)
+        with_info, config = kwargs.pop("output_loading_info", False), kwargs.pop("config", None)
+        files = files_of("LinrnnForCausalLM", path, kwargs)
+        given = isinstance(config, LinrnnConfig)
+        values = config.to_dict() if given else None
+        if values is None:
+            of = files if config is None else files_of("LinrnnForCausalLM", config, dict(kwargs))
+            values = read_config(of, cls.config_class.model_type, KEYS)
+        sizes = {} if kwargs.get("ignore_mismatched_sizes") else values
+        weights = weights_of(files, sizes, kwargs.pop("variant", None))
+        if not given:
+            config, kwargs = configured(
+                files, lambda: LinrnnConfig.from_dict(values, return_unused_kwargs=True, **kwargs)
+            )
+        model, info = load(files, config, weights, read, *args, **kwargs)
+        check_numbers(files, weights, model)
+        if with_info:
+            return model, info
+        check_weights(files, info)
         return model
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn import __version__
+from linrnn._door import read_bytes
 from linrnn._storage import write_atomically
 from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
@@ -125,7 +126,7 @@ def metadata(path: Path | str) -> dict[str, Any]:
     import onnx
 
     try:
-        proto = onnx.load(str(path), load_external_data=False)
+        proto = onnx.load_model_from_string(read_bytes(Path(path), inside=None, limit=_LIMIT))
     except Exception as error:  # onnx names no error of its own for a file that is none
         raise DataError(f"{path}: the file must be an ONNX model, got {error}.") from error
     found = {entry.key: entry.value for entry in proto.metadata_props}

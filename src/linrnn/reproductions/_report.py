@@ -1,7 +1,6 @@
 """The page a reproduction leaves."""
 
 import platform
-import shutil
 import subprocess
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 
 from linrnn import __version__
+from linrnn._door import read_bytes
 from linrnn._storage import read_json
 from linrnn.reproductions._base import Findings, Reproduction, Setting
 from linrnn.train._checkpoint import write_atomically
@@ -41,7 +41,7 @@ def publish(files: Sequence[Path], folder: Path) -> None:
     """Copy a report to where finished ones are kept, over an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
-        shutil.copyfile(file, folder / file.name)
+        write_atomically(folder / file.name, read_bytes(file, inside=file.parent))
 
 
 def page(
@@ -75,7 +75,7 @@ def _when() -> str:
 
 def _time(out: Path, seconds: float) -> str:
     """That of the command; runs that it found finished took theirs before."""
-    runs = [read_json(path) for path in sorted(out.glob("runs/**/result.json"))]
+    runs = [read_json(path, inside=out) for path in sorted(out.glob("runs/**/result.json"))]
     trained = sum(run["seconds"] for run in runs)
     if not runs:
         return f"{seconds:.0f} s"

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import read_bytes
 from linrnn.errors import DataError, check_positive_int
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._files import read_tar
@@ -84,7 +85,7 @@ class AudioTask(Task):
         if path.suffix.lower() != ".wav":
             return super().read(path), None
         try:
-            content = path.read_bytes()
+            content = read_bytes(path, inside=None)
         except OSError as error:
             raise DataError(f"{path}: the data file must be readable, got {error}.") from error
         clip, length = self._pad(read_wav(str(path), content, self.rate))

@@ -3,18 +3,16 @@
 import hashlib
 import json
 import logging
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from linrnn._storage import read_json, write_atomically
+from linrnn._door import open_file, what_is
+from linrnn._storage import read_json, replaced, write_atomically
 from linrnn.errors import DataError
 from linrnn.tasks._files import READ_ERRORS, folder_of, open_packed
 from linrnn.tokenizers import Tokenizer
@@ -152,8 +150,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
         DataError: it is missing, empty or damaged.
     """
     if not path.is_file():
-        got = "a folder" if path.is_dir() else "no such file"
-        raise DataError(f"{path}: the data file must exist, got {got}. Check the path.")
+        raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
     found = False
     try:
         with open_packed(path) as file:
@@ -168,9 +165,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Documents) -> None:
     """Encode the files; the header comes last, so that what has one is complete."""
-    base.parent.mkdir(parents=True, exist_ok=True)
     count, starts, digest = 0, [0], hashlib.sha256()
-    with _replaced(base.with_suffix(".bin")) as file:
+    with replaced(base.with_suffix(".bin")) as file:
         for path in paths:
             for text, offset, begins in pieces(path, documents):
                 ids = tokenizer.encode(text, where=str(path), offset=offset)
@@ -193,9 +189,11 @@ def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Do
 def _open(base: Path, tokenizer: Tokenizer, sha256: str) -> Corpus | None:
     """What was made before, or None if that is missing, or is not what its header says."""
     try:
-        header = read_json(base.with_suffix(".json"))
-        tokens = np.memmap(base.with_suffix(".bin"), tokenizer.dtype, "r")
-        starts = np.fromfile(base.with_suffix(".starts"), "<i8")
+        header = read_json(base.with_suffix(".json"), inside=base.parent)
+        with open_file(base.with_suffix(".bin"), inside=base.parent) as file:
+            tokens = np.memmap(file, tokenizer.dtype, "r")
+        with open_file(base.with_suffix(".starts"), inside=base.parent) as file:
+            starts = np.fromfile(file, "<i8")
     except (OSError, ValueError):
         return None
     found = {"dtype": tokenizer.dtype.name, "tokens": len(tokens), "documents": len(starts)}
@@ -205,18 +203,3 @@ def _open(base: Path, tokenizer: Tokenizer, sha256: str) -> Corpus | None:
         return Corpus(tokens, starts, sha256)
     logging.getLogger(__name__).warning("%s is damaged; its tokens are made again", base)
     return None
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to that takes the place of ``path`` when it is complete."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

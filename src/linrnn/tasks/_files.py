@@ -15,12 +15,16 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
+from linrnn._door import MAX_WHOLE, DoorError, check_file, folder_at, open_file
+from linrnn._storage import exclusive, remove, rename
 from linrnn.errors import DataError
+from linrnn.tasks import _numpy
 from linrnn.tasks._numpy import check_ratio
 
 _CHUNK = 1 << 20
+_MEMBERS = 1 << 20  # of an archive; the largest data set has a tenth of them
 _TIMEOUT = 30.0  # seconds without a byte
 _ATTEMPTS = 5
 
@@ -64,9 +68,11 @@ def obtain(task: str, source: Source, data_set: str, data: str = "", download: b
         DataError: it is not there and cannot be had; the text says which file to put where.
     """
     place = folder_of(data_set, data)
-    path = place if place.is_file() and place.name == source.name else place / source.name
-    if path.is_file():
-        return path
+    if place.is_file() and place.name == source.name:
+        return place
+    path = place / source.name
+    if os.path.lexists(path):
+        return chosen(task, path, place)
     if data or not download:
         raise missing(task, path, "no such file", [source])
     try:
@@ -74,6 +80,21 @@ def obtain(task: str, source: Source, data_set: str, data: str = "", download: b
     except DataError as error:
         raise missing(task, path, f"none, and no download: {error}", [source]) from error
     return path
+
+
+def chosen(task: str, path: Path, folder: Path) -> Path:
+    """``path``, if it is a regular file of a folder of data.
+
+    Raises:
+        DataError: it is something else, or a link is on the way to it.
+    """
+    try:
+        return check_file(path, inside=folder)
+    except OSError as error:
+        raise DataError(
+            f"{task}: the data file {path} must be a file in its folder, got "
+            f"{error.strerror or error}. Put the file itself there, or name it with --task.data."
+        ) from error
 
 
 def missing(task: str, path: Path, got: str, sources: Sequence[Source]) -> DataError:
@@ -109,16 +130,16 @@ def fetch(url: str, checksum: str, path: Path) -> None:
             resumed = part.is_file()
             _download(url, part)
             if resumed and not _has(part, checksum):  # its beginning may be of another version
-                part.unlink()
+                remove(part)
                 _download(url, part)
             if not _has(part, checksum):
                 size = part.stat().st_size
-                part.unlink()
+                remove(part)
                 raise DataError(
                     f"fetch: the file at {url} must have the checksum {checksum}, got {size} "
                     "bytes of another content. Get the file from another place."
                 )
-            part.replace(path)
+            rename(part, path)
     except OSError as error:
         raise DataError(f"fetch: {path} must be writable, got {error}.") from error
 
@@ -196,7 +217,10 @@ def _write(response: Any, part: Path, append: bool) -> bool:
     """Store what comes; whether it is as much as was announced."""
     announced = response.headers.get("Content-Length")
     came = 0
-    with part.open("ab" if append else "wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+    with folder_at(part.parent) as folder:
+        handle = folder.open(part.name, flags)
+    with os.fdopen(handle, "ab") as file:
         try:
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
@@ -210,7 +234,7 @@ def _write(response: Any, part: Path, append: bool) -> bool:
 def _has(path: Path, checksum: str) -> bool:
     kind, _, digest = checksum.partition(":")
     found = hashlib.new(kind, usedforsecurity=False)
-    with path.open("rb") as file:
+    with open_file(path, inside=path.parent) as file:
         while chunk := file.read(_CHUNK):
             found.update(chunk)
     return found.hexdigest() == digest.lower()
@@ -219,34 +243,39 @@ def _has(path: Path, checksum: str) -> bool:
 @contextmanager
 def _only_here(part: Path) -> Iterator[None]:
     """Keep other processes from the same download; they wait."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
     path = part.with_name(f"{part.name}.lock")
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with exclusive(path, wait=True):
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            remove(path)
 
 
-def open_packed(path: Path) -> io.BufferedIOBase:
-    """A file for reading, unpacked if its name ends in .gz or .xz."""
+def open_packed(path: Path, limit: int | None = None, free: int | None = None) -> io.BufferedIOBase:
+    """A file for reading, unpacked if its name ends in .gz or .xz.
+
+    Args:
+        path: of the file.
+        limit: bytes it may have at most, before it is unpacked.
+        free: bytes it may unpack to however small it is; see `check_ratio`.
+
+    Raises:
+        OSError: it cannot be opened, is no regular file, or larger.
+    """
+    file = open_file(path, inside=None, limit=limit)
     if path.suffix in (".gz", ".tgz"):
-        return io.BufferedReader(_Unpacked(gzip.GzipFile(path), path.stat().st_size), _CHUNK)
+        return io.BufferedReader(_Unpacked(gzip.GzipFile(fileobj=file), file, free), _CHUNK)
     if path.suffix == ".xz":
-        return io.BufferedReader(_Unpacked(lzma.LZMAFile(path), path.stat().st_size), _CHUNK)
-    return path.open("rb")
+        return io.BufferedReader(_Unpacked(lzma.LZMAFile(file), file, free), _CHUNK)
+    return cast(io.BufferedIOBase, file)
 
 
 class _Unpacked(io.RawIOBase):
     """What comes out of a packed file, until that is far more than the file is."""
 
-    def __init__(self, file: io.BufferedIOBase, packed: int) -> None:
-        self.file, self.packed, self.came = file, packed, 0
+    def __init__(self, file: io.BufferedIOBase, packed: BinaryIO, free: int | None) -> None:
+        self.file, self.packed, self.free, self.came = file, packed, free, 0
+        self.size = os.fstat(packed.fileno()).st_size
 
     def readable(self) -> bool:
         return True
@@ -255,13 +284,14 @@ class _Unpacked(io.RawIOBase):
         count = self.file.readinto(buffer)
         self.came += count
         try:
-            check_ratio(self.came, self.packed)
+            check_ratio(self.came, self.size, self.free)
         except ValueError as error:
             raise OSError(f"at least {error}") from None
         return count
 
     def close(self) -> None:
         self.file.close()
+        self.packed.close()
         super().close()
 
 
@@ -273,13 +303,23 @@ def read_packed(path: Path, what: str) -> bytes:
         what: it should hold, for the message.
 
     Raises:
-        DataError: it is missing or damaged.
+        DataError: it is missing, damaged or too large.
     """
     try:
-        with open_packed(path) as file:
-            return file.read()
+        with open_packed(path, MAX_WHOLE, _numpy.BOMB_TEXT) as file:
+            return b"".join(_limited(path, file))
     except READ_ERRORS as error:
         raise DataError(f"{path}: the file must hold {what}, got: {error}. Get it anew.") from error
+
+
+def _limited(path: Path, file: io.BufferedIOBase) -> Iterator[bytes]:
+    """The pieces of a file that is to be in memory whole."""
+    came = 0
+    while chunk := file.read(_CHUNK):
+        came += len(chunk)
+        if came > MAX_WHOLE:
+            raise DoorError(path, f"more than {MAX_WHOLE:,} bytes")
+        yield chunk
 
 
 def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[tuple[str, bytes]]:
@@ -298,7 +338,10 @@ def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[t
     try:
         with open_packed(path) as file:
             with tarfile.open(fileobj=file, mode="r|") as archive:  # a stream, never sought in
-                for member in archive:
+                for count, member in enumerate(archive, 1):
+                    if count > _MEMBERS:
+                        raise tarfile.TarError(f"more than {_MEMBERS:,} files")
+                    archive.members = []  # type: ignore[attr-defined]  # all read, kept
                     if member.isfile() and wanted(member.name):
                         if member.issparse():  # of any size, most of it nowhere in the file
                             raise tarfile.TarError(f"a file with holes, {member.name}")

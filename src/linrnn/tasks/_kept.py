@@ -1,6 +1,7 @@
 """Images that take long to make, kept in a file from the first time one is asked for."""
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import folder_at
 from linrnn.tasks._generated import BatchDataset
 
 Make = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -58,10 +60,11 @@ class KeptImages(BatchDataset):
 def _open(path: Path, size: int, width: int) -> np.ndarray:
     """(size, width) bytes, 0 where nothing was written yet."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+        with folder_at(path.parent, make=True) as folder:
+            handle = folder.open(path.name, os.O_RDWR | os.O_CREAT)
+        with os.fdopen(handle, "r+b") as file:
             file.truncate(size * width)
-        return np.memmap(path, np.uint8, "r+", shape=(size, width))
+            return np.memmap(file, np.uint8, "r+", shape=(size, width))
     except OSError as error:
         logging.getLogger(__name__).warning("images are kept in memory alone: %s", error)
         return np.zeros((size, width), np.uint8)

@@ -2,16 +2,24 @@
 
 import lzma
 import math
+import os
 import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
-"""What unpacks to more than so many bytes, and to so many times its own size, is refused."""
+from linrnn._door import open_file
+
+BOMB_BYTES, BOMB_RATIO = 256 << 20, 100
+"""What unpacks to more than so many bytes in all, and to so many times its size, is refused."""
+
+BOMB_TEXT = 16 << 20
+"""The same of a text that is read whole, of which a cell of two bytes takes some forty."""
+
+_MEMBERS = 1 << 16  # of an archive
 
 _HEADER_BYTES = 1000  # time to read one grows with the square; of an array it is 118 or few more
 
@@ -33,23 +41,50 @@ def open_numpy(path: Path) -> Any:
             there is; or an archive that would unpack to far more than it is.
         DAMAGED: one of these for any other damage; reading an array of an archive may as well.
     """
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                check_ratio(member.file_size, member.compress_size)
-                if not member.filename.endswith(".npy"):  # NumPy would give its bytes
-                    raise ValueError(f"{member.filename!r:.60}, which is no array")
-                with archive.open(member) as file:
-                    _check_header(file, member.file_size)
-    else:
-        with path.open("rb") as file:
-            _check_header(file, path.stat().st_size)
-    return np.load(path, allow_pickle=False)
+    file = open_file(path, inside=None)
+    try:
+        size = os.fstat(file.fileno()).st_size
+        packed = zipfile.is_zipfile(file)
+        file.seek(0)
+        if packed:
+            _check_archive(file, size)
+        else:
+            _check_header(file, size)
+        file.seek(0)
+        found = np.load(file, allow_pickle=False)
+        if packed:
+            found.fid = file  # it is closed with the archive
+    except BaseException:
+        file.close()
+        raise
+    if not packed:
+        file.close()
+    return found
 
 
-def check_ratio(unpacked: int, packed: int) -> None:
-    """Raise `ValueError` for what unpacks to far more than it is."""
-    if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
+def _check_archive(file: BinaryIO, size: int) -> None:
+    """Raise unless an .npz holds arrays alone, in all not far more than it is."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if len(members) > _MEMBERS:
+            raise ValueError(f"{len(members):,} arrays, more than {_MEMBERS:,}")
+        # a part of the file may be that of several members
+        check_ratio(sum(member.file_size for member in members), size)
+        for member in members:
+            if not member.filename.endswith(".npy"):  # NumPy would give its bytes
+                raise ValueError(f"{member.filename!r:.60}, which is no array")
+            with archive.open(member) as array:
+                _check_header(array, member.file_size)
+
+
+def check_ratio(unpacked: int, packed: int, free: int | None = None) -> None:
+    """Raise `ValueError` for what unpacks to far more than it is, and to more than ``free``.
+
+    Args:
+        unpacked, packed: bytes.
+        free: which need no reason. Default: `BOMB_BYTES`.
+    """
+    if unpacked > (BOMB_BYTES if free is None else free) and unpacked > BOMB_RATIO * packed:
         raise ValueError(f"{packed:,} bytes that would unpack to {unpacked:,}")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import open_file
 from linrnn.errors import DataError
 from linrnn.tasks._generated import BatchDataset
 
@@ -15,7 +16,8 @@ SYMBOLS = 98
 _UNKNOWN, _EOS, _FIRST = 1, 2, 3  # 0 is padding; then the printable ASCII characters
 _ID = np.full(256, _UNKNOWN, np.uint8)
 _ID[32:127] = np.arange(_FIRST, SYMBOLS)
-_CHUNK = 1 << 24
+_CHUNK = 1 << 22
+_LINES = 1 << 22  # of a file; the largest of the release has a twentieth of them
 _FIELDS = 5  # label, id, id, text, text
 
 
@@ -33,11 +35,13 @@ class Pairs(BatchDataset):
     def __init__(self, path: Path, length: int) -> None:
         self.path, self.length = path, length
         try:
-            with path.open("rb") as file:
+            with open_file(path, inside=None) as file:
                 self.text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: nothing is in it
             raise DataError(f"{path}: the file must hold lines of text, got: {error}.") from error
         self.ends = _line_ends(self.text)
+        if len(self.ends) > _LINES:
+            raise DataError(f"{path}: the file must hold at most {_LINES:,} lines, got more.")
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -84,11 +88,14 @@ def decode(ids: Tensor) -> str:
 
 
 def _line_ends(text: mmap.mmap) -> np.ndarray:
-    """Where each line ends; the last one may lack a line feed."""
-    found = []
+    """Where each line ends, of more than are allowed some; the last one may lack a line feed."""
+    found, count = [], 0
     for start in range(0, len(text), _CHUNK):
         chunk = np.frombuffer(text[start : start + _CHUNK], np.uint8)
         found.append(np.flatnonzero(chunk == ord("\n")) + start)
+        count += len(found[-1])
+        if count > _LINES:
+            break
     ends = np.concatenate(found)
     if text[-1:] != b"\n":
         ends = np.append(ends, len(text))

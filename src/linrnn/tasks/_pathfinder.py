@@ -1,5 +1,6 @@
 """What Pathfinder and Path-X share: Long Range Arena's rules for each size, options, files."""
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -11,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import open_file, read_bytes
 from linrnn.errors import ArgumentError, DataError, MissingExtraError, check_in
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._drawing import check_options
-from linrnn.tasks._files import folder_of
+from linrnn.tasks._files import chosen, folder_of
 from linrnn.tasks._generated import SPLITS, BatchDataset, mix
 from linrnn.tasks._images import read_pixels
 from linrnn.tasks._kept import KeptImages
@@ -192,7 +194,10 @@ def read_image(path: Path, size: int) -> np.ndarray:
     except ImportError as error:
         raise MissingExtraError("reading images", "Pillow", "train") from error
     try:
-        with Image.open(path, formats=["PNG"]) as image:
+        with (
+            open_file(path, inside=path.parent) as file,
+            Image.open(file, formats=["PNG"]) as image,
+        ):
             found = image.size
             if found == (size, size):  # before there is memory for its pixels
                 return np.array(image.convert("L"))
@@ -221,10 +226,11 @@ def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
             "--task.data out and images are drawn."
         )
     level = found[0]
+    regular = _Regular(level)
     files = sorted((level / "metadata").glob("*.npy"), key=lambda f: (len(f.stem), f.stem))
     paths, labels = [], []
     for file in files:
-        for number, row in enumerate(_rows(file)):
+        for number, row in enumerate(_rows(chosen("pathfinder", file, place))):
             if len(row) < 4 or row[3] not in ("0", "1"):
                 raise DataError(
                     f"{file}: line {number + 1} must be a folder, a file, a number and the class "
@@ -236,7 +242,7 @@ def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
                     f"{' '.join(row[:2])[:60]!r}."
                 )
             path = level / row[0] / row[1]
-            if _size(path):
+            if regular(path):
                 paths.append(path)
                 labels.append(int(row[3]))
     if len(paths) < 10:
@@ -244,23 +250,38 @@ def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
     return paths, torch.tensor(labels)
 
 
-def _size(path: Path) -> int:
-    """Bytes of a file; 0 where there is none, or the name is one that no file can have."""
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
+class _Regular:
+    """Says of each of many files whether it holds something; each folder is looked at once."""
+
+    def __init__(self, level: Path) -> None:
+        self.level, self.folders = level, {level}
+
+    def __call__(self, path: Path) -> bool:
+        """False where there is none, or the name is one that no file can have.
+
+        Raises:
+            DataError: something else than a file has the name, or a link leads to it.
+        """
+        try:
+            found = path.lstat()
+        except (OSError, ValueError):
+            return False
+        if path.parent not in self.folders or not stat.S_ISREG(found.st_mode):
+            chosen("pathfinder", path, self.level)
+            self.folders.add(path.parent)
+        return found.st_size > 0
 
 
 def _rows(path: Path) -> list[list[str]]:
     """Words of each line of a list of images: text in the release, an array from the generator."""
     try:
-        if path.read_bytes()[:6] == b"\x93NUMPY":
+        text = read_bytes(path, inside=path.parent)
+        if text[:6] == b"\x93NUMPY":
             table = open_numpy(path)
             if table.ndim != 2:
                 raise ValueError(f"an array of {table.ndim} axes")
             rows: list[list[str]] = table.astype(str).tolist()
             return rows
-        return [line.split() for line in path.read_text().splitlines()]
+        return [line.split() for line in text.decode().splitlines()]
     except DAMAGED as error:
         raise DataError(f"{path}: the file must hold lines of text, got: {error}.") from error

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from linrnn._door import what_is
 from linrnn._numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._files import read_packed
@@ -44,7 +45,7 @@ def read_series(path: Path, layout: Layout) -> dict[str, Series]:
             f"packed: .gz, .xz), got {path.suffix!r}."
         )
     if not path.is_file():
-        raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+        raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
     if kind == ".npz":
         parts = _read_npz(path, layout.labelled)
     else:

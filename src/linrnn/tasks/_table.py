@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import read_bytes, what_is
 from linrnn._numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._numpy import DAMAGED, open_numpy
@@ -32,7 +33,7 @@ def read_table(path: Path, width: int) -> Tensor:
             f"{path}: the file name must end in one of {', '.join(SUFFIXES)}, got {path.suffix!r}."
         )
     if not path.is_file():
-        raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+        raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the data file must hold numbers, got an empty file.")
     text = path.suffix.lower() in (".csv", ".txt")
@@ -108,7 +109,11 @@ def _read_numpy(path: Path) -> np.ndarray:
 
 
 def _read_text(path: Path, width: int) -> np.ndarray:
-    filled = filled_lines(path, path.read_bytes())
+    try:
+        content = read_bytes(path, inside=None)
+    except OSError as error:
+        raise DataError(f"{path}: the file must be readable, got {error}.") from error
+    filled = filled_lines(path, content)
     if filled and _is_header(_cells(path, *filled[0])):
         filled = filled[1:]
     rows = [_parse_row(path, place, _cells(path, place, line), width) for place, line in filled]

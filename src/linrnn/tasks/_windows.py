@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import what_is
 from linrnn._numbers import like_number, number
 from linrnn.errors import DataError, UnknownNameError
 from linrnn.tasks._base import Splits, Task
@@ -164,7 +165,9 @@ class HistoryFile:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise DataError(f"{path}: the data file must exist, got no such file. Check the path.")
+            raise DataError(
+                f"{path}: the data file must exist, got {what_is(path)}. Check the path."
+            )
         self.path = path
         self._lines = filled_lines(path, read_packed(path, "a table"))
         self._rows = [

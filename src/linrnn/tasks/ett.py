@@ -1,11 +1,12 @@
 """Temperature of an electricity transformer, to be forecast."""
 
+import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.tasks._base import Published
-from linrnn.tasks._files import Source, folder_of, obtain
+from linrnn.tasks._files import Source, chosen, folder_of, obtain
 from linrnn.tasks._windows import ForecastTask, History, read_history
 
 _PLACE = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/"
@@ -117,8 +118,8 @@ class ETT(ForecastTask):
         packed = place / f"{name}.csv.gz"
         if place.is_file():
             path = place
-        elif packed.is_file():
-            path = packed
+        elif os.path.lexists(packed):
+            path = chosen("ett", packed, place)
         else:
             path = obtain("ett", _SOURCES[name], "ett", self.options.data, download)
         values, names = read_history(path, ("OT",) if self.options.columns == "OT" else ())

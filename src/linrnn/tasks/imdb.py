@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._door import read_bytes
 from linrnn.errors import DataError, check_positive_int
 from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._files import Source, folder_of, obtain, read_tar
+from linrnn.tasks._files import Source, chosen, folder_of, obtain, read_tar
 from linrnn.tasks._ragged import Ragged, join
 
 _ARCHIVE = Source(
@@ -110,7 +111,7 @@ class IMDb(Task):
     def read_padded(self, path: Path) -> tuple[Tensor, Tensor]:
         """The same with their lengths: see `Task.read_padded`."""
         try:
-            lines = path.read_bytes().splitlines()
+            lines = read_bytes(path, inside=None).splitlines()
         except OSError as error:
             raise DataError(f"{path}: the data file must be readable, got {error}.") from error
         if not lines:
@@ -149,7 +150,7 @@ class IMDb(Task):
         if not (place / _ARCHIVE.name).is_file():
             two = [sorted(place.glob(f"aclImdb_{part}.tar.?z")) for part in ("train", "test")]
             if all(two):
-                return [found[0] for found in two]
+                return [chosen("imdb", found[0], place) for found in two]
         return [obtain("imdb", _ARCHIVE, "imdb", self.options.data, download)]
 
     def _pad(self, text: np.ndarray) -> tuple[Tensor, int]:

@@ -224,9 +224,9 @@ class LM(Task):
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "LM":
         """With the tokenizer of a run; the text is not needed to use its model."""
-        task = cls(options, tokenizers.load(folder / "tokenizer.json"))
+        task = cls(options, tokenizers.load(folder / "tokenizer.json", inside=folder))
         try:
-            task._sha256 = read_json(folder / "text.json")["sha256"]
+            task._sha256 = read_json(folder / "text.json", inside=folder)["sha256"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{folder / 'text.json'}: the file must hold the checksum of the text, "

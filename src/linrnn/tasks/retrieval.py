@@ -1,5 +1,6 @@
 """Long Range Arena's Retrieval: whether one of two papers cites the other, read by characters."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from linrnn.errors import DataError, check_positive_int
 from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._files import folder_of, read_packed
+from linrnn.tasks._files import chosen, folder_of, read_packed
 from linrnn.tasks._pairs import SYMBOLS, Pairs, decode, encode
 
 _RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
@@ -120,8 +121,9 @@ class Retrieval(Task):
     def _pairs(self, split: str) -> Pairs:
         place, name = folder_of("retrieval", self.options.data), _FILES[split]
         for below in _BELOW:
-            if (place / below / name).is_file():
-                return Pairs(place / below / name, self.options.length)
+            path = place / below / name
+            if os.path.lexists(path):
+                return Pairs(chosen("retrieval", path, place), self.options.length)
         raise DataError(
             f"retrieval: the data file {place / name} must exist, got no such file. Unpack "
             f"lra_release.gz from {_RELEASE} and put {', '.join(_FILES.values())} of its folder "

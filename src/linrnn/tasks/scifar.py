@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks._base import Published
-from linrnn.tasks._files import Source, folder_of, obtain, read_tar
+from linrnn.tasks._files import Source, chosen, folder_of, obtain, read_tar
 from linrnn.tasks._images import PixelOptions, PixelTask
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 
@@ -144,7 +144,7 @@ class SCIFAR(PixelTask):
             return place
         arrays = sorted(place.glob("*.npz"))
         if arrays and not (place / _ARCHIVE.name).is_file():
-            return arrays[0]
+            return chosen("scifar", arrays[0], place)
         return obtain("scifar", _ARCHIVE, "cifar10", self.options.data, download)
 
 

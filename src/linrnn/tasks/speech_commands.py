@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 from linrnn.errors import check_in
 from linrnn.tasks._audio import AudioOptions, AudioTask
 from linrnn.tasks._base import Published
-from linrnn.tasks._files import Source, folder_of, obtain
+from linrnn.tasks._files import Source, chosen, folder_of, obtain
 
 _ARCHIVE = Source(
     "speech_commands_v0.02.tar.gz",
@@ -81,7 +81,7 @@ class SpeechCommands(AudioTask):
             return place
         found = sorted(place.glob("speech_commands*.tar.?z"))
         if found:
-            return found[-1]
+            return chosen("speech_commands", found[-1], place)
         return obtain("speech_commands", _ARCHIVE, "speech_commands", self.options.data, download)
 
     def lists(self, name: str, content: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from linrnn.tasks._audio import AudioOptions, AudioTask
-from linrnn.tasks._files import Source, folder_of, missing
+from linrnn.tasks._files import Source, chosen, folder_of, missing
 
 _SOURCE = Source(
     "fsdd.tar.gz",
@@ -57,7 +57,7 @@ class SpokenDigits(AudioTask):
         found = sorted(folder.glob("*.tar.?z"))
         if not found:
             raise missing("spoken_digits", folder / _SOURCE.name, "no such file", [_SOURCE])
-        return found[0]
+        return chosen("spoken_digits", found[0], folder)
 
     def place(self, name: str) -> tuple[str, str] | None:
         """By the number of the recording."""

@@ -1,5 +1,6 @@
 """Your own sequences, a label or a number for each: .csv, .npz or .ts."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch.utils.data import TensorDataset
 from linrnn._numbers import number
 from linrnn.errors import DataError, check_in, check_positive_int
 from linrnn.tasks._base import Splits, Task
+from linrnn.tasks._files import chosen
 from linrnn.tasks._series import Layout, Series, read_series
 
 _SPLIT_SEED = 0  # the split is part of the task: never the run's seed
@@ -221,6 +223,8 @@ def _read(options: TableOptions) -> tuple[Series, Series | None]:
     beside = path.with_name(path.name.replace("_TRAIN.ts", "_TEST.ts"))
     if options.test:
         beside = Path(options.test).expanduser()
+    elif beside != path and os.path.lexists(beside):
+        chosen("table", beside, path.parent)
     if beside != path and (options.test or beside.is_file()):
         parts["test"] = read_series(beside, layout)["train"]
     train, test = parts["train"], parts.get("test")

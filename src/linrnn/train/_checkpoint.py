@@ -16,13 +16,16 @@ from linrnn.errors import RunFolderError
 _TREE = "tree"
 
 
-def save_tree(tree: Any, path: Path, *, keep: Path | None = None) -> None:
+def save_tree(
+    tree: Any, path: Path, *, keep: Path | None = None, inside: Path | None = None
+) -> None:
     """Write a tree of dicts, lists, tuples, tensors and plain values; all of it or nothing.
 
     Args:
         tree: what `load_tree` gives back, bit for bit.
         path: the file, replaced if it exists.
         keep: a name for the file that is replaced.
+        inside: a folder above it, below which no link is followed. None: its own.
 
     Raises:
         TypeError: the tree holds something else, which only code could restore.
@@ -30,16 +33,20 @@ def save_tree(tree: Any, path: Path, *, keep: Path | None = None) -> None:
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(tree, tensors))
-    save_tensors(tensors, path, {_TREE: text}, keep=keep)
+    save_tensors(tensors, path, {_TREE: text}, keep=keep, inside=inside)
 
 
-def load_tree(path: Path) -> Any:
+def load_tree(path: Path, *, inside: Path | None = None) -> Any:
     """Read what `save_tree` wrote.
+
+    Args:
+        path: of the file.
+        inside: a folder above it, below which no link is followed. None: its own.
 
     Raises:
         RunFolderError: no such file, or not the bytes that were written.
     """
-    tensors, metadata = load_tensors(path)
+    tensors, metadata = load_tensors(path, inside=inside)
     if _TREE not in metadata:
         raise RunFolderError(
             f"{path}: a checkpoint must hold the state of a run, got weights alone. "
@@ -57,6 +64,7 @@ def save_tensors(
     metadata: Mapping[str, str] | None = None,
     *,
     keep: Path | None = None,
+    inside: Path | None = None,
 ) -> None:
     """Write named tensors, with a SHA-256 over all tensors and metadata in the file's metadata."""
     # tensors that share memory are stored apart; each is contiguous
@@ -64,22 +72,28 @@ def save_tensors(
         name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, x in tensors.items()
     }
-    write_tensors(path, plain, metadata or {}, keep=keep)
+    write_tensors(path, plain, metadata or {}, keep=keep, inside=inside)
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def load_tensors(
+    path: Path, *, inside: Path | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Named tensors and the metadata.
+
+    Args:
+        path: of the file.
+        inside: a folder above it, below which no link is followed. None: its own.
 
     Raises:
         RunFolderError: no such file, or its bytes are not those written.
     """
-    if not path.is_file():
+    try:
+        return read_tensors(path, inside=inside or path.parent)
+    except FileNotFoundError as error:
         raise RunFolderError(
             f"{path}: the file must exist, got no such file. "
             "Restore it from a copy, or train again."
-        )
-    try:
-        return read_tensors(path)
+        ) from error
     except (SafetensorError, OSError, ValueError) as error:
         raise RunFolderError(_damaged(path, str(error))) from error
 

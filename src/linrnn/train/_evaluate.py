@@ -210,7 +210,7 @@ def _write(folder: RunFolder, found: list[LengthScore], config: Config, task: Ta
         writer.writerow(
             (f.length, f.steps, s.metric_name, *(f"{v:.6g}" for v in numbers), s.examples)
         )
-    write_atomically(folder.lengths, text.getvalue().encode())
+    write_atomically(folder.lengths, text.getvalue().encode(), inside=folder.path)
     label = f"{config.mixer}, seed {config.seed}"
     figure = metric_against_length(
         {label: [(f.steps, f.score.metric, f.score.standard_error) for f in found]},

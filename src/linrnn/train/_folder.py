@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import __version__
+from linrnn._door import DoorError, check_folder, read_bytes
 from linrnn._storage import exclusive, read_json, remove_leftovers, write_atomically
 from linrnn.errors import LinrnnError, RunFolderError
 from linrnn.ops import backend_report
@@ -90,7 +91,7 @@ class RunFolder:
         with folder.locked():
             for name, text in kept.items():
                 remove_leftovers(folder.path / name)
-                write_atomically(folder.path / name, text.encode())
+                write_atomically(folder.path / name, text.encode(), inside=folder.path)
             remove_leftovers(folder.config)
             _write_json(folder.config, record | {"config": values})
         return folder
@@ -102,7 +103,7 @@ class RunFolder:
         plots = (self.curves, self.eigenvalues, self.memory, self.samples)
         drawn = (p.with_name(f"{p.name}.{end}") for p in plots for end in ("png", "svg"))
         for path in (*records, *checkpoints, *drawn):
-            remove_leftovers(path)
+            remove_leftovers(path, inside=self.path)
 
     def load_config(self) -> Config:
         """The configuration of the run.
@@ -112,7 +113,7 @@ class RunFolder:
         """
         if not self.path.is_dir():
             raise RunFolderError(f"{self.path}: a run folder must exist, got no such folder.")
-        if not self.config.is_file():
+        if not os.path.lexists(self.config):
             fix = "Give the folder that `linrnn train` printed."
             if (self.path / _LOCK).is_file():
                 fix = "The run was killed as it began: start it again with the same --out."
@@ -166,9 +167,8 @@ class RunFolder:
         for name, expected in files.items():
             path = self.path / Path(name).name  # never a file outside the folder
             try:
-                with path.open("rb") as file:
-                    found = _hash(file.read(_MAX_KEPT))  # of a longer one this is another sum
-            except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+                found = _hash(read_bytes(path, inside=self.path, limit=_MAX_KEPT))
+            except OSError as error:
                 why = getattr(error, "strerror", None) or error
                 raise RunFolderError(
                     f"{path}: the file must be readable, got: {why}. Restore it from a copy."
@@ -185,7 +185,7 @@ class RunFolder:
         Raises:
             RunFolderError: the run ended before it was written.
         """
-        if not self.model.is_file():
+        if not os.path.lexists(self.model):
             raise RunFolderError(
                 f"{self.path}: a run folder must hold {self.model.name}, got none: the run ended "
                 f"before its first epoch did. Go on with: linrnn train --resume {self.path}"
@@ -198,8 +198,9 @@ class RunFolder:
 
         Raises:
             InUseError: another process trains into it.
-            RunFolderError: the folder cannot be written to.
+            RunFolderError: the folder cannot be written to, or a link leads out of it.
         """
+        self.check_below()
         with ExitStack() as held:
             try:
                 held.enter_context(exclusive(self.path / _LOCK))
@@ -208,6 +209,10 @@ class RunFolder:
                     f"{self.path}: a run folder must be trained by one process at a time, got a "
                     "second one. Wait for the first, or stop it."
                 ) from error
+            except DoorError as error:
+                raise RunFolderError(
+                    f"{self.path / _LOCK}: the lock must be a regular file, got {error}. Remove it."
+                ) from error
             except OSError as error:
                 raise RunFolderError(
                     f"{self.path}: the run folder must be writable, got: {error.strerror}. "
@@ -215,10 +220,25 @@ class RunFolder:
                 ) from error
             yield
 
+    def check_below(self) -> None:
+        """Raise unless what lies in the folder is written to in the folder.
+
+        Raises:
+            RunFolderError: a folder in it is a link, or is none.
+        """
+        for below in (self.last.parent, self.tensorboard):
+            try:
+                check_folder(below, inside=self.path)
+            except OSError as error:
+                raise RunFolderError(
+                    f"{below}: it must be a folder of the run, got: {error.strerror or error}. "
+                    "Copy the run without links."
+                ) from error
+
     def wait_until_free(self, seconds: float) -> None:
         """Wait until no process trains into the folder, so long at most."""
         end = time.monotonic() + seconds
-        while (self.path / _LOCK).is_file() and time.monotonic() < end:
+        while os.path.lexists(self.path / _LOCK) and time.monotonic() < end:
             try:
                 with self.locked():
                     return
@@ -250,7 +270,7 @@ class RunFolder:
 
     def read_result(self) -> Result | None:
         """What `write_result` recorded, or None if the run is not finished."""
-        if not self.result.is_file():
+        if not os.path.lexists(self.result):
             return None
         record = _read_json(self.result)
         # folders of the first days are without
@@ -325,7 +345,7 @@ def _write_json(path: Path, values: Any) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = read_json(path)
+        values = read_json(path, inside=path.parent)
     except (ValueError, OSError) as error:
         raise RunFolderError(
             f"{path}: the file must be complete JSON, got: {error}. "

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from linrnn._finite import first_bad
 from linrnn._signals import StopRequest
-from linrnn._storage import link
+from linrnn._storage import link, remove
 from linrnn.backbone import SequenceModel
 from linrnn.errors import InterruptedRunError
 from linrnn.state import detach, flatten, map_state, unflatten
@@ -92,7 +93,7 @@ class TrainingModule(LightningModule):
         self.model, self.task, self.splits, self.config = model, task, splits, config
         self.guard = guard or Guard()
         self.left_out = False  # whether the step at hand is
-        self.rollback_to: Path | None = None
+        self.rollback_to: RunFolder | None = None
         size = size_of(splits.train, "training data")
         self.epoch_steps = steps_per_epoch(size, config.train.batch_size)
         self.total_steps = self.epoch_steps * config.train.epochs
@@ -229,8 +230,8 @@ class TrainingModule(LightningModule):
     def _roll_back(self) -> None:
         """Weights and optimiser as they were before this epoch; step and data go on from here."""
         assert self.rollback_to is not None
-        checkpoint = load_tree(self.rollback_to)
-        check_weights(self, checkpoint["state_dict"], self.rollback_to)
+        checkpoint = load_tree(self.rollback_to.epoch, inside=self.rollback_to.path)
+        check_weights(self, checkpoint["state_dict"], self.rollback_to.epoch)
         self.load_state_dict(checkpoint["state_dict"])
         optimizer = cast(torch.optim.Optimizer, self.optimizers(use_pl_optimizer=False))
         groups = optimizer.state_dict()["param_groups"]  # the learning rate is that of this step
@@ -337,7 +338,7 @@ class Bookkeeping(Callback):
         assert isinstance(pl_module, TrainingModule)
         pl_module.started_at = self._saved_at = time.monotonic()
         if pl_module.guard.on_nan == "rollback":
-            pl_module.rollback_to = self.folder.epoch
+            pl_module.rollback_to = self.folder
             self._find_rollback(trainer, pl_module)
 
     def on_train_batch_end(
@@ -386,7 +387,8 @@ class Bookkeeping(Callback):
         # wherever a run is killed in here, `usable_checkpoint` can do what is left to do
         self._save(trainer)
         if better:
-            save_tensors(module.model.state_dict(), self.folder.model)
+            weights = module.model.state_dict()
+            save_tensors(weights, self.folder.model, inside=self.folder.path)
             trainer.save_checkpoint(self.folder.best)
         self._keep_for_rollback(module)
         self.reporter.epoch_done(row)
@@ -435,18 +437,18 @@ class Bookkeeping(Callback):
             self._keep_for_rollback(module)
         elif not self._before_this_epoch(module):
             self._save(trainer)
-            link(self.folder.last, self.folder.epoch)
+            link(self.folder.last, self.folder.epoch, inside=self.folder.path)
 
     def _before_this_epoch(self, module: TrainingModule) -> bool:
-        if not self.folder.epoch.is_file():
+        if not os.path.lexists(self.folder.epoch):
             return False
-        step = load_tree(self.folder.epoch)["run"]["step"]
+        step = load_tree(self.folder.epoch, inside=self.folder.path)["run"]["step"]
         begin = module.done_steps - module.done_steps % module.epoch_steps
         return bool(begin <= step <= module.done_steps)
 
     def _keep_for_rollback(self, module: TrainingModule) -> None:
         if module.guard.on_nan == "rollback":
-            link(self.folder.last, self.folder.epoch)
+            link(self.folder.last, self.folder.epoch, inside=self.folder.path)
 
     def _stop_if_asked(self, module: TrainingModule) -> None:
         if self.stop.requested:
@@ -471,18 +473,19 @@ class SafetensorsIO(CheckpointIO):
     ) -> None:
         """Write a checkpoint, all of it or nothing."""
         newest = Path(path) == self.folder.last
-        save_tree(checkpoint, Path(path), keep=self.folder.previous if newest else None)
+        keep = self.folder.previous if newest else None
+        save_tree(checkpoint, Path(path), keep=keep, inside=self.folder.path)
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Read a checkpoint onto the CPU; Lightning moves it to where it belongs."""
-        tree: dict[str, Any] = load_tree(Path(path))
+        tree: dict[str, Any] = load_tree(Path(path), inside=self.folder.path)
         return tree
 
     def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint."""
-        Path(path).unlink(missing_ok=True)
+        remove(Path(path), inside=self.folder.path)
 
 
 @contextmanager

@@ -5,12 +5,14 @@ import io
 from dataclasses import asdict, fields
 from typing import Any
 
+from linrnn._door import read_bytes
 from linrnn._numbers import number, whole
 from linrnn._storage import append, write_atomically
 from linrnn.errors import RunFolderError
 from linrnn.train._folder import RunFolder
 from linrnn.train._report import EpochReport, Reporter
 
+_MAX_METRICS = 64 << 20  # bytes, some 500,000 epochs
 COLUMNS = tuple(f.name for f in fields(EpochReport))
 
 
@@ -43,7 +45,7 @@ def restore_metrics(folder: RunFolder, step: int, kept: str | None, reporter: Re
                 f"{folder.metrics} had not the rows it was written with; they are those of the "
                 "checkpoint again"
             )
-    write_atomically(folder.metrics, text.encode())
+    write_atomically(folder.metrics, text.encode(), inside=folder.path)
     return text
 
 
@@ -63,14 +65,15 @@ class MetricsLog:
         from torch.utils.tensorboard import SummaryWriter
 
         self.text = text
-        self._path = folder.metrics
+        self._folder = folder
+        folder.check_below()  # TensorBoard follows a link
         # what a process before this one wrote of later steps is not shown
         self._board: Any = SummaryWriter(str(folder.tensorboard), purge_step=step + 1)
 
     def append(self, row: EpochReport) -> None:
         """Write one row to both records; when this returns the disk has it."""
         added = _text([row], header=False)
-        append(self._path, added.encode())
+        append(self._folder.metrics, added.encode(), inside=self._folder.path)
         self.text += added
         for name, value in asdict(row).items():
             if name not in ("epoch", "step"):
@@ -88,9 +91,18 @@ def read_metrics(folder: RunFolder) -> list[EpochReport]:
     Raises:
         RunFolderError: the file is missing or holds something else.
     """
-    if not folder.metrics.is_file():
-        raise RunFolderError(f"{folder.path}: a run folder must hold metrics.csv, got none.")
-    text = folder.metrics.read_text(encoding="utf-8", errors="replace")
+    try:
+        data = read_bytes(folder.metrics, inside=folder.path, limit=_MAX_METRICS)
+    except FileNotFoundError as error:
+        raise RunFolderError(
+            f"{folder.path}: a run folder must hold metrics.csv, got none."
+        ) from error
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder.metrics}: the file must be one that can be read, got: "
+            f"{error.strerror or error}. Restore it from a copy."
+        ) from error
+    text = data.decode(errors="replace")
     complete = text[: text.rfind("\n") + 1]
     try:
         return [_row(cells) for cells in csv.DictReader(io.StringIO(complete), strict=True)]

@@ -75,7 +75,7 @@ def load_model(run: Path | str) -> tuple[SequenceModel, Task, Config]:
     """
     folder = RunFolder(Path(run))
     config = folder.load_config()
-    weights, _ = load_tensors(folder.weights())
+    weights, _ = load_tensors(folder.weights(), inside=folder.path)
     task = build_task(config, folder)
     model = build_model(config, task)
     restore(model, weights, folder.model)

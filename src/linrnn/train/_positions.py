@@ -121,7 +121,7 @@ def write_positions(run: Path | str, found: Sequence[PositionLoss]) -> None:
     writer.writerow(("first", "last", "loss", "standard_error", "windows"))
     for p in found:
         writer.writerow((p.first, p.last, f"{p.loss:.6g}", f"{p.standard_error:.3g}", p.windows))
-    write_atomically(folder.positions, text.getvalue().encode())
+    write_atomically(folder.positions, text.getvalue().encode(), inside=folder.path)
     figure = loss_against_position(
         {f"{config.mixer}, seed {config.seed}": points(found)},
         trained=config.task_options.length,

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from linrnn._storage import link
+from linrnn._storage import link, rename
 from linrnn.errors import RunFolderError
 from linrnn.train._checkpoint import load_tensors, load_tree, save_tensors
 from linrnn.train._folder import RunFolder
@@ -43,10 +43,10 @@ def usable_checkpoint(folder: RunFolder, reporter: Reporter, *, fallback: bool) 
             ``fallback`` is False or nothing else can be.
     """
     checkpoints = (folder.last, folder.previous, folder.epoch, folder.best)
-    if not any(path.exists() for path in (*checkpoints, folder.model)):
+    if not any(map(os.path.lexists, (*checkpoints, folder.model))):
         return BEGINNING
     try:
-        found = _restart_of(folder.last)
+        found = _restart_of(folder, folder.last)
     except RunFolderError as error:
         found = _earlier(folder, error, reporter, fallback)
     if found.best is not None:
@@ -59,27 +59,26 @@ def _earlier(
     folder: RunFolder, error: RunFolderError, reporter: Reporter, fallback: bool
 ) -> Restart:
     """Put the newest checkpoint that can be read in the place of one that cannot."""
-    found = _readable([folder.previous, folder.epoch, folder.best])
+    found = _readable(folder, [folder.previous, folder.epoch, folder.best])
     if found is None:
         raise error
     path, restart = found
     if not fallback:
         raise RunFolderError(f"{error} {_offer(folder, path, restart)}") from error
-    if folder.last.exists():
-        _put_aside(folder.last)
-    link(path, folder.last)
+    _put_aside(folder, folder.last)
+    link(path, folder.last, inside=folder.path)
     reporter.noticed(
         f"{folder.last} cannot be used; the run goes on after step {restart.step}, from {path.name}"
     )
     return restart
 
 
-def _readable(paths: list[Path]) -> tuple[Path, Restart] | None:
+def _readable(folder: RunFolder, paths: list[Path]) -> tuple[Path, Restart] | None:
     """The checkpoint of the latest step, of those that can be read."""
     found: tuple[Path, Restart] | None = None
     for path in paths:
         try:
-            restart = _restart_of(path)
+            restart = _restart_of(folder, path)
         except RunFolderError:
             continue
         if found is None or restart.step > found[1].step:
@@ -87,9 +86,9 @@ def _readable(paths: list[Path]) -> tuple[Path, Restart] | None:
     return found
 
 
-def _restart_of(path: Path) -> Restart:
+def _restart_of(folder: RunFolder, path: Path) -> Restart:
     """The counters of a checkpoint."""
-    tree = load_tree(path)
+    tree = load_tree(path, inside=folder.path)
     try:
         run, metrics = tree["run"], tree.get("metrics")
         best = dict(run["best"]).get("step")
@@ -118,33 +117,36 @@ def _complete_best(folder: RunFolder, found: Restart) -> None:
     """
     if found.best != found.step:
         return
-    best = _readable([folder.best])
+    best = _readable(folder, [folder.best])
     if best is None or best[1].step != found.step:
-        _write_weights(folder.last, folder.model)
-        link(folder.last, folder.best)
+        _write_weights(folder, folder.last)
+        link(folder.last, folder.best, inside=folder.path)
 
 
 def _check_best(folder: RunFolder, step: int, reporter: Reporter, fallback: bool) -> None:
     """The weights that will be tested, made again from the checkpoint they were written with."""
     try:
-        load_tensors(folder.model)
+        load_tensors(folder.model, inside=folder.path)
         return
     except RunFolderError as error:
-        found = _readable([folder.best])
+        found = _readable(folder, [folder.best])
         if found is None or found[1].step != step:
             raise
         if not fallback:
             raise RunFolderError(f"{error} {_offer(folder, *found)}") from error
-    if folder.model.exists():
-        _put_aside(folder.model)
-    _write_weights(folder.best, folder.model)
+    _put_aside(folder, folder.model)
+    _write_weights(folder, folder.best)
     reporter.noticed(f"{folder.model} could not be used; it was made again from {folder.best.name}")
 
 
-def _write_weights(checkpoint: Path, path: Path) -> None:
-    weights = load_tree(checkpoint)["state_dict"]
-    save_tensors({k.removeprefix(_MODEL): v for k, v in weights.items()}, path)
+def _write_weights(folder: RunFolder, checkpoint: Path) -> None:
+    """The model's file anew, from a checkpoint."""
+    weights = load_tree(checkpoint, inside=folder.path)["state_dict"]
+    plain = {name.removeprefix(_MODEL): value for name, value in weights.items()}
+    save_tensors(plain, folder.model, inside=folder.path)
 
 
-def _put_aside(path: Path) -> None:
-    os.replace(path, path.with_name(f"{path.name}.damaged"))
+def _put_aside(folder: RunFolder, path: Path) -> None:
+    """Give what cannot be used another name, if it is there at all."""
+    if os.path.lexists(path):
+        rename(path, path.with_name(f"{path.name}.damaged"), inside=folder.path)

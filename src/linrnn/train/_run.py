@@ -1,5 +1,6 @@
 """Train: from a configuration, or from where a run was interrupted, to a finished run folder."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,7 +195,7 @@ def _fit(
 def _advice(folder: RunFolder) -> str:
     """What to do about numbers that are not finite."""
     fix = "Correct the data, or lower --optim.lr or --optim.clip in a new run"
-    if not folder.last.is_file():
+    if not os.path.lexists(folder.last):
         return f"{fix}, or leave such steps out with --on-nan skip."
     return (
         f"The last checkpoint is as it was. {fix}, or leave such steps out: "
@@ -213,12 +214,12 @@ def _finish(
     """Test the best weights and draw the plots."""
     from linrnn.train._plots import draw_plots
 
-    restore(model, load_tensors(folder.weights())[0], folder.model)
+    restore(model, load_tensors(folder.weights(), inside=folder.path)[0], folder.model)
     model.eval()
     train = config.train
     tested = score(model, task, splits.test, train.batch_size, carry=train.carry_state)
     draw_plots(folder, config, task, model, splits)
-    run = load_tree(folder.last)["run"]
+    run = load_tree(folder.last, inside=folder.path)["run"]
     return Result(
         task=config.task,
         mixer=config.mixer,

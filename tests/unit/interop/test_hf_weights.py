@@ -31,11 +31,11 @@ def theirs(folder):
 FAULTS = {
     "nan": (lambda x: torch.full_like(x, math.nan), "must be finite, got {name} of shape"),
     "inf": (lambda x: torch.full_like(x, -math.inf), "must be finite, got {name} of shape"),
-    "int": (lambda x: x.long(), "must be real numbers, got {name} of the kind I64"),
-    "bool": (lambda x: x > 0, "must be real numbers, got {name} of the kind BOOL"),
+    "int": (lambda x: x.long(), "must be real numbers, got {name} of torch.int64"),
+    "bool": (lambda x: x > 0, "must be real numbers, got {name} of torch.bool"),
     "complex": (
         lambda x: x.to(torch.complex64),
-        "must be real numbers, got {name} of the kind C64",
+        "must be real numbers, got {name} of torch.complex64",
     ),
 }
 

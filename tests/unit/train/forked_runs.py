@@ -17,6 +17,8 @@ from dataclasses import replace
 
 SCRIPT = __file__
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+# which argument of these events is the folder that the first is looked up in
+HANDLE = {"os.rename": 2, "os.link": 2, "os.remove": 1, "os.mkdir": 2}
 CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod", "shutil.copyfile"}
 
 
@@ -57,6 +59,13 @@ class Server:
         return json.loads(self._process.stdout.readline())
 
 
+def below(handle, path):
+    """A path in an open folder as one that begins at the root."""
+    if handle is None or handle < 0:
+        return path
+    return os.path.join(os.readlink(f"/proc/self/fd/{handle}"), path)
+
+
 class Boundaries:
     """Counts the places where a process could be killed, and at one of them does it.
 
@@ -86,6 +95,8 @@ class Boundaries:
             change = isinstance(flags, int) and flags & WRITING
         else:
             path, change = (args or [None])[0], event in CHANGES
+            if change and (handle := HANDLE.get(event)):
+                path = below(args[handle], path)
         if event == "os.mkdir":
             change = not os.path.isdir(path)
         elif event == "os.remove":
@@ -133,15 +144,21 @@ def hook(boundary):
     """Pass a boundary wherever files, or the weights in memory, are about to change."""
     import torch
 
-    from linrnn import _storage
     from linrnn.train import _lightning
 
     sys.addaudithook(boundary.audit)
-    fdopen = os.fdopen
-    os.fdopen = lambda *args, **options: Torn(fdopen(*args, **options), boundary)
-    _storage.open = lambda path, mode="r": (
-        Torn(open(path, mode), boundary) if mode == "ab" else open(path, mode)  # noqa: SIM115
-    )
+    fdopen, opening = os.fdopen, os.open
+
+    def torn(handle, mode="r", **options):
+        file = fdopen(handle, mode, **options)
+        return file if mode == "rb" else Torn(file, boundary)
+
+    def open_below(path, flags, *args, dir_fd=None):
+        if dir_fd is not None:  # which the event of this call does not say
+            boundary.audit("open", (below(dir_fd, path), None, flags))
+        return opening(path, flags, *args, dir_fd=dir_fd)
+
+    os.fdopen, os.open = torn, open_below
     boundary.before(os, "fsync")  # of a file before it is renamed, of its folder after that
     boundary.before(_lightning.TrainingModule, "training_step")
     boundary.before(_lightning.TrainingModule, "validation_step")
@@ -169,7 +186,7 @@ def break_it(how, boundary):
     from linrnn import _storage
     from linrnn.train import _folder, _metrics, _recover
 
-    def in_place(path, data, *, keep=None):
+    def in_place(path, data, *, keep=None, inside=None):
         path.parent.mkdir(parents=True, exist_ok=True)
         with Torn(open(path, "wb"), boundary) as file:
             file.write(data)

@@ -107,7 +107,7 @@ def test_write_atomically_keeps_what_was_there_under_another_name(tmp_path):
 
 
 def test_link_copies_where_there_are_no_links(tmp_path, monkeypatch):
-    def no_link(*_):
+    def no_link(*_, **__):
         raise OSError(errno.EPERM, "no links")
 
     monkeypatch.setattr(os, "link", no_link)
