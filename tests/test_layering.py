@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 # lowest first; parts on one line may not import each other
 LAYERS = (
     {"errors"},
-    {"_catalogue", "_signals", "_storage"},
+    {"_catalogue", "_memory", "_reading", "_schema", "_signals", "_storage"},
     {"typing", "state"},
     {"ops"},
     {"nn"},

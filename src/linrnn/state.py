@@ -302,7 +302,7 @@ def load(path: Path | str, like: State, *, limit: int | None = None) -> State:
         raise DataError(
             f"{path}: the state must be as it was saved, got damage ({error})."
         ) from error
-    _check_flat(path, flat, flatten(like))
+    check_flat(path, flat, flatten(like))
     return unflatten(flat, like)
 
 
@@ -320,7 +320,11 @@ def _check_size(path: Path, like: State, limit: int | None) -> None:
         )
 
 
-def _check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+def check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Raise `ArgumentError` or `ShapeError` unless a flat state is one of several rows like that.
+
+    An axis of length 0 in ``like`` may have any length.
+    """
     if flat.keys() != like.keys():
         raise ArgumentError(
             f"{path}: the state must have {len(like)} parts, got {len(flat)}. "

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
-from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -21,7 +20,8 @@ from linrnn.backbone import SequenceModel
 from linrnn.errors import InterruptedRunError
 from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.tasks import Splits, Task
-from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
+from linrnn.train._checkpoint import save_tensors
+from linrnn.train._checkpoint_io import SafetensorsIO
 from linrnn.train._config import Config
 from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_loader, unpack
 from linrnn.train._folder import RunFolder
@@ -30,6 +30,7 @@ from linrnn.train._nonfinite import Guard, bad_gradient, bad_state, first_bad, w
 from linrnn.train._optim import lr_factor, make_optimizer
 from linrnn.train._outputs import first_rows
 from linrnn.train._report import EpochReport, Reporter, StepReport
+from linrnn.train._restored import Expected, progress, restore_point
 from linrnn.train._seeding import derive, generator
 from linrnn.typing import State
 
@@ -105,6 +106,12 @@ class TrainingModule(LightningModule):
     def seconds(self) -> float:
         """Training time so far, that before an interruption included."""
         return self.seconds_before + time.monotonic() - self.started_at
+
+    def expected(self) -> Expected:
+        """What a checkpoint of this run must agree with."""
+        optimizer = make_optimizer(self.model, self.config.optim)
+        state = flatten(self.model.init_state(1))
+        return Expected(self.state_dict(), optimizer, self.total_steps, state)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The rest of the epoch; Lightning asks anew for each."""
@@ -227,7 +234,7 @@ class TrainingModule(LightningModule):
     def _roll_back(self) -> None:
         """Weights and optimiser as they were before this epoch; step and data go on from here."""
         assert self.rollback_to is not None
-        checkpoint = load_tree(self.rollback_to)
+        checkpoint = restore_point(self.rollback_to, self.expected())
         self.load_state_dict(checkpoint["state_dict"])
         optimizer = cast(torch.optim.Optimizer, self.optimizers(use_pl_optimizer=False))
         groups = optimizer.state_dict()["param_groups"]  # the learning rate is that of this step
@@ -432,7 +439,7 @@ class Bookkeeping(Callback):
     def _before_this_epoch(self, module: TrainingModule) -> bool:
         if not self.folder.epoch.is_file():
             return False
-        step = load_tree(self.folder.epoch)["run"]["step"]
+        step = progress(self.folder.epoch)[0].step
         begin = module.done_steps - module.done_steps % module.epoch_steps
         return bool(begin <= step <= module.done_steps)
 
@@ -446,35 +453,6 @@ class Bookkeeping(Callback):
                 f"stopped after step {module.done_steps} of {module.total_steps}; the checkpoint "
                 f"is written. Continue with: linrnn train --resume {self.folder.path}"
             )
-
-
-class SafetensorsIO(CheckpointIO):
-    """Lightning's checkpoints in the format of `linrnn.train._checkpoint`, which runs no code.
-
-    Args:
-        folder: the newest but one of its checkpoints is kept.
-    """
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        """Write a checkpoint, all of it or nothing."""
-        newest = Path(path) == self.folder.last
-        save_tree(checkpoint, Path(path), keep=self.folder.previous if newest else None)
-
-    def load_checkpoint(
-        self, path: Any, map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Read a checkpoint onto the CPU; Lightning moves it to where it belongs."""
-        tree: dict[str, Any] = load_tree(Path(path))
-        return tree
-
-    def remove_checkpoint(self, path: Any) -> None:
-        """Delete a checkpoint."""
-        Path(path).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -493,7 +471,9 @@ def quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def make_trainer(config: Config, epochs: int, callback: Callback, folder: RunFolder) -> Trainer:
+def make_trainer(
+    config: Config, epochs: int, callback: Callback, folder: RunFolder, module: TrainingModule
+) -> Trainer:
     """A Lightning trainer that leaves logging, checkpoints and display to ``callback``."""
     return Trainer(
         max_epochs=epochs,
@@ -501,7 +481,7 @@ def make_trainer(config: Config, epochs: int, callback: Callback, folder: RunFol
         devices=1,
         precision=config.train.precision,
         callbacks=[callback],
-        plugins=[SafetensorsIO(folder)],
+        plugins=[SafetensorsIO(folder, module.expected)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

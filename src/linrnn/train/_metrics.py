@@ -3,14 +3,19 @@
 import csv
 import io
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, get_type_hints
 
-from linrnn._storage import append, write_atomically
+from linrnn._reading import reading
+from linrnn._schema import record
+from linrnn._storage import append, read_text, write_atomically
 from linrnn.errors import RunFolderError
 from linrnn.train._folder import RunFolder
 from linrnn.train._report import EpochReport, Reporter
 
 COLUMNS = tuple(f.name for f in fields(EpochReport))
+
+_MAX_BYTES = 64 << 20  # of a row for each epoch
+_ROWS = (f"hold the numbers {', '.join(COLUMNS)} in each row", "Remove the rows that were changed.")
 
 
 def restore_metrics(folder: RunFolder, step: int, kept: str | None, reporter: Reporter) -> str:
@@ -89,15 +94,18 @@ def read_metrics(folder: RunFolder) -> list[EpochReport]:
     """
     if not folder.metrics.is_file():
         raise RunFolderError(f"{folder.path}: a run folder must hold metrics.csv, got none.")
-    text = folder.metrics.read_text(encoding="utf-8", errors="replace")
+    with reading(folder.metrics, RunFolderError, *_ROWS):
+        return rows_of(read_text(folder.metrics, _MAX_BYTES))
+
+
+def rows_of(text: str) -> list[EpochReport]:
+    """The rows in a text such as `read_metrics` reads.
+
+    Raises:
+        ValueError, ArgumentError, csv.Error: a row that is none.
+    """
     complete = text[: text.rfind("\n") + 1]
-    try:
-        return [_row(cells) for cells in csv.DictReader(io.StringIO(complete))]
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise RunFolderError(
-            f"{folder.metrics}: each row must hold the numbers {', '.join(COLUMNS)}, got a row "
-            "that does not. Remove the rows that were changed."
-        ) from error
+    return [_row(cells) for cells in csv.DictReader(io.StringIO(complete))]
 
 
 def _text(rows: list[EpochReport], *, header: bool = True) -> str:
@@ -110,5 +118,9 @@ def _text(rows: list[EpochReport], *, header: bool = True) -> str:
 
 
 def _row(cells: dict[str, str]) -> EpochReport:
-    numbers = {f.name: f.type(cells[f.name]) for f in fields(EpochReport)}  # type: ignore[operator]
-    return EpochReport(**numbers)
+    kinds = get_type_hints(EpochReport)
+    numbers = {name: kind(cells[name]) for name, kind in kinds.items()}
+    row = EpochReport(**record("metrics", EpochReport, numbers))
+    if row.epoch < 1 or row.step < 1 or row.seconds < 0:
+        raise ValueError(f"epoch {row.epoch}, step {row.step} and {row.seconds} seconds")
+    return row
