@@ -3,17 +3,20 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_structure
 
 from linrnn import __version__
+from linrnn._reading import reading
+from linrnn._schema import record
 from linrnn._storage import WrongChecksumError, read_tensors, write_tensors
-from linrnn.errors import ArgumentError, DataError, ShapeError
+from linrnn.errors import ArgumentError, DataError, ShapeError, show
 from linrnn.typing import Integer, State
 
 FORMAT = 1
@@ -22,8 +25,12 @@ FORMAT = 1
 _HEADER = "state"
 _HEADER_BYTES = 1 << 20  # that no file of ours comes near
 
-# what reading numbers and fields out of JSON from elsewhere raises
-_NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+
+@dataclass(frozen=True, kw_only=True)
+class _Header:
+    """What every file of `save` says of itself; the rest is that of whoever saved."""
+
+    format: int
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
@@ -252,24 +259,21 @@ def read_header(path: Path | str) -> dict[str, Any]:
         DataError: no such file, not one of `save`, or one of a newer linrnn.
     """
     path = Path(path)
-    try:
+    if not path.exists():
+        raise DataError(f"{path}: the state file must exist, got no such file.")
+    with reading(path, DataError, "be a state that linrnn saved", got="got another ({})"):
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
         if size > _HEADER_BYTES:
             raise ValueError(f"a header of {size} bytes")
         with safe_open(path, framework="pt") as stored:
             header = json.loads((stored.metadata() or {})[_HEADER])
-        version = int(header["format"])
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: the state file must exist, got no such file.") from error
-    except (SafetensorError, OSError, *_NOT_OURS) as error:
-        raise DataError(
-            f"{path}: the file must be a state that linrnn saved, got another ({error})."
-        ) from error
+        version = _Header(**record("state", _Header, header, more=True)).format
     if version > FORMAT:
+        writer = show(header.get("linrnn", __version__), 40).strip("'")
         raise DataError(
             f"{path}: the format of the state must be at most {FORMAT}, got {version}. Install "
-            f"the version that wrote it: pip install 'linrnn>={header.get('linrnn', __version__)}'"
+            f"the version that wrote it: pip install 'linrnn>={writer}'"
         )
     return cast(dict[str, Any], header)
 
@@ -291,17 +295,14 @@ def load(path: Path | str, like: State, *, limit: int | None = None) -> State:
     path = Path(path)
     read_header(path)
     _check_size(path, like, limit)
-    try:
-        flat, _ = read_tensors(path)
-    except WrongChecksumError as error:
-        raise DataError(
-            f"{path}: the state must be as it was saved, got other bytes than the checksum is of. "
-            "Restore it from a copy, or start from a fresh state."
-        ) from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: the state must be as it was saved, got damage ({error})."
-        ) from error
+    with reading(path, DataError, "be as it was saved", got="got damage ({})"):
+        try:
+            flat, _ = read_tensors(path)
+        except WrongChecksumError as error:
+            raise DataError(
+                f"{path}: the state must be as it was saved, got other bytes than the checksum is "
+                "of. Restore it from a copy, or start from a fresh state."
+            ) from error
     check_flat(path, flat, flatten(like))
     return unflatten(flat, like)
 

@@ -16,9 +16,18 @@ from torch import Tensor, nn
 
 from linrnn import __version__
 from linrnn import state as states
+from linrnn._reading import reading
+from linrnn._schema import check_type
 from linrnn._storage import checksum
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, DataError, DTypeError, check_positive_int, check_shape
+from linrnn.errors import (
+    ArgumentError,
+    DataError,
+    DTypeError,
+    check_positive_int,
+    check_shape,
+    show,
+)
 from linrnn.mixers import Mixer
 from linrnn.typing import State
 
@@ -351,11 +360,13 @@ def load_stream(
             f"{path}: the state must have {rows} rows, got {states.batch_size(state)}."
         )
     device = next(model.parameters()).device
-    try:
-        steps, pending = int(header["steps"]), [int(token) for token in header["pending"]]
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: the file must say what was read, got {error!r}.") from error
-    return states.to(state, device=device), steps, pending
+    with reading(path, DataError, "say what was read"):
+        steps, pending = header["steps"], tuple(header["pending"])
+        check_type("the header", "steps", int, steps)
+        check_type("the header", "pending", tuple[int, ...], pending)
+        if steps < 0:
+            raise ValueError(f"{steps} steps")
+    return states.to(state, device=device), steps, list(pending)
 
 
 def _load_read(path: Path | str, model: Streamable) -> tuple[State, int]:
@@ -486,7 +497,6 @@ def _describe(model: Any) -> str:
     """A fingerprint in words."""
     if not isinstance(model, dict):
         return "an unknown model"
-    weights = str(model.get("weights", "?"))[:8]
-    return (
-        f"{model.get('name', '?')} with {model.get('parameters', '?')} numbers, weights {weights}"
-    )
+    weights = show(model.get("weights", "?"), 12).strip("'")[:8]
+    name, size = (show(model.get(key, "?"), 60).strip("'") for key in ("name", "parameters"))
+    return f"{name} with {size} numbers, weights {weights}"

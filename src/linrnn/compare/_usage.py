@@ -3,12 +3,23 @@
 import json
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from linrnn._reading import reading
+from linrnn._schema import record
 from linrnn._storage import read_json, remove_leftovers, write_atomically
+from linrnn.errors import DataError
 from linrnn.train import Plan, Reporter
 
 FILE = "usage.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Usage:
+    """What the file holds."""
+
+    memory_bytes: int
 
 
 class MemoryMeter(Reporter):
@@ -33,9 +44,11 @@ class MemoryMeter(Reporter):
 def read_memory(folder: Path) -> int | None:
     """Bytes, or None where they were not measured or the record of it is damaged."""
     try:
-        return int(read_json(folder / FILE)["memory_bytes"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with reading(folder / FILE, DataError, "hold a number of bytes"):
+            found = _Usage(**record("usage", _Usage, read_json(folder / FILE)))
+    except DataError:
         return None
+    return found.memory_bytes
 
 
 def process_peak() -> int | None:

@@ -66,7 +66,12 @@ def test_json_round_trip_keeps_types():
         ("optim", "lr", "fast", "optim.lr must be float, got 'fast'"),
         ("train", "epochs", 1.5, "train.epochs must be int, got 1.5"),
         ("train", "epochs", True, "train.epochs must be int, got True"),
-        ("train", "device", "tpu", "no Config train.device named 'tpu'. Did you mean 'gpu'? Known: auto, cpu, gpu"),
+        (
+            "train",
+            "device",
+            "tpu",
+            "no Config train.device named 'tpu'. Did you mean 'gpu'?",
+        ),
         ("task_options", "shif", 1, "Did you mean 'task_options.shift'"),
     ],
 )
