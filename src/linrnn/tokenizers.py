@@ -185,8 +185,11 @@ class ByteTokenizer(Tokenizer):
     def encode(
         self, text: str | bytes, *, where: str = "encode", offset: int = 0
     ) -> Integer[np.ndarray, " time"]:
-        """The bytes; those of a string are its UTF-8."""
-        return np.frombuffer(text.encode() if isinstance(text, str) else text, np.uint8)
+        """The bytes; those of a string are its UTF-8, and what stands for a byte that was none."""
+        if isinstance(text, str):
+            with reading(where, DataError, "be text"):
+                text = text.encode("utf-8", "surrogateescape")
+        return np.frombuffer(text, np.uint8)
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
         """The bytes read as UTF-8."""
