@@ -137,7 +137,7 @@ def test_wrong_arguments():
         tokenizers.make("bite", iter([]))
     with pytest.raises(ArgumentError, match="must hold at least one, got none"):
         tokenizers.make("char", iter([]))
-    with pytest.raises(ArgumentError, match="least 257, .* and at most 1,048,576, got 9"):
+    with pytest.raises(ArgumentError, match=r"least 257, .* and at most 1,048,576, got 9"):
         tokenizers.make("bpe", iter([b"text"]), 9)
     for kind, wrong in (("byte", 256), ("char", -1), ("bpe", 300)):
         with pytest.raises(ArgumentError, match=rf"ids must be in 0\.\.\d+, got {wrong}"):

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from linrnn.errors import StorageError
 
@@ -67,5 +68,6 @@ def _open_closed() -> list[str]:
     names = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in names:  # in the order of their numbers: the first that is free is taken
         mode = "r" if name == "stdin" else "w"
-        setattr(sys, name, open(os.devnull, mode, encoding="utf-8", errors="backslashreplace"))
+        stream = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")
+        setattr(sys, name, stream)
     return names
