@@ -49,7 +49,7 @@ def within(limit: int, error: type[LinrnnError], message: str) -> Iterator[None]
             yield
     except LinrnnError:
         raise
-    except (MemoryError, OverflowError, RuntimeError) as reason:
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as reason:
         if not is_about_memory(reason):
             raise
         raise error(message) from reason
@@ -57,7 +57,7 @@ def within(limit: int, error: type[LinrnnError], message: str) -> Iterator[None]
 
 def is_about_memory(reason: BaseException) -> bool:
     """Whether an error says that there is too little memory, or none of such a size anywhere."""
-    if isinstance(reason, RuntimeError):
+    if isinstance(reason, (RuntimeError, TypeError)):  # a TypeError says that a size overflows
         text = str(reason).lower()
         return any(word in text for word in ("alloc", "overflow", "out of memory"))
     return isinstance(reason, (MemoryError, OverflowError))
@@ -89,7 +89,8 @@ class _Budget(TorchDispatchMode):
 
     def _claim(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        largest = _ITEM * _sizes(args) * math.prod(max(1, x.numel()) for x in tensors)
+        sizes = _sizes(args, numbers=not tensors)
+        largest = _ITEM * sizes * math.prod(max(1, x.numel()) for x in tensors)
         if largest > self.left and _bytes(func, args, kwargs) > self.left:
             raise MemoryError
         if not tensors:  # what is computed of other tensors is rarely kept
@@ -102,11 +103,12 @@ def _is_new(func: Any) -> bool:
     return any("Tensor" in str(r.type) for r in returns) and not any(r.alias_info for r in returns)
 
 
-def _sizes(args: tuple[Any, ...]) -> int:
-    """The product of the axes that are asked for, or else of all numbers, as of ``arange``."""
+def _sizes(args: tuple[Any, ...], *, numbers: bool) -> int:
+    """The product of the axes that are asked for, or else of the numbers, as of ``arange``."""
     lists = [arg for arg in args if isinstance(arg, (list, tuple))]
-    numbers = [n for n in (lists[0] if lists else args) if isinstance(n, (int, float))]
-    return math.prod(max(1, math.ceil(abs(n))) for n in numbers if math.isfinite(n))
+    found = lists[0] if lists else args if numbers else ()
+    sizes = [n for n in found if isinstance(n, (int, float)) and math.isfinite(n)]
+    return math.prod(max(1, math.ceil(abs(n))) for n in sizes)
 
 
 def _bytes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -118,6 +118,13 @@ def check_positive_int(where: str, **values: Any) -> None:
             )
 
 
+def check_at_most(where: str, most: int, **values: int) -> None:
+    """Raise `ArgumentError` unless every keyword's value is at most ``most``."""
+    for name, value in values.items():
+        if value > most:
+            raise ArgumentError(f"{where}: {name} must be at most {most:,}, got {show(value)}.")
+
+
 def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None:
     """Raise `UnknownNameError` unless ``value`` is one of ``known``."""
     known = list(known)

@@ -20,7 +20,7 @@ from mutations import texts, trees
 
 from linrnn import cli, train
 from linrnn._storage import read_tensors, write_tensors
-from linrnn.compare import Entry, compare
+from linrnn.compare._usage import MemoryMeter
 from linrnn.errors import InterruptedRunError
 from linrnn.train import Config, ModelConfig, TrainConfig
 from linrnn.train._folder import _seal
@@ -28,6 +28,9 @@ from linrnn.train._folder import _seal
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 CHANGES += ("os.chmod", "os.chown", "os.utime", "shutil.rmtree", "shutil.move", "shutil.copyfile")
+SMALL = ("--model.d-model", "3", "--model.n-layers", "1", "--train.epochs", "1")
+COMPARE = ("compare", "table", "--mixers", "lru:d_state=2", "--seeds", "1", "--out", "RUN")
+COMPARE += ("--task.data", "MADE/rows.csv", "--train.threads", "1", *SMALL)
 ROWS = "".join(f"{i % 3},{i % 5},{i % 7},{'ab'[i % 2]}\n" for i in range(40))
 
 
@@ -139,12 +142,24 @@ def make(place: Path) -> None:
     sizes = {"train_size": 16, "validation_size": 8, "test_size": 8, "length": 4, "delay": 2}
     reverse = {**lm, "train": TrainConfig(epochs=2, batch_size=8, threads=1, on_nan="rollback")}
     _train(Config(task="reverse", **reverse), place / "reverse", **sizes)
-    config = replace(table, task_options=replace(table.task_options, data=rows))
-    config = replace(config, train=replace(config.train, epochs=1))
-    compare([Entry(label="lru", config=config)], seeds=(0,), out=place / "compare")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("linrnn.compare._compare.train_in_process", _train_here)
+        assert command(spelt(COMPARE, place, place, place / "compare")).code == 0
     for kind, said in (("table", b"1\n2\n"), ("char", b"to be\n"), ("bpe", b"to be\n")):
         state = str(place / f"{kind}.state")
         assert command(["stream", str(place / kind), "--state", state], said).code == 0
+
+
+def _train_here(folder: Path, config: Config) -> None:
+    train.run(config, out=folder, reporter=MemoryMeter())
+
+
+def spelt(words: tuple[str, ...], made: Path, here: Path, run: Path) -> list[str]:
+    """A command with the paths that some of its words stand for."""
+    paths = {"MADE": made, "HERE": here, "RUN": run}
+    for name, path in paths.items():
+        words = tuple(word.replace(name, str(path)) for word in words)
+    return list(words)
 
 
 @dataclass(frozen=True)
@@ -155,7 +170,7 @@ class Case:
     """Of the folder."""
     file: str
     verb: tuple[str, ...]
-    """RUN stands for the folder, HERE for that of all."""
+    """RUN stands for the folder, HERE for the one around it, MADE for that it is a copy of."""
     stdin: bytes = b""
 
 
@@ -190,8 +205,7 @@ def _cases() -> list[Case]:
 
 CASES = _cases()
 COMPARED = [
-    Case("compare", f"lru-seed0/{file}", ("compare", "table", *COMPARE_WITH))
-    for COMPARE_WITH in [("--mixers", "lru", "--seeds", "1", "--out", "RUN")]
+    Case("compare", f"lru_d_state=2-seed0/{file}", COMPARE)
     for file in ("result.json", "result.json", "usage.json", "metrics.csv", "config.json")
 ]
 
@@ -277,4 +291,4 @@ def sandbox(made: Path, place: Path, case: Case, files: dict[str, bytes]) -> lis
             shutil.copy(made / other, place / other)
     for name, data in files.items():
         (run / name).write_bytes(data)
-    return [word.replace("RUN", str(run)).replace("HERE", str(place)) for word in case.verb]
+    return spelt(case.verb, made, place, run)

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not error.filename:
             give_up_output()
         return 1
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, TypeError) as error:
         from linrnn._memory import is_about_memory
 
         if not is_about_memory(error):

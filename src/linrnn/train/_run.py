@@ -47,8 +47,7 @@ def run(
         >>> result = run(recipes.load("digits").config)        # doctest: +SKIP
     """
     _require_lightning()
-    threads = config.train.threads or torch.get_num_threads()
-    config = replace(config, train=replace(config.train, threads=threads))
+    config = _with_threads(config)
     _check_device(config)
     task = build_task(config)
     model = build_model(config, task)
@@ -87,7 +86,7 @@ def resume(
     """
     _require_lightning()
     folder = RunFolder(Path(run))
-    config = folder.load_config()
+    config = _with_threads(folder.load_config())
     finished = folder.read_result()
     if finished is not None:
         return finished
@@ -243,6 +242,12 @@ def _finish(
         skipped=run.not_finite["skipped"],
         rollbacks=run.not_finite["rollbacks"],
     )
+
+
+def _with_threads(config: Config) -> Config:
+    """With the number of threads that PyTorch would take where none is named."""
+    threads = config.train.threads or torch.get_num_threads()
+    return replace(config, train=replace(config.train, threads=threads))
 
 
 def _check_device(config: Config) -> None:
