@@ -150,7 +150,7 @@ def _encode(draw: Any, text: str) -> bytes:
 
 @st.composite
 def trees(draw: Any, *samples: Any, least: int = 0) -> Any:
-    """A value of JSON of which fields were changed, removed or added, ``least`` of them at least."""
+    """A value of JSON of which fields were changed, removed or added, at least so many."""
     tree = copy.deepcopy(draw(st.sampled_from(samples)))
     for _ in range(draw(st.integers(least, 3))):
         tree = _change(draw, tree)

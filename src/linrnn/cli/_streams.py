@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from linrnn.errors import StorageError
 
@@ -49,8 +48,10 @@ def standard_streams() -> Iterator[None]:
 
 def say(text: str) -> None:
     """Write a line to standard error, or nothing where that cannot be."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"{text}\n")
+        # a file name that is no text would raise, and nothing be said
+        sys.stderr.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()
 
 
@@ -68,6 +69,7 @@ def _open_closed() -> list[str]:
     names = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in names:  # in the order of their numbers: the first that is free is taken
         mode = "r" if name == "stdin" else "w"
-        stream = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")
+        handle = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+        stream = os.fdopen(handle, mode, encoding="utf-8", errors="backslashreplace")
         setattr(sys, name, stream)
     return names
