@@ -11,7 +11,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 LAYERS = (
     {"errors"},
     {"_door"},
-    {"_catalogue", "_finite", "_numbers", "_signals", "_storage"},
+    {
+        *("_catalogue", "_finite", "_memory", "_numbers", "_reading", "_schema", "_signals"),
+        "_storage",
+    },
     {"typing", "state"},
     {"ops"},
     {"nn"},

@@ -6,9 +6,8 @@ from the builtin a Python user would expect (`ValueError`, `TypeError`, ...).
 """
 
 import difflib
-import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 
 class LinrnnError(Exception):
@@ -49,10 +48,10 @@ class UnknownNameError(LinrnnError, ValueError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(set(known))
-        near = difflib.get_close_matches(str(name), known, n=1)
+        near = difflib.get_close_matches(name[:60] if isinstance(name, str) else "", known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         listing = ", ".join(known) if known else "none"
-        super().__init__(f"no {kind} named {name!r}.{hint} Known: {listing}.")
+        super().__init__(f"no {kind} named {show(name)}.{hint} Known: {listing}.")
 
 
 class MissingExtraError(LinrnnError, ImportError):
@@ -114,7 +113,16 @@ def check_positive_int(where: str, **values: Any) -> None:
     """Raise `ArgumentError` unless every keyword's value is an integer of at least 1."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
-            raise ArgumentError(f"{where}: {name} must be an integer of at least 1, got {value!r}.")
+            raise ArgumentError(
+                f"{where}: {name} must be an integer of at least 1, got {show(value)}."
+            )
+
+
+def check_at_most(where: str, most: int, **values: int) -> None:
+    """Raise `ArgumentError` unless every keyword's value is at most ``most``."""
+    for name, value in values.items():
+        if value > most:
+            raise ArgumentError(f"{where}: {name} must be at most {most:,}, got {show(value)}.")
 
 
 def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None:
@@ -125,25 +133,15 @@ def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None
         raise UnknownNameError(f"{where} {what}", value, known)
 
 
-def check_type(where: str, name: str, hint: Any, value: object) -> None:
-    """Raise `ArgumentError` unless a value is of an annotated type, where an int is a float."""
-    if not _is_of(hint, value):
-        raise ArgumentError(f"{where}: {name} must be {_words(hint)}, got {value!r}.")
+def show(value: object, limit: int = 80) -> str:
+    """A value as it is written in Python, not longer than a message may be.
 
-
-def _is_of(hint: Any, value: object) -> bool:
-    if hint is Any:
-        return True
-    origin = get_origin(hint)
-    if origin is Literal:
-        return isinstance(value, (str, int)) and value in get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_is_of(part, value) for part in get_args(hint))
-    kind = (int, float) if hint is float else origin or hint
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-def _words(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    return hint.__name__ if isinstance(hint, type) else str(hint)
+    Example:
+        >>> show("a" * 100, 10)
+        "'aaaaaa..."
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of more digits than Python writes
+        text = f"a huge {type(value).__name__}"
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -19,9 +19,16 @@ from torch import Tensor, nn
 
 from linrnn import state as states
 from linrnn._finite import all_finite
+from linrnn._schema import check_type
 from linrnn._stream_input import check_finite, check_tokens, vocabulary
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    NonFiniteError,
+    check_at_most,
+    check_positive_int,
+    show,
+)
 from linrnn.streaming import (
     CHUNK,
     check_streamable,
@@ -42,6 +49,7 @@ _SCORES = 1 << 17
 _ROWS = 64  # but of so many tokens at least: a large head is read once for all of them
 _WIDE = 1 << 18  # numbers of a chunk between layers: a narrow model reads longer chunks
 _LONG = 1 << 14  # but none longer than this
+_MOST_SEED = 1 << 62  # the rows of a batch have seeds after one another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +75,7 @@ class Sampling:
             )
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
             raise ArgumentError(
-                f"generate: top_k must be an integer of at least 0, got {self.top_k!r}."
+                f"generate: top_k must be an integer of at least 0, got {show(self.top_k)}."
             )
         if not 0 < self.top_p <= 1:
             raise ArgumentError(f"generate: top_p must be in (0, 1], got {self.top_p}.")
@@ -84,6 +92,7 @@ class Sampling:
             raise NonFiniteError(_NOT_NUMBERS)
         if self.temperature == 0:
             return int(logits.argmax())
+        logits = logits - logits.max()  # however small the temperature, one of them stays finite
         if self.top_k == 0 and self.top_p == 1:  # sorting a large vocabulary would cost a step
             return _draw((logits / self.temperature).softmax(0).cumsum(0), generator)
         top = logits.sort(descending=True, stable=True)
@@ -484,11 +493,14 @@ def _check_count(count: int | None) -> None:
     wrong = isinstance(count, bool) or not isinstance(count, int) or count < 0
     if count is not None and wrong:
         raise ArgumentError(
-            f"generate: max_new_tokens must be an integer of at least 0, got {count!r}."
+            f"generate: max_new_tokens must be an integer of at least 0, got {show(count)}."
         )
 
 
 def _generator(seed: int | None) -> torch.Generator:
+    if seed is not None:
+        check_type("generate", "seed", int, seed)
+        check_at_most("generate", _MOST_SEED, seed=abs(seed))
     generator = torch.Generator()
     if seed is None:
         generator.seed()

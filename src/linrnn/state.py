@@ -3,19 +3,21 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils._pytree import tree_map, tree_structure
 
 from linrnn import __version__
 from linrnn._door import open_file
 from linrnn._finite import first_bad
+from linrnn._reading import reading
+from linrnn._schema import record
 from linrnn._storage import WrongChecksumError, open_tensors, read_tensors, write_tensors
-from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError
+from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError, show
 from linrnn.typing import Integer, State
 
 FORMAT = 1
@@ -24,8 +26,12 @@ FORMAT = 1
 _HEADER = "state"
 _HEADER_BYTES = 1 << 20  # that no file of ours comes near
 
-# what reading numbers and fields out of JSON from elsewhere raises
-_NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+
+@dataclass(frozen=True, kw_only=True)
+class _Header:
+    """What every file of `save` says of itself; the rest is that of whoever saved."""
+
+    format: int
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
@@ -284,26 +290,21 @@ def read_header(path: Path | str) -> dict[str, Any]:
         DataError: no such file, not one of `save`, or one of a newer linrnn.
     """
     path = Path(path)
-    try:
+    if not path.exists():
+        raise DataError(f"{path}: the state file must exist, got no such file.")
+    with reading(path, DataError, "be a state that linrnn saved", got="got another ({})"):
         with open_file(path, inside=None) as file:
             size = int.from_bytes(file.read(8), "little")
         if size > _HEADER_BYTES:
             raise ValueError(f"a header of {size} bytes")
         with open_tensors(path, inside=None) as stored:
             header = json.loads((stored.metadata() or {})[_HEADER])
-        version = header["format"]
-        if type(version) is not int:
-            raise ValueError(f"the format {version!r:.40}")
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: the state file must exist, got no such file.") from error
-    except (SafetensorError, OSError, *_NOT_OURS) as error:
-        raise DataError(
-            f"{path}: the file must be a state that linrnn saved, got another ({error})."
-        ) from error
+        version = _Header(**record("state", _Header, header, more=True)).format
     if version > FORMAT:
+        writer = show(header.get("linrnn", __version__), 40).strip("'")
         raise DataError(
             f"{path}: the format of the state must be at most {FORMAT}, got {version}. Install "
-            f"the version that wrote it: pip install 'linrnn>={header.get('linrnn', __version__)}'"
+            f"the version that wrote it: pip install 'linrnn>={writer}'"
         )
     return cast(dict[str, Any], header)
 
@@ -328,18 +329,15 @@ def load(
     path = Path(path)
     read_header(path)
     _check_size(path, like, limit)
-    try:
-        flat, _ = read_tensors(path, inside=None)
-    except WrongChecksumError as error:
-        raise DataError(
-            f"{path}: the state must be as it was saved, got other bytes than the checksum is of. "
-            "Restore it from a copy, or start from a fresh state."
-        ) from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: the state must be as it was saved, got damage ({error})."
-        ) from error
-    _check_flat(path, flat, flatten(like))
+    with reading(path, DataError, "be as it was saved", got="got damage ({})"):
+        try:
+            flat, _ = read_tensors(path, inside=None)
+        except WrongChecksumError as error:
+            raise DataError(
+                f"{path}: the state must be as it was saved, got other bytes than the checksum is "
+                "of. Restore it from a copy, or start from a fresh state."
+            ) from error
+    check_flat(path, flat, flatten(like))
     if not allow_nonfinite and (bad := first_bad((f"part {n}", h) for n, h in flat.items())):
         raise DataError(
             f"{path}: the state must be finite, or every answer after it would be NaN, got {bad}. "
@@ -362,7 +360,11 @@ def _check_size(path: Path, like: State, limit: int | None) -> None:
         )
 
 
-def _check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+def check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Raise `ArgumentError` or `ShapeError` unless a flat state is one of several rows like that.
+
+    An axis of length 0 in ``like`` may have any length.
+    """
     if flat.keys() != like.keys():
         raise ArgumentError(
             f"{path}: the state must have {len(like)} parts, got {len(flat)}. "

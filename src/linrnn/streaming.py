@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from linrnn import __version__
 from linrnn import state as states
 from linrnn._finite import all_finite
+from linrnn._reading import reading
+from linrnn._schema import check_type
 from linrnn._storage import checksum
 from linrnn._stream_input import Streamable as Streamable
 from linrnn._stream_input import as_input, check_finite, check_state
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, DataError, check_positive_int
+from linrnn.errors import ArgumentError, DataError, check_positive_int, show
 from linrnn.typing import State
 
 CHUNK = 4096
@@ -404,17 +406,13 @@ def load_stream(
             f"{path}: the state must have {rows} rows, got {states.batch_size(state)}."
         )
     device = next(model.parameters()).device
-    steps, pending = header.get("steps"), header.get("pending")
-    if not isinstance(pending, list) or not _are_counts([steps, *pending]):
-        raise DataError(
-            f"{path}: the file must say what was read in integers, got steps {steps!r:.40} and "
-            f"pending {pending!r:.40}."
-        )
-    return states.to(state, device=device), cast(int, steps), pending
-
-
-def _are_counts(values: Sequence[object]) -> bool:
-    return all(type(value) is int and 0 <= value < 2**63 for value in values)
+    with reading(path, DataError, "say what was read"):
+        steps, pending = header["steps"], tuple(header["pending"])
+        check_type("the header", "steps", int, steps)
+        check_type("the header", "pending", tuple[int, ...], pending)
+        if steps < 0:
+            raise ValueError(f"{steps} steps")
+    return states.to(state, device=device), steps, list(pending)
 
 
 def _load_read(path: Path | str, model: Streamable, allow: bool) -> tuple[State, int]:
@@ -493,7 +491,6 @@ def _describe(model: Any) -> str:
     """A fingerprint in words."""
     if not isinstance(model, dict):
         return "an unknown model"
-    weights = str(model.get("weights", "?"))[:8]
-    return (
-        f"{model.get('name', '?')} with {model.get('parameters', '?')} numbers, weights {weights}"
-    )
+    weights = show(model.get("weights", "?"), 12).strip("'")[:8]
+    name, size = (show(model.get(key, "?"), 60).strip("'") for key in ("name", "parameters"))
+    return f"{name} with {size} numbers, weights {weights}"

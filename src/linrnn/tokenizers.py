@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from linrnn._reading import reading
 from linrnn._storage import read_text
 from linrnn.errors import (
     ArgumentError,
@@ -22,6 +23,7 @@ from linrnn.errors import (
     MissingExtraError,
     UnknownNameError,
     check_positive_int,
+    show,
 )
 from linrnn.typing import Integer
 
@@ -30,6 +32,9 @@ KINDS = ("byte", "char", "bpe")
 
 MAX_FILE = 64 << 20
 """Bytes of a tokenizer's file at most: a larger one is not read."""
+
+MAX_PAIRS = 1 << 20
+"""Tokens of byte-pair encoding at most: memory for all is taken before the first is found."""
 
 _FORMAT = 1
 
@@ -181,8 +186,11 @@ class ByteTokenizer(Tokenizer):
     def encode(
         self, text: str | bytes, *, where: str = "encode", offset: int = 0
     ) -> Integer[np.ndarray, " time"]:
-        """The bytes; those of a string are its UTF-8."""
-        return np.frombuffer(text.encode() if isinstance(text, str) else text, np.uint8)
+        """The bytes; those of a string are its UTF-8, and what stands for a byte that was none."""
+        if isinstance(text, str):
+            with reading(where, DataError, "be text"):
+                text = text.encode("utf-8", "surrogateescape")
+        return np.frombuffer(text, np.uint8)
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
         """The bytes read as UTF-8."""
@@ -263,13 +271,13 @@ class LibraryTokenizer(Tokenizer):
 
     def __init__(self, text: str, *, where: str = "LibraryTokenizer") -> None:
         library = _library()
-        try:
+        with reading(where, DataError, "be JSON of the library tokenizers"):
+            _check_vocabulary(json.loads(text), len(text))
             self._inner = library.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises nothing more special
-            raise DataError(
-                f"{where}: the tokenizer must be JSON of the library tokenizers, got: {error}."
-            ) from error
-        self._text = self._inner.to_str()
+            # of a text every token counts, and none but those of the text
+            self._inner.no_truncation()
+            self._inner.no_padding()
+            self._text = self._inner.to_str()
         self.vocabulary_size = max(self._inner.get_vocab().values(), default=-1) + 1
         if not self.vocabulary_size:
             raise DataError(f"{where}: the tokenizer must have a vocabulary, got an empty one.")
@@ -286,13 +294,14 @@ class LibraryTokenizer(Tokenizer):
                 pairs that occur twice.
 
         Raises:
-            ArgumentError: a vocabulary below 257.
+            ArgumentError: a vocabulary below 257 or above `MAX_PAIRS`.
             MissingExtraError: the library is not installed.
         """
-        if isinstance(vocabulary_size, bool) or vocabulary_size < 257:
+        if isinstance(vocabulary_size, bool) or not 257 <= vocabulary_size <= MAX_PAIRS:
             raise ArgumentError(
-                "bpe: vocabulary_size must be at least 257, the 256 bytes and a pair, "
-                f"got {vocabulary_size}. For single bytes take the tokenizer byte."
+                "bpe: vocabulary_size must be at least 257, the 256 bytes and a pair, and at most "
+                f"{MAX_PAIRS:,}, got {show(vocabulary_size)}. For single bytes take the tokenizer "
+                "byte."
             )
         library = _library()
         inner = library.Tokenizer(library.models.BPE())
@@ -312,7 +321,8 @@ class LibraryTokenizer(Tokenizer):
     ) -> Integer[np.ndarray, " time"]:
         """The library's ids, without the special tokens it may add around a text."""
         text = as_text(text, where, offset)
-        ids = self._inner.encode(text, add_special_tokens=False).ids
+        with reading(where, DataError, "be text that the tokenizer takes"):
+            ids = self._inner.encode(text, add_special_tokens=False).ids
         if text.strip() and not ids:
             raise DataError(
                 f"{where}: text must hold something the tokenizer knows, got {text[:20]!r}. "
@@ -322,7 +332,9 @@ class LibraryTokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
         """The library's text, special tokens included."""
-        text: str = self._inner.decode(self._check_ids(ids).tolist(), skip_special_tokens=False)
+        known = self._check_ids(ids).tolist()
+        with reading("decode", DataError, "be one of a tokenizer that can decode"):
+            text: str = self._inner.decode(known, skip_special_tokens=False)
         return text
 
     def stream(self) -> Stream:
@@ -368,6 +380,21 @@ def make(
     return load(path, inside=folder)
 
 
+def _check_vocabulary(tree: Any, most: int) -> None:
+    """Raise `ValueError` where an id is not below ``most``, the length of the whole text.
+
+    The library makes lists as long as the largest id says.
+    """
+    model = tree.get("model") if isinstance(tree, dict) else None
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    added = tree.get("added_tokens") if isinstance(tree, dict) else None
+    ids += [t.get("id") for t in added or () if isinstance(t, dict)]
+    wrong = [i for i in ids if type(i) is not int or not 0 <= i < most]
+    if wrong:
+        raise ValueError(f"the id {show(wrong[0])} in a file of {most:,} characters")
+
+
 def load(path: Path, *, inside: Path | None = None) -> Tokenizer:
     """Read a file: one that `Tokenizer.to_json` made, or one of the library ``tokenizers``.
 
@@ -379,11 +406,8 @@ def load(path: Path, *, inside: Path | None = None) -> Tokenizer:
         DataError: no such file, one larger than `MAX_FILE`, or no tokenizer.
         MissingExtraError: the library is needed and not installed.
     """
-    try:
-        text = read_text(path, MAX_FILE, inside=inside)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: the file must hold a tokenizer, got: {error}.") from error
-    return from_json(text, where=str(path))
+    with reading(path, DataError, "hold a tokenizer"):
+        return from_json(read_text(path, MAX_FILE, inside=inside), where=str(path))
 
 
 def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
@@ -396,20 +420,18 @@ def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
         >>> from_json(CharTokenizer("ab").to_json()).encode("ba").tolist()
         [1, 0]
     """
-    try:
+    with reading(where, DataError, "be JSON"):
         record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: the tokenizer must be JSON, got: {error}.") from error
     if not isinstance(record, dict):
         raise DataError(f"{where}: the tokenizer must be a JSON table, got {text!r:.40}.")
     if "model" in record:  # the library's own form
         return LibraryTokenizer(text, where=where)
     kind, version = record.get("kind"), record.get("format")
-    if version != _FORMAT or kind not in KINDS:
+    if version != _FORMAT or not isinstance(kind, str) or kind not in KINDS:
         raise DataError(
             f"{where}: the tokenizer must be of format {_FORMAT} and a kind of {', '.join(KINDS)}, "
-            f"got format {version!r} and kind {kind!r}. A higher format is of a newer version: "
-            "pip install --upgrade linrnn"
+            f"got format {show(version)} and kind {show(kind)}. A higher format is of a newer "
+            "version: pip install --upgrade linrnn"
         )
     if kind == "byte":
         return ByteTokenizer()

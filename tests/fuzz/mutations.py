@@ -45,13 +45,20 @@ VALUES = (
         1,
         -1,
         2**31,
+        -(2**31),
         2**63,
+        10**7,
+        10**12,
         10**30,
+        10**400,
         0.5,
         -0.0,
         float("nan"),
         float("inf"),
+        float("-inf"),
         1e308,
+        -1e308,
+        1e-320,
     ),
     *("", "lru", "nan", "\0", "\ud800", "é", "a" * 300, "../x", "/etc/hosts"),
     *([], {}, [[]], [None], {"": None}, [0] * 300, [[0, 1], [2]], {"list": 1}, {"tensor": "t9"}),
@@ -142,10 +149,10 @@ def _encode(draw: Any, text: str) -> bytes:
 
 
 @st.composite
-def trees(draw: Any, *samples: Any) -> Any:
-    """A value of JSON of which fields were changed, removed or added."""
+def trees(draw: Any, *samples: Any, least: int = 0) -> Any:
+    """A value of JSON of which fields were changed, removed or added, at least so many."""
     tree = copy.deepcopy(draw(st.sampled_from(samples)))
-    for _ in range(draw(st.integers(0, 3))):
+    for _ in range(draw(st.integers(least, 3))):
         tree = _change(draw, tree)
     return tree
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import __version__
+from linrnn._reading import why
+from linrnn.cli._streams import give_up_output, say, standard_streams
 from linrnn.errors import LinrnnError, UnknownNameError
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
@@ -53,26 +55,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     # not `list(...)`: once the verb `list` has been imported, that name is its module
     args = [*(sys.argv[1:] if argv is None else argv)]
     try:
-        if not args or args[0] in ("-h", "--help"):
-            sys.stdout.write(usage() + "\n")
-            return 0 if args else 2
-        if args[0] == "--version":
-            sys.stdout.write(f"linrnn {__version__}\n")
-            return 0
-        if args[0] not in verbs():
-            raise UnknownNameError("verb", args[0], verbs())
-        code: int = importlib.import_module(f"{__name__}.{args[0]}").main(args[1:])
-        return code
+        with standard_streams():
+            return _run(args)
     except LinrnnError as error:
-        sys.stderr.write(f"linrnn: {error}\n")
+        say(f"linrnn: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("linrnn: interrupted\n")
+        say("linrnn: interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # `linrnn list mixers | head -1`
-        sys.stderr.close()
+        give_up_output()
         return 0
     except OSError as error:  # what no verb has put into better words
-        what = f"{error.filename or 'a file'}: must be there to read and write"
-        sys.stderr.write(f"linrnn: {what}, got: {error.strerror or error!r}\n")
+        what = f"{error.filename}:" if error.filename else "standard output, or a file,"
+        say(f"linrnn: {what} must be there to read and write, got: {error.strerror or error!r}")
+        if not error.filename:
+            give_up_output()
         return 1
+    except (MemoryError, RuntimeError, TypeError) as error:
+        from linrnn._memory import is_about_memory
+
+        if not is_about_memory(error):
+            raise
+        say(f"linrnn: there must be memory for what was asked for, got: {why(error)}.")
+        return 1
+
+
+def _run(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        sys.stdout.write(usage() + "\n")
+        return 0 if args else 2
+    if args[0] == "--version":
+        sys.stdout.write(f"linrnn {__version__}\n")
+        return 0
+    if args[0] not in verbs():
+        raise UnknownNameError("verb", args[0], verbs())
+    code: int = importlib.import_module(f"{__name__}.{args[0]}").main(args[1:])
+    return code

@@ -14,6 +14,10 @@ UNTUNED = "none"
 """Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
 
 
+MOST_SEEDS = 10_000
+"""Runs of one setting that anybody asks for."""
+
+
 class Start(NamedTuple):
     """Where the options of a run start from."""
 

@@ -25,6 +25,19 @@ def metric_text(name: str, value: float) -> str:
     )
 
 
+def perplexity(loss: float) -> float:
+    """The exponential of a loss in nats, infinite where no float holds it.
+
+    Example:
+        >>> perplexity(0.0), perplexity(1000.0)
+        (1.0, inf)
+    """
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
 def summary(result: Result) -> str:
     """The one line that a run amounts to."""
     return (
@@ -34,7 +47,7 @@ def summary(result: Result) -> str:
         + (f" | {result.skipped} steps left out" if result.skipped else "")
         + (f" | {result.rollbacks} times back" if result.rollbacks else "")
         + (
-            f" | perplexity {math.exp(result.test_loss):.4g}"
+            f" | perplexity {perplexity(result.test_loss):.4g}"
             if tasks.load(result.task).perplexity
             else ""
         )

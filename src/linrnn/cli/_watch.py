@@ -1,5 +1,6 @@
 """What ``linrnn stream`` says to lines: how much they surprise, or what follows from them."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ class Threshold:
     def __init__(self, above: float | None = None, quantile: float | None = None) -> None:
         if quantile is not None and not 0 < quantile < 1:
             raise ArgumentError(f"stream: --quantile must be in (0, 1), got {quantile}.")
+        if above is not None and math.isnan(above):
+            raise ArgumentError(f"stream: --above must be a number, got {above}.")
         self._above, self._quantile = above, quantile
         self._counts = np.zeros(self._BINS, np.int64)
         self._total = 0

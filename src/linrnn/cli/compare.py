@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import mixers, tasks
-from linrnn.cli._options import parse_train
-from linrnn.errors import ArgumentError, UnknownNameError, check_positive_int
+from linrnn.cli._options import MOST_SEEDS, parse_train
+from linrnn.errors import ArgumentError, UnknownNameError, check_at_most, check_positive_int
 
 EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. Every other option is one of
 `linrnn train TASK --help` (--model, --optim, --train, --task, --recipe, --scale) and holds for all
@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if options.task not in tasks.names():
         raise UnknownNameError("task", options.task, tasks.names())
     check_positive_int("compare", seeds=options.seeds)
+    check_at_most("compare", MOST_SEEDS, seeds=options.seeds)
     from linrnn._storage import read_text
     from linrnn.compare import compare
 

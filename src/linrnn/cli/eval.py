@@ -1,7 +1,6 @@
 """Test the weights of a run again, from its folder, also on sequences of other lengths."""
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from linrnn import tasks
-from linrnn.cli._progress import metric_text
+from linrnn.cli._progress import metric_text, perplexity
 from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -60,7 +59,9 @@ def _language(run: Path, loss: float, bits_per_byte: float) -> None:
     _, task, _ = load_model(run)
     assert isinstance(task, LM)
     bits = bits_per_byte * task.bytes_per_token / task.characters_per_token
-    sys.stdout.write(f"perplexity {math.exp(loss):.4g} per token, {bits:.4g} bits per character\n")
+    sys.stdout.write(
+        f"perplexity {perplexity(loss):.4g} per token, {bits:.4g} bits per character\n"
+    )
     sys.stdout.flush()  # what follows may take longer
     found = loss_by_position(run)
     write_positions(run, found)
@@ -97,7 +98,7 @@ def parse_lengths(text: str) -> list[int]:
 
 def _number(text: str, whole: str) -> int:
     """A positive integer, or a power of one."""
-    match = re.fullmatch(r"(\d{1,10})(?:\^(\d{1,2}))?", text)
+    match = re.fullmatch(r"(\d{1,10})(?:\^(\d{1,2}))?", text, re.ASCII)
     value = int(match[1]) ** int(match[2] or 1) if match else 0
     if value < 1:
         raise ArgumentError(

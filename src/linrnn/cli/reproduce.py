@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import reproductions
+from linrnn.cli._options import MOST_SEEDS
 from linrnn.cli.list import summaries
-from linrnn.errors import UnknownNameError, check_in, check_positive_int
+from linrnn.errors import UnknownNameError, check_at_most, check_in, check_positive_int
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
     if stem not in reproductions.names():
         raise UnknownNameError("reproduction", options.name, map(_dashed, reproductions.names()))
     check_positive_int("reproduce", seeds=options.seeds)
+    check_at_most("reproduce", MOST_SEEDS, seeds=options.seeds)
     what = reproductions.load(stem)
     scale = options.scale or next(iter(what.scales))
     check_in("reproduce", "--scale", scale, what.scales)

@@ -3,12 +3,23 @@
 import json
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from linrnn._reading import reading
+from linrnn._schema import record
 from linrnn._storage import read_json, remove_leftovers, write_atomically
+from linrnn.errors import DataError
 from linrnn.train import Plan, Reporter
 
 FILE = "usage.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Usage:
+    """What the file holds."""
+
+    memory_bytes: int
 
 
 class MemoryMeter(Reporter):
@@ -33,9 +44,12 @@ class MemoryMeter(Reporter):
 def read_memory(folder: Path) -> int | None:
     """Bytes, or None where they were not measured or the record of it is damaged."""
     try:
-        return int(read_json(folder / FILE, inside=folder)["memory_bytes"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with reading(folder / FILE, DataError, "hold a number of bytes"):
+            values = read_json(folder / FILE, inside=folder)
+            found = _Usage(**record("usage", _Usage, values))
+    except DataError:
         return None
+    return found.memory_bytes
 
 
 def process_peak() -> int | None:

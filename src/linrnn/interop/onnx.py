@@ -29,13 +29,20 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn import __version__
 from linrnn._door import read_bytes
+from linrnn._memory import available
 from linrnn._storage import write_atomically
 from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
-from linrnn.errors import DataError, LinrnnError, MissingExtraError, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    DataError,
+    LinrnnError,
+    MissingExtraError,
+    check_positive_int,
+)
 from linrnn.interop._operators import decompositions
 from linrnn.interop._real import real_graph
-from linrnn.state import flatten, leaves, ordered, unflatten
+from linrnn.state import flatten, leaves, n_floats, ordered, unflatten
 from linrnn.streaming import Streamable, check_streamable, fingerprint
 from linrnn.typing import State
 
@@ -108,6 +115,12 @@ def step_graph(model: Streamable, batch_size: int = 1) -> tuple[nn.Module, tuple
     """
     check_positive_int("export_step", batch_size=batch_size)
     check_streamable("export_step", model, growing=False)
+    size = 8 * batch_size * (1 + n_floats(model.init_state(1)))
+    if size > available():
+        raise ArgumentError(
+            f"export_step: batch_size must be one whose states fit into {available():,} bytes of "
+            f"memory, got {batch_size:,}."
+        )
     start = model.init_state(batch_size)
     inputs = (_example(model, batch_size), *flatten(start).values())
     with _quiet():

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from linrnn._catalogue import load_class, stems
-from linrnn.errors import UnknownNameError, check_type
+from linrnn._schema import check_type
+from linrnn.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from linrnn.mixers._base import Mixer as Mixer

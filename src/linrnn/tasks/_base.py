@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, show
 
 IGNORE = -100
 """Target of a step that is not asked about."""
+
+
+MOST, MOST_EXAMPLES = 1 << 24, 1 << 40
+"""Largest numbers that options of tasks may have: steps, tokens and the like, and examples."""
 
 
 class Splits(NamedTuple):
@@ -116,6 +120,7 @@ class Task(ABC):
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
+        _check_sizes(type(self).__name__, self.options)
 
     @abstractmethod
     def datasets(self) -> Splits:
@@ -236,6 +241,18 @@ class Task(ABC):
             DataError: as `read`.
         """
         return self.read(path), None
+
+
+def _check_sizes(where: str, options: Any) -> None:
+    """Raise `ArgumentError` for what nobody has the time or the memory for."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, (int, float)) and not field.name.endswith("seed"):
+            most = MOST_EXAMPLES if field.name.endswith("_size") else MOST
+            if not abs(value) <= most:
+                raise ArgumentError(
+                    f"{where}: {field.name} must be at most {most:,}, got {show(value)}."
+                )
 
 
 def _shorten(x: Any) -> str:

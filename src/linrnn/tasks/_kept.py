@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from linrnn._door import folder_at
+from linrnn._memory import available
+from linrnn._reading import why
+from linrnn.errors import DataError
 from linrnn.tasks._generated import BatchDataset
 
 Make = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -29,6 +32,9 @@ class KeptImages(BatchDataset):
         make: makes some of them.
         sequences: bytes (images, width) as what a model reads.
         path: of the file, whose name must tell apart all that would be made differently.
+
+    Raises:
+        DataError: they fit neither into a file nor into memory.
     """
 
     def __init__(
@@ -66,5 +72,10 @@ def _open(path: Path, size: int, width: int) -> np.ndarray:
             file.truncate(size * width)
             return np.memmap(file, np.uint8, "r+", shape=(size, width))
     except OSError as error:
+        if size * width > available():
+            raise DataError(
+                f"{path}: the images must fit into a file or into memory, got {size:,} of "
+                f"{width - 1:,} bytes, and of the file: {why(error)}. Ask for fewer."
+            ) from error
         logging.getLogger(__name__).warning("images are kept in memory alone: %s", error)
         return np.zeros((size, width), np.uint8)

@@ -17,6 +17,8 @@ from linrnn.tasks._drawing import (
 )
 from linrnn.tasks._generated import Generated, Uniform
 
+_DRAWN = 1 << 20  # steps at most that chance is measured on
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionOptions(GeneratedOptions):
@@ -69,7 +71,8 @@ class Convolution(Regression, Task):
         if not 0 < largest < float("inf"):
             raise ArgumentError(f"Convolution: largest must be above 0, got {largest}.")
         self.sequence_length = self.options.length
-        target = Generated(256, "train", self._draw, self.options.data_seed)[range(256)][1]
+        drawn = max(1, min(256, _DRAWN // self.options.length))
+        target = Generated(drawn, "train", self._draw, self.options.data_seed)[range(drawn)][1]
         self.chance = target.square().mean().item()
 
     def datasets(self) -> Splits:

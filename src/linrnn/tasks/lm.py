@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn import tokenizers
+from linrnn._reading import reading
+from linrnn._schema import record
 from linrnn._storage import read_json
 from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
 from linrnn.tasks._base import Published, Splits, Task
@@ -53,6 +55,14 @@ class LMOptions:
     """Part of the tokens for testing, the last ones; 0: the validation part is the test part."""
     documents: Literal["files", "blank-lines", "one"] = "files"
     """What nothing is remembered beyond: a file, a part between blank lines; one: no bounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Text:
+    """What a run folder keeps of the text."""
+
+    sha256: str
+    tokens: int
 
 
 class TokenWindows(BatchDataset):
@@ -225,13 +235,9 @@ class LM(Task):
     def of_run(cls, options: Any, folder: Path) -> "LM":
         """With the tokenizer of a run; the text is not needed to use its model."""
         task = cls(options, tokenizers.load(folder / "tokenizer.json", inside=folder))
-        try:
-            task._sha256 = read_json(folder / "text.json", inside=folder)["sha256"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(
-                f"{folder / 'text.json'}: the file must hold the checksum of the text, "
-                f"got: {error!r}. Restore it from a copy."
-            ) from error
+        file, fix = folder / "text.json", "Restore it from a copy."
+        with reading(file, DataError, "hold the checksum of the text", fix):
+            task._sha256 = _Text(**record("text", _Text, read_json(file, inside=folder))).sha256
         return task
 
     def example(self) -> str:

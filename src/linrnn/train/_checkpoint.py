@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
+from linrnn._reading import reading
 from linrnn._storage import read_tensors, write_tensors
 from linrnn._storage import write_atomically as write_atomically
 from linrnn.errors import RunFolderError
 
 _TREE = "tree"
+_DAMAGE = "got damaged content ({})"
+_FIX = "Restore it from a copy, or train again."
 
 
 def save_tree(
@@ -52,10 +54,8 @@ def load_tree(path: Path, *, inside: Path | None = None) -> Any:
             f"{path}: a checkpoint must hold the state of a run, got weights alone. "
             "Continue from checkpoints/last.safetensors."
         )
-    try:
+    with reading(path, RunFolderError, "hold a tree of values", _FIX):
         return _decode(json.loads(metadata[_TREE]), tensors)
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise RunFolderError(_damaged(path, f"no tree: {error!r:.60}")) from error
 
 
 def save_tensors(
@@ -87,22 +87,13 @@ def load_tensors(
     Raises:
         RunFolderError: no such file, or its bytes are not those written.
     """
-    try:
-        return read_tensors(path, inside=inside or path.parent)
-    except FileNotFoundError as error:
-        raise RunFolderError(
-            f"{path}: the file must exist, got no such file. "
-            "Restore it from a copy, or train again."
-        ) from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise RunFolderError(_damaged(path, str(error))) from error
-
-
-def _damaged(path: Path, why: str) -> str:
-    return (
-        f"{path}: the file must be as it was written, got damaged content ({why}). "
-        "Restore it from a copy, or train again."
-    )
+    with reading(path, RunFolderError, "be as it was written", _FIX, got=_DAMAGE):
+        try:
+            return read_tensors(path, inside=inside or path.parent)
+        except FileNotFoundError as error:
+            raise RunFolderError(
+                f"{path}: the file must exist, got no such file. {_FIX}"
+            ) from error
 
 
 def _encode(node: Any, tensors: dict[str, Tensor]) -> Any:

@@ -13,6 +13,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from linrnn._memory import available
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks import BatchDataset, Task
@@ -67,6 +68,28 @@ class ContiguousBatches(Sampler[list[int]]):
         return self.steps - self.start
 
 
+class Spread(Sampler[int]):
+    """Some of many examples, in order and evenly far apart; takes no memory.
+
+    Args:
+        size: examples in the data set.
+        count: how many of them, at most ``size``.
+
+    Example:
+        >>> list(Spread(10, 4))
+        [0, 2, 5, 7]
+    """
+
+    def __init__(self, size: int, count: int) -> None:
+        self.size, self.count = size, count
+
+    def __iter__(self) -> Iterator[int]:
+        return (i * self.size // self.count for i in range(self.count))
+
+    def __len__(self) -> int:
+        return self.count
+
+
 class Batch(NamedTuple):
     """What a data set gives, by its names."""
 
@@ -105,6 +128,33 @@ def check_order(config: Config, task: Task, model: SequenceModel) -> None:
                 "Config: train.carry_state must be False for a model whose state has no constant "
                 f"size, got True and {reason}. Take a recurrent mixer, or attention with a window."
             )
+
+
+def check_memory(
+    model: SequenceModel, task: Task, rows: int, *, steps: int | None = None, examples: int = 0
+) -> None:
+    """Raise unless there is memory for a batch, and for the order of the examples.
+
+    What is counted is less than what is needed: a batch as the task gives it and as one layer does.
+
+    Args:
+        model, task: that fit each other.
+        rows: of the batch.
+        steps: of a row. Default: those of the longest sequence.
+        examples: whose order is drawn.
+
+    Raises:
+        ArgumentError: not even those fit.
+    """
+    steps = task.sequence_length if steps is None else steps
+    width = model.d_model + (task.d_input if task.encoder == "linear" else 1)
+    needed = rows * task.documents * steps * width * model.head.weight.element_size() + 8 * examples
+    if needed > available():
+        raise ArgumentError(
+            f"Config: a batch and the order of the data must fit into {available():,} bytes of "
+            f"memory, got {rows:,} sequences of {steps:,} steps and {examples:,} examples. Lower "
+            "--train.batch-size, or the task's length or sizes."
+        )
 
 
 def steps_per_epoch(size: int, batch_size: int) -> int:
@@ -147,8 +197,7 @@ def eval_loader(
     if contiguous:
         return _loader(dataset, ContiguousBatches(size, batch_size))
     count = size if examples is None else min(size, examples)
-    order = [i * size // count for i in range(count)]
-    return _loader(dataset, BatchSampler(order, batch_size, drop_last=False))
+    return _loader(dataset, BatchSampler(Spread(size, count), batch_size, drop_last=False))
 
 
 def _loader(dataset: Dataset[Any], batches: Sampler[list[int]]) -> DataLoader[Any]:

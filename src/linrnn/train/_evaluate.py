@@ -16,7 +16,7 @@ from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
 from linrnn.tasks import Task
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config
-from linrnn.train._data import eval_loader, unpack
+from linrnn.train._data import check_memory, eval_loader, size_of, unpack
 from linrnn.train._figures import metric_against_length, save
 from linrnn.train._folder import RunFolder
 from linrnn.train._model import load_model
@@ -75,6 +75,10 @@ def score(
     Raises:
         NonFiniteError: the loss of a batch is not finite; its metric would count NaN as an answer.
     """
+    count = size_of(data, "evaluation data")
+    check_memory(
+        model, task, min(batch_size, examples or count, count), steps=chunk, examples=count * carry
+    )
     loss, scores = 0.0, []
     batches = map(unpack, eval_loader(data, batch_size, examples, contiguous=carry))
     whole = (

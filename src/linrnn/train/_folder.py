@@ -15,8 +15,10 @@ from typing import Any
 
 from linrnn import __version__
 from linrnn._door import DoorError, check_folder, read_bytes
+from linrnn._reading import reading
+from linrnn._schema import record
 from linrnn._storage import exclusive, read_json, remove_leftovers, write_atomically
-from linrnn.errors import LinrnnError, RunFolderError
+from linrnn.errors import RunFolderError, show
 from linrnn.ops import backend_report
 from linrnn.train._config import Config, from_json, to_json
 from linrnn.train._report import Plan, Result
@@ -85,15 +87,15 @@ class RunFolder:
         kept = kept or {}
         folder = cls(_next_free(config) if out is None else _claim(out, kept))
         values = to_json(config)
-        record: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
+        head: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
         if kept:
-            record["files"] = {name: _hash(text.encode()) for name, text in kept.items()}
+            head["files"] = {name: _hash(text.encode()) for name, text in kept.items()}
         with folder.locked():
             for name, text in kept.items():
                 remove_leftovers(folder.path / name)
                 write_atomically(folder.path / name, text.encode(), inside=folder.path)
             remove_leftovers(folder.config)
-            _write_json(folder.config, record | {"config": values})
+            _write_json(folder.config, head | {"config": values})
         return folder
 
     def remove_leftovers(self) -> None:
@@ -120,37 +122,44 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path}: a run folder must hold config.json, got none. {fix}"
             )
-        record = self._read_record()
-        values = record.get("config")
-        if not isinstance(values, dict) or record.get("sha256") != _seal(values):
+        found = self._read_record()
+        values = found.get("config")
+        if not isinstance(values, dict) or found.get("sha256") != _seal(values):
             raise RunFolderError(
                 f"{self.config}: the configuration must be as it was written, got other content. "
                 "Undo the change, or start a new run with other options."
             )
-        try:
+        with self.suits(f"Install the version that wrote it: {show(found.get('linrnn'), 40)}."):
             return from_json(values)
-        except LinrnnError as error:
-            raise RunFolderError(
-                f"{self.config}: the configuration must suit linrnn {__version__}, got one that "
-                f"does not: {error} Install the version that wrote it: {record.get('linrnn')}."
-            ) from error
+
+    @contextmanager
+    def suits(self, fix: str = "Restore both files from the same run.") -> Iterator[None]:
+        """Inside, what goes wrong with a value of the configuration is said of its file.
+
+        Raises:
+            RunFolderError: in the place of an error about a value.
+        """
+        must = f"suit linrnn {__version__} and the weights beside it"
+        with reading(self.config, RunFolderError, must, fix):
+            yield
 
     def _read_record(self) -> dict[str, Any]:
         """config.json, of a format that is known."""
-        record = _read_json(self.config)
-        version = record.get("format")
+        found = _read_json(self.config)
+        version = found.get("format")
         if type(version) is not int or version < 1:
             raise RunFolderError(
-                f"{self.config}: the format must be a number of at least 1, got {version!r}. "
+                f"{self.config}: the format must be a number of at least 1, got {show(version)}. "
                 "Restore the file from a copy."
             )
         if version > FORMAT:
-            newer = record.get("linrnn", "a newer version")
+            newer = show(found.get("linrnn", "a newer version"), 40).strip("'")
             raise RunFolderError(
                 f"{self.config}: the format must be at most {FORMAT} for linrnn {__version__}, "
-                f"got {version}. Install the version that wrote it: pip install 'linrnn>={newer}'"
+                f"got {show(version)}. Install the version that wrote it: "
+                f"pip install 'linrnn>={newer}'"
             )
-        return record
+        return found
 
     def check_kept(self) -> None:
         """Raise unless the files that came with the configuration are as they were written.
@@ -250,7 +259,7 @@ class RunFolder:
         packages = ("torch", "numpy", "lightning", "safetensors")
         versions = {"linrnn": __version__, "python": platform.python_version()}
         versions |= {name: importlib.metadata.version(name) for name in packages}
-        record = {
+        found = {
             "versions": versions,
             "platform": platform.platform(),
             "cores": os.cpu_count(),
@@ -260,33 +269,35 @@ class RunFolder:
             "scan backends": backend_report(),
             "start_step": plan.start_step,
         }
-        _write_json(self.environment, record)
+        _write_json(self.environment, found)
 
     def write_result(self, result: Result) -> None:
         """Record the end of the run."""
-        record = asdict(result)
-        del record["folder"]  # folders are moved and renamed
-        _write_json(self.result, record | {"sha256": _seal(record)})
+        values = asdict(result)
+        del values["folder"]  # folders are moved and renamed
+        _write_json(self.result, values | {"sha256": _seal(values)})
 
     def read_result(self) -> Result | None:
         """What `write_result` recorded, or None if the run is not finished."""
         if not os.path.lexists(self.result):
             return None
-        record = _read_json(self.result)
+        values = _read_json(self.result)
         # folders of the first days are without
-        expected = record.pop("sha256", None)
-        if expected not in (None, _seal(record)):
+        expected = values.pop("sha256", None)
+        if expected not in (None, _seal(values)):
             raise RunFolderError(
                 f"{self.result}: the result must be as it was written, got other numbers. "
                 "Remove the file and continue the run with --resume, which tests again."
             )
-        try:
-            return Result(**record, folder=self.path)
-        except TypeError as error:
-            raise RunFolderError(
-                f"{self.result}: the result must be as it was written, got other fields. "
-                "Remove the file and continue the run with --resume."
-            ) from error
+        fix = "Remove the file and continue the run with --resume, which tests again."
+        got = "got other fields ({})"
+        with reading(self.result, RunFolderError, "be as it was written", fix, got=got):
+            fields = record("result", Result, values, left_out=["folder"])
+            result = Result(**fields, folder=self.path)
+            counts = (result.best_step, result.steps, result.n_parameters)
+            if min(counts) < 1 or min(result.n_state, result.skipped, result.rollbacks) < 0:
+                raise ValueError("a number of steps or sizes that is none")
+        return result
 
 
 def _next_free(config: Config) -> Path:
@@ -344,13 +355,8 @@ def _write_json(path: Path, values: Any) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
+    with reading(path, RunFolderError, "be complete JSON", "Restore it from a copy."):
         values = read_json(path, inside=path.parent)
-    except (ValueError, OSError) as error:
-        raise RunFolderError(
-            f"{path}: the file must be complete JSON, got: {error}. "
-            "Restore it from a copy, or train again."
-        ) from error
     if not isinstance(values, dict):
-        raise RunFolderError(f"{path}: the file must hold a JSON table, got {values!r:.40}.")
+        raise RunFolderError(f"{path}: the file must hold a JSON table, got {show(values, 40)}.")
     return values

@@ -7,23 +7,22 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
-from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from linrnn._finite import first_bad
 from linrnn._signals import StopRequest
-from linrnn._storage import link, remove
+from linrnn._storage import link
 from linrnn.backbone import SequenceModel
 from linrnn.errors import InterruptedRunError
 from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.tasks import Splits, Task
-from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
+from linrnn.train._checkpoint import save_tensors
+from linrnn.train._checkpoint_io import SafetensorsIO
 from linrnn.train._config import Config
 from linrnn.train._data import eval_loader, size_of, steps_per_epoch, train_loader, unpack
 from linrnn.train._folder import RunFolder
@@ -33,6 +32,7 @@ from linrnn.train._nonfinite import Guard, bad_gradient, bad_state, watch
 from linrnn.train._optim import lr_factor, make_optimizer
 from linrnn.train._outputs import first_rows
 from linrnn.train._report import EpochReport, Reporter, StepReport
+from linrnn.train._restored import Expected, progress, restore_point
 from linrnn.train._seeding import derive, generator
 from linrnn.typing import State
 
@@ -108,6 +108,12 @@ class TrainingModule(LightningModule):
     def seconds(self) -> float:
         """Training time so far, that before an interruption included."""
         return self.seconds_before + time.monotonic() - self.started_at
+
+    def expected(self) -> Expected:
+        """What a checkpoint of this run must agree with."""
+        optimizer = make_optimizer(self.model, self.config.optim)
+        state = flatten(self.model.init_state(1))
+        return Expected(self.state_dict(), optimizer, self.total_steps, state)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The rest of the epoch; Lightning asks anew for each."""
@@ -230,8 +236,9 @@ class TrainingModule(LightningModule):
     def _roll_back(self) -> None:
         """Weights and optimiser as they were before this epoch; step and data go on from here."""
         assert self.rollback_to is not None
-        checkpoint = load_tree(self.rollback_to.epoch, inside=self.rollback_to.path)
-        check_weights(self, checkpoint["state_dict"], self.rollback_to.epoch)
+        folder = self.rollback_to
+        checkpoint = restore_point(folder.epoch, self.expected(), inside=folder.path)
+        check_weights(self, checkpoint["state_dict"], folder.epoch)
         self.load_state_dict(checkpoint["state_dict"])
         optimizer = cast(torch.optim.Optimizer, self.optimizers(use_pl_optimizer=False))
         groups = optimizer.state_dict()["param_groups"]  # the learning rate is that of this step
@@ -442,7 +449,7 @@ class Bookkeeping(Callback):
     def _before_this_epoch(self, module: TrainingModule) -> bool:
         if not os.path.lexists(self.folder.epoch):
             return False
-        step = load_tree(self.folder.epoch, inside=self.folder.path)["run"]["step"]
+        step = progress(self.folder.epoch, inside=self.folder.path)[0].step
         begin = module.done_steps - module.done_steps % module.epoch_steps
         return bool(begin <= step <= module.done_steps)
 
@@ -456,36 +463,6 @@ class Bookkeeping(Callback):
                 f"stopped after step {module.done_steps} of {module.total_steps}; the checkpoint "
                 f"is written. Continue with: linrnn train --resume {self.folder.path}"
             )
-
-
-class SafetensorsIO(CheckpointIO):
-    """Lightning's checkpoints in the format of `linrnn.train._checkpoint`, which runs no code.
-
-    Args:
-        folder: the newest but one of its checkpoints is kept.
-    """
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        """Write a checkpoint, all of it or nothing."""
-        newest = Path(path) == self.folder.last
-        keep = self.folder.previous if newest else None
-        save_tree(checkpoint, Path(path), keep=keep, inside=self.folder.path)
-
-    def load_checkpoint(
-        self, path: Any, map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Read a checkpoint onto the CPU; Lightning moves it to where it belongs."""
-        tree: dict[str, Any] = load_tree(Path(path), inside=self.folder.path)
-        return tree
-
-    def remove_checkpoint(self, path: Any) -> None:
-        """Delete a checkpoint."""
-        remove(Path(path), inside=self.folder.path)
 
 
 @contextmanager
@@ -504,7 +481,9 @@ def quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def make_trainer(config: Config, epochs: int, callback: Callback, folder: RunFolder) -> Trainer:
+def make_trainer(
+    config: Config, epochs: int, callback: Callback, folder: RunFolder, module: TrainingModule
+) -> Trainer:
     """A Lightning trainer that leaves logging, checkpoints and display to ``callback``."""
     return Trainer(
         max_epochs=epochs,
@@ -512,7 +491,7 @@ def make_trainer(config: Config, epochs: int, callback: Callback, folder: RunFol
         devices=1,
         precision=config.train.precision,
         callbacks=[callback],
-        plugins=[SafetensorsIO(folder)],
+        plugins=[SafetensorsIO(folder, module.expected)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -2,18 +2,22 @@
 
 import csv
 import io
+import os
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, get_type_hints
 
-from linrnn._door import read_bytes
 from linrnn._numbers import number, whole
-from linrnn._storage import append, write_atomically
+from linrnn._reading import reading
+from linrnn._schema import record
+from linrnn._storage import append, read_text, write_atomically
 from linrnn.errors import RunFolderError
 from linrnn.train._folder import RunFolder
 from linrnn.train._report import EpochReport, Reporter
 
-_MAX_METRICS = 64 << 20  # bytes, some 500,000 epochs
 COLUMNS = tuple(f.name for f in fields(EpochReport))
+
+_MAX_BYTES = 64 << 20  # of a row for each epoch
+_ROWS = (f"hold the numbers {', '.join(COLUMNS)} in each row", "Remove the rows that were changed.")
 
 
 def restore_metrics(folder: RunFolder, step: int, kept: str | None, reporter: Reporter) -> str:
@@ -91,26 +95,20 @@ def read_metrics(folder: RunFolder) -> list[EpochReport]:
     Raises:
         RunFolderError: the file is missing or holds something else.
     """
-    try:
-        data = read_bytes(folder.metrics, inside=folder.path, limit=_MAX_METRICS)
-    except FileNotFoundError as error:
-        raise RunFolderError(
-            f"{folder.path}: a run folder must hold metrics.csv, got none."
-        ) from error
-    except OSError as error:
-        raise RunFolderError(
-            f"{folder.metrics}: the file must be one that can be read, got: "
-            f"{error.strerror or error}. Restore it from a copy."
-        ) from error
-    text = data.decode(errors="replace")
+    if not os.path.lexists(folder.metrics):
+        raise RunFolderError(f"{folder.path}: a run folder must hold metrics.csv, got none.")
+    with reading(folder.metrics, RunFolderError, *_ROWS):
+        return rows_of(read_text(folder.metrics, _MAX_BYTES, inside=folder.path))
+
+
+def rows_of(text: str) -> list[EpochReport]:
+    """The rows in a text such as `read_metrics` reads.
+
+    Raises:
+        ValueError, ArgumentError, csv.Error: a row that is none.
+    """
     complete = text[: text.rfind("\n") + 1]
-    try:
-        return [_row(cells) for cells in csv.DictReader(io.StringIO(complete), strict=True)]
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise RunFolderError(
-            f"{folder.metrics}: each row must hold the numbers {', '.join(COLUMNS)}, got a row "
-            "that does not. Remove the rows that were changed."
-        ) from error
+    return [_row(cells) for cells in csv.DictReader(io.StringIO(complete), strict=True)]
 
 
 def _text(rows: list[EpochReport], *, header: bool = True) -> str:
@@ -123,9 +121,11 @@ def _text(rows: list[EpochReport], *, header: bool = True) -> str:
 
 
 def _row(cells: dict[str, str]) -> EpochReport:
-    found: dict[str, Any] = {}
-    for f in fields(EpochReport):
-        found[f.name] = (whole if f.type is int else number)(cells[f.name] or "")
-        if found[f.name] is None:
-            raise ValueError(f"{f.name} is {cells[f.name]!r:.40}")
-    return EpochReport(**found)
+    kinds = get_type_hints(EpochReport)
+    read = {
+        name: (whole if kind is int else number)(cells[name] or "") for name, kind in kinds.items()
+    }
+    row = EpochReport(**record("metrics", EpochReport, read))
+    if row.epoch < 1 or row.step < 1 or row.seconds < 0:
+        raise ValueError(f"epoch {row.epoch}, step {row.step} and {row.seconds} seconds")
+    return row

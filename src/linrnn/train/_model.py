@@ -8,13 +8,18 @@ from torch import Tensor, nn
 
 from linrnn import state, tasks
 from linrnn._finite import first_bad, misfit
+from linrnn._memory import available, within
 from linrnn.backbone import SequenceModel
-from linrnn.errors import DataError, RunFolderError
+from linrnn.errors import ArgumentError, DataError, RunFolderError
 from linrnn.tasks import Task
 from linrnn.train._checkpoint import load_tensors
 from linrnn.train._config import Config
 from linrnn.train._folder import RunFolder
 from linrnn.train._seeding import derive
+
+# what building may take beside the stored weights: some are drawn in a wider type, or computed of
+# matrices that are not kept
+_SPARE, _TIMES = 16 << 20, 8
 
 
 def build_task(config: Config, folder: RunFolder | None = None) -> Task:
@@ -33,14 +38,24 @@ def build_task(config: Config, folder: RunFolder | None = None) -> Task:
         raise RunFolderError(f"{folder.path}: {error}") from error
 
 
-def build_model(config: Config, task: Task) -> SequenceModel:
+def build_model(config: Config, task: Task, limit: int | None = None) -> SequenceModel:
     """The model with the initial weights of ``config.seed``, on the CPU.
+
+    Args:
+        config, task: of the model.
+        limit: bytes that it may take. Default: those of this machine's memory.
 
     Raises:
         UnknownNameError: an unknown mixer, or the mixer has no such option.
-        ArgumentError: an option of the mixer is outside its range.
+        ArgumentError: an option of the mixer is outside its range, or the model does not fit into
+            memory, which is noticed before memory is asked for.
     """
-    with torch.random.fork_rng(devices=[]):
+    limit = available() if limit is None else limit
+    message = (
+        f"Config: the model must fit into {limit:,} bytes of memory, got sizes that do not. "
+        "Lower --model.d-model, --model.n-layers, or the sizes of the mixer or the vocabulary."
+    )
+    with torch.random.fork_rng(devices=[]), within(limit, ArgumentError, message):
         torch.manual_seed(derive(config.seed, "weights", 0))
         return SequenceModel(
             task.d_input,
@@ -76,10 +91,28 @@ def load_model(run: Path | str) -> tuple[SequenceModel, Task, Config]:
     folder = RunFolder(Path(run))
     config = folder.load_config()
     weights, _ = load_tensors(folder.weights(), inside=folder.path)
-    task = build_task(config, folder)
-    model = build_model(config, task)
+    with folder.suits():
+        task = build_task(config, folder)
+        model = build_stored(config, task, weights)
     restore(model, weights, folder.model)
     return model.eval(), task, config
+
+
+def build_stored(config: Config, task: Task, weights: Mapping[str, Tensor]) -> SequenceModel:
+    """A model for stored weights, in about the memory that those take.
+
+    Raises:
+        ArgumentError: the configuration asks for more layers or larger ones than they are of.
+        UnknownNameError: as `build_model`.
+    """
+    layers = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+    if config.model.n_layers != len(layers):
+        raise ArgumentError(
+            f"Config: model.n_layers must be {len(layers)}, as many as there are weights of, got "
+            f"{config.model.n_layers}."
+        )
+    stored = sum(x.numel() * x.element_size() for x in weights.values())
+    return build_model(config, task, _SPARE + _TIMES * stored)
 
 
 def restore(model: SequenceModel, weights: Mapping[str, Tensor], path: Path) -> None:

@@ -1,14 +1,18 @@
 """Where a run goes on: at its newest checkpoint, or at an earlier one if that is damaged."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from torch import Tensor
+
 from linrnn._storage import link, rename
 from linrnn.errors import RunFolderError
-from linrnn.train._checkpoint import load_tensors, load_tree, save_tensors
+from linrnn.train._checkpoint import load_tensors, save_tensors
 from linrnn.train._folder import RunFolder
 from linrnn.train._report import Reporter
+from linrnn.train._restored import progress
 
 _MODEL = "model."
 """Begins the name of each weight in a checkpoint, where the model is a part of a module."""
@@ -23,9 +27,11 @@ class Restart(NamedTuple):
     """The one with the best weights; None before the first validation."""
     metrics: str | None
     """What ``metrics.csv`` held then; None in a checkpoint of the first days."""
+    weights: Mapping[str, Tensor]
+    """Of the model, without their content."""
 
 
-BEGINNING = Restart(0, None, None)
+BEGINNING = Restart(0, None, None, {})
 
 
 def usable_checkpoint(folder: RunFolder, reporter: Reporter, *, fallback: bool) -> Restart:
@@ -88,19 +94,9 @@ def _readable(folder: RunFolder, paths: list[Path]) -> tuple[Path, Restart] | No
 
 def _restart_of(folder: RunFolder, path: Path) -> Restart:
     """The counters of a checkpoint."""
-    tree = load_tree(path, inside=folder.path)
-    try:
-        run, metrics = tree["run"], tree.get("metrics")
-        best = dict(run["best"]).get("step")
-        return Restart(
-            step=int(run["step"]),
-            best=None if best is None else int(best),
-            metrics=None if metrics is None else str(metrics),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunFolderError(
-            f"{path}: a checkpoint must hold step and best of a run, got something else."
-        ) from error
+    run, metrics, weights = progress(path, inside=folder.path)
+    shapes = {name.removeprefix(_MODEL): x.to("meta") for name, x in weights.items()}
+    return Restart(run.step, run.best.get("step"), metrics, shapes)
 
 
 def _offer(folder: RunFolder, path: Path, restart: Restart) -> str:
@@ -141,7 +137,7 @@ def _check_best(folder: RunFolder, step: int, reporter: Reporter, fallback: bool
 
 def _write_weights(folder: RunFolder, checkpoint: Path) -> None:
     """The model's file anew, from a checkpoint."""
-    weights = load_tree(checkpoint, inside=folder.path)["state_dict"]
+    _, _, weights = progress(checkpoint, inside=folder.path)
     plain = {name.removeprefix(_MODEL): value for name, value in weights.items()}
     save_tensors(plain, folder.model, inside=folder.path)
 

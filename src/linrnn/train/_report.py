@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from linrnn._schema import AnyFloat
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -46,10 +48,10 @@ class EpochReport:
 
     epoch: int
     step: int
-    train_loss: float
-    train_metric: float
-    validation_loss: float
-    validation_metric: float
+    train_loss: AnyFloat
+    train_metric: AnyFloat
+    validation_loss: AnyFloat
+    validation_metric: AnyFloat
     lr: float
     seconds: float
     """Of training since the start of the run, interruptions left out."""
@@ -62,9 +64,9 @@ class Result:
     task: str
     mixer: str
     metric: str
-    test_metric: float
-    test_loss: float
-    validation_metric: float
+    test_metric: AnyFloat
+    test_loss: AnyFloat
+    validation_metric: AnyFloat
     """The best one: of the weights that were tested and kept."""
     best_step: int
     steps: int

@@ -11,16 +11,17 @@ from linrnn._storage import DENIED, FULL, cannot_write
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
 from linrnn.tasks import Splits, Task
-from linrnn.train._checkpoint import load_tensors, load_tree
+from linrnn.train._checkpoint import load_tensors
 from linrnn.train._config import Config, OnNan
-from linrnn.train._data import check_order, size_of, steps_per_epoch
+from linrnn.train._data import check_memory, check_order, size_of, steps_per_epoch
 from linrnn.train._evaluate import score
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import MetricsLog, read_metrics, restore_metrics
-from linrnn.train._model import build_model, build_task, restore, sizes
+from linrnn.train._model import build_model, build_stored, build_task, restore, sizes
 from linrnn.train._nonfinite import Guard
 from linrnn.train._recover import BEGINNING, Restart, usable_checkpoint
 from linrnn.train._report import Plan, Reporter, Result
+from linrnn.train._restored import progress
 from linrnn.train._seeding import process_settings
 
 
@@ -47,8 +48,7 @@ def run(
         >>> result = run(recipes.load("digits").config)        # doctest: +SKIP
     """
     _require_lightning()
-    threads = config.train.threads or torch.get_num_threads()
-    config = replace(config, train=replace(config.train, threads=threads))
+    config = _with_threads(config)
     _check_device(config)
     task = build_task(config)
     model = build_model(config, task)
@@ -87,7 +87,7 @@ def resume(
     """
     _require_lightning()
     folder = RunFolder(Path(run))
-    config = folder.load_config()
+    config = _with_threads(folder.load_config())
     finished = folder.read_result()
     if finished is not None:
         return finished
@@ -98,9 +98,15 @@ def resume(
     with folder.locked():
         folder.remove_leftovers()
         start = usable_checkpoint(folder, reporter, fallback=fallback)
-        task = build_task(config, folder)
-        model = build_model(config, task)
-        return _train(config, task, model, task.datasets(), folder, reporter, start)
+        with folder.suits():
+            task = build_task(config, folder)
+            begun = start.step > 0
+            model = (
+                build_stored(config, task, start.weights) if begun else build_model(config, task)
+            )
+            check_order(config, task, model)
+            splits = task.datasets()
+        return _train(config, task, model, splits, folder, reporter, start)
 
 
 def _train(
@@ -113,6 +119,7 @@ def _train(
     start: Restart,
 ) -> Result:
     plan = _plan(config, task, model, splits, folder, start.step)
+    check_memory(model, task, min(config.train.batch_size, plan.n_train), examples=plan.n_train)
     try:
         folder.write_environment(plan)
         reporter.started(plan)
@@ -186,7 +193,7 @@ def _fit(
     try:
         with quiet(), StopRequest() as stop:
             bookkeeping = Bookkeeping(folder, log, reporter, stop)
-            trainer = make_trainer(config, epochs, bookkeeping, folder)
+            trainer = make_trainer(config, epochs, bookkeeping, folder, module)
             trainer.fit(module, ckpt_path=checkpoint)
     finally:
         log.close()
@@ -219,23 +226,29 @@ def _finish(
     train = config.train
     tested = score(model, task, splits.test, train.batch_size, carry=train.carry_state)
     draw_plots(folder, config, task, model, splits)
-    run = load_tree(folder.last, inside=folder.path)["run"]
+    run, _, _ = progress(folder.last, inside=folder.path)
     return Result(
         task=config.task,
         mixer=config.mixer,
         metric=task.metric,
         test_metric=tested.metric,
         test_loss=tested.loss,
-        validation_metric=run["best"]["metric"],
-        best_step=int(run["best"]["step"]),
+        validation_metric=run.best["metric"],
+        best_step=run.best["step"],
         steps=plan.steps,
         n_parameters=plan.n_parameters,
         n_state=plan.n_state,
         seconds=read_metrics(folder)[-1].seconds,
         folder=folder.path,
-        skipped=run.get("not_finite", {}).get("skipped", 0),
-        rollbacks=run.get("not_finite", {}).get("rollbacks", 0),
+        skipped=run.not_finite["skipped"],
+        rollbacks=run.not_finite["rollbacks"],
     )
+
+
+def _with_threads(config: Config) -> Config:
+    """With the number of threads that PyTorch would take where none is named."""
+    threads = config.train.threads or torch.get_num_threads()
+    return replace(config, train=replace(config.train, threads=threads))
 
 
 def _check_device(config: Config) -> None:

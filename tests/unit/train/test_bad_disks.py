@@ -299,7 +299,7 @@ def test_two_checkpoints_are_kept_while_training(every_step, tmp_path, signal_at
 def test_checkpoint_of_something_else(copied):
     folder = RunFolder(copied)
     save_tree({"run": {"step": "many"}}, folder.last)
-    with pytest.raises(RunFolderError, match=r"last\.safetensors: a checkpoint must hold step and"):
+    with pytest.raises(RunFolderError, match=r"last\.safetensors: the file must hold step and"):
         usable_checkpoint(folder, train.Reporter(), fallback=False)
 
 

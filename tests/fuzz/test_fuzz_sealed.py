@@ -1,0 +1,86 @@
+"""Whatever value a sealed file of a run holds, a command ends with its answer or one line."""
+
+import socket
+
+import fuzzing
+import pytest
+import sealed
+from fuzzing import quick_and_small, share
+from sealed import CASES, COMPARED, WATCH
+
+from linrnn import _signals
+
+pytestmark = pytest.mark.unchecked
+
+QUICK = {"sealed runs": 280, "sealed comparisons": 6}
+SLOW = 10_000
+for NAME, COUNT in QUICK.items():
+    share(NAME, COUNT)
+BUDGETS = pytest.mark.parametrize(
+    "times", [1, pytest.param(SLOW / sum(QUICK.values()), marks=pytest.mark.slow)], ids=str
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Runs of every kind, and the data they are of."""
+    place = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        (place / "data").mkdir()
+        patch.setenv("LINRNN_DATA", str(place / "data"))
+        patch.setattr("linrnn.train._plots.draw_plots", lambda *args: None)
+        sealed.make(place)
+        yield place
+
+
+@pytest.fixture(autouse=True)
+def _no_more_than(monkeypatch):
+    """What the machine has is not asked: the limits are to be the same everywhere."""
+    for module in ("linrnn.train._model", "linrnn.train._data"):
+        monkeypatch.setattr(f"{module}.available", lambda: 1 << 30)
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """A task that a file names may want to download its data."""
+
+    def refuse(*args):
+        raise OSError("no network here")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def one_step(monkeypatch):
+    """A run that goes on stops after one step: a file may ask for any number."""
+
+    class Asked(_signals.StopRequest):
+        def __init__(self):
+            super().__init__()
+            self.requested = True
+
+    monkeypatch.setattr("linrnn.train._run.StopRequest", Asked)
+
+
+def check(made, place, case, files):
+    argv = sealed.sandbox(made, place, case, files)
+    with quick_and_small(seconds=5), WATCH(place, made / "data"):
+        answer = sealed.command(argv, case.stdin)
+    assert answer.code in (0, 1, 2, 130), answer
+    assert "Traceback" not in answer.err
+    if answer.code in (1, 2):
+        *_, last = answer.err.splitlines()  # before it may stand that something is downloaded
+        assert last.startswith("linrnn: "), answer
+
+
+@BUDGETS
+def test_commands_on_runs(times, made, tmp_path, one_step):
+    cases = sealed.damage(made, CASES)
+    fuzzing.run("sealed runs", times, cases, lambda c: check(made, tmp_path / "x", *c))
+
+
+@BUDGETS
+def test_comparisons(times, made, tmp_path, monkeypatch):
+    monkeypatch.setattr("linrnn.compare._compare.train_in_process", lambda *args: "not here")
+    cases = sealed.damage(made, COMPARED)
+    fuzzing.run("sealed comparisons", times, cases, lambda c: check(made, tmp_path / "x", *c))
