@@ -126,7 +126,7 @@ def test_save_tree_leaves_the_old_file_when_writing_fails(tmp_path, monkeypatch)
     path = tmp_path / "x.safetensors"
     save_tree({"a": 1}, path)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "replace", full)
