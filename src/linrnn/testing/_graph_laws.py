@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from linrnn.errors import ArgumentError
@@ -75,7 +75,7 @@ def untraceable(make: MakeMixer) -> None:
 
     def refused(what: str, run: Any, example: Tensor) -> None:
         try:
-            torch.jit.trace(run, (example,), check_trace=False)
+            torch.jit.trace(_Calling(mixer, run), (example,), check_trace=False)
         except ArgumentError as error:
             check_true(f"{what}: message {error}", "torch.export" in str(error))
         except Exception as error:
@@ -88,6 +88,17 @@ def untraceable(make: MakeMixer) -> None:
             refused("forward", lambda x: mixer(x)[0], x)
             refused("forward with a state", lambda x: mixer(x, state)[0], x)
             refused("step", lambda x: mixer.step(x, state)[0], x[:, 0])
+
+
+class _Calling(nn.Module):
+    """A call of a layer, as a module with its parameters: they are no constants of a trace."""
+
+    def __init__(self, mixer: Mixer, run: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.mixer, self.run = mixer, run
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x)
 
 
 def meta_device(make: MakeMixer) -> None:
