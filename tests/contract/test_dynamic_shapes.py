@@ -7,6 +7,7 @@ import torch
 
 import linrnn.ops
 from linrnn import RNN, SequenceModel, mixers
+from linrnn.errors import ArgumentError
 from linrnn.nn import CausalConv
 from linrnn.state import map_state
 from linrnn.testing import BrokenLawError
@@ -98,6 +99,18 @@ def test_every_op_is_tried():
     assert {name for name, *_ in OPS} == set(linrnn.ops.__all__) - HELPERS - NO_GRAPH
 
 
+@pytest.mark.parametrize(("name", "options", "draw"), OPS)
+def test_op_refuses_to_be_traced(name, options, draw):
+    arguments = draw(*SIZES[0])
+    function = functools.partial(getattr(linrnn.ops, name), **options)
+    rule = f"{name}: the call must not be recorded by torch.jit.trace, .*Use torch.export.export"
+    with pytest.raises(ArgumentError, match=rule):
+        torch.jit.trace(
+            lambda *tensors: function(**dict(zip(arguments, tensors, strict=True))),
+            tuple(x.detach() for x in arguments.values()),
+        )
+
+
 @pytest.mark.parametrize("width", [4, 64])
 def test_causal_convolution(width):
     conv = CausalConv(C, width, silu=True)
@@ -171,6 +184,13 @@ def test_sequence_model(name):
 def test_sequence_model_of_padded_rows(name):
     net = model(name).eval()
     check_dynamic(f"SequenceModel {name}", net, calls_of(net, name, state=False), export=False)
+
+
+def test_models_refuse_to_be_traced():
+    x, rule = torch.randn(2, 5, 4), "must not be recorded by torch.jit.trace"
+    for net in (RNN("lru", 4, 8), SequenceModel(4, 3), SequenceModel(4, 3, mixer="mingru")):
+        with pytest.raises(ArgumentError, match=rule):
+            torch.jit.trace(net, (x,))
 
 
 @pytest.mark.slow

@@ -95,12 +95,12 @@ def dense_scan(
 def dense_loop(
     A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`dense_scan` step by step: the definition."""
-    h, states = initial, []
+    """`dense_scan` step by step, over at least one: the definition."""
+    h, At, states = initial, A.t(), []
     for t in range(b.shape[1]):
         if reset is not None:
             h = torch.where(reset[:, t, None], 0.0, h)
-        h = torch.addmm(b[:, t], h, A.t())
+        h = torch.addmm(b[:, t], h, At)
         states.append(h)
     return torch.stack(states, 1), h
 

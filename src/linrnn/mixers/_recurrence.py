@@ -14,6 +14,11 @@ _KERNELS: dict[str, Any] = {
     "tanh": torch.rnn_tanh,
     "relu": torch.rnn_relu,
 }
+_CELLS: dict[str, Any] = {
+    "gru": torch.gru_cell,
+    "tanh": torch.rnn_tanh_cell,
+    "relu": torch.rnn_relu_cell,
+}
 
 
 def _shapes(
@@ -77,8 +82,7 @@ def cell(x_t: Tensor, state: list[Tensor], weights: list[Tensor], kind: str) -> 
     """The state after one step (batch, d_model) of which the first part is the output."""
     if kind == "lstm":
         return list(torch.lstm_cell(x_t, (state[0], state[1]), *weights))
-    cells = {"gru": torch.gru_cell, "tanh": torch.rnn_tanh_cell, "relu": torch.rnn_relu_cell}
-    return [cells[kind](x_t, state[0], *weights)]
+    return [_CELLS[kind](x_t, state[0], *weights)]
 
 
 def stretches(reset: Tensor | None, time: int) -> list[tuple[int, int]]:

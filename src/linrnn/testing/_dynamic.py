@@ -39,9 +39,10 @@ def check_dynamic(
             numbers than eager mode.
     """
     try:
-        if export:
-            _check_exported(what, function, calls)
-        _check_compiled(what, function, calls, compiler)
+        with torch.enable_grad():  # a graph that fails may leave it switched off
+            if export:
+                _check_exported(what, function, calls)
+            _check_compiled(what, function, calls, compiler)
     except BrokenLawError:
         raise
     except Exception as error:

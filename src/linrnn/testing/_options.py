@@ -17,7 +17,7 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
     """The defaults, then options such that every two values of two options meet at least once.
 
     Texts and flags take all values; numbers their default and one other. What the constructor
-    refuses is left out.
+    refuses, or ``make`` does not take, is left out.
 
     Example:
         >>> from linrnn.mixers import TanhRNN
@@ -35,7 +35,7 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         options = {name: x for name, x in chosen.items() if x != known[name][0]}
         try:
             build(make, **options)
-        except LinrnnError:
+        except (LinrnnError, TypeError):
             continue
         met |= pairs
         yield options
