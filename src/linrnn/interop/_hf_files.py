@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from linrnn._storage import read_json, write_atomically
 from linrnn.errors import DataError
+from linrnn.interop._hf_sizes import bounded
 
 CODE = "modeling_linrnn.py"
 """The file in a model's folder that ``trust_remote_code=True`` runs, and what it holds."""
@@ -63,12 +62,8 @@ def load(where: str, path: Any, read: Callable[..., Any], **options: Any) -> Any
         DataError: a file is missing or damaged, or the weights are those of another model.
     """
     options |= {"use_safetensors": True, "output_loading_info": True}
-    try:
+    with bounded(where, path):
         model, info = read(path, **options)
-    except (OSError, SafetensorError) as error:
-        raise DataError(
-            f"{where}: {path}: the model must be complete and in safetensors, got: {error}"
-        ) from error
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if names := sorted(map(str, info.get(kind) or ())):
             raise DataError(
