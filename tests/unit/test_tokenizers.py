@@ -149,3 +149,66 @@ def test_the_library_is_asked_for_by_the_name_of_its_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'linrnn\[text\]'"):
         made("bpe")
+
+
+def library_json(**changed):
+    """A tokenizer of the library with one word, some parts changed."""
+    parts = dict.fromkeys(("normalizer", "post_processor", "decoder", "truncation", "padding"))
+    word = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
+    whole = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}}
+    return json.dumps({**whole, **parts, "model": word, **changed})
+
+
+HUGE = 2**32 - 2
+MODELS = {
+    "WordLevel": {"type": "WordLevel", "vocab": {"a": HUGE}, "unk_token": "a"},
+    "BPE": {"type": "BPE", "vocab": {"a": HUGE}, "merges": []},
+    "WordPiece": {
+        **{"type": "WordPiece", "vocab": {"a": HUGE}, "unk_token": "a"},
+        **{"continuing_subword_prefix": "#", "max_input_chars_per_word": 100},
+    },
+}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("kind", MODELS)
+def test_ids_beyond_the_length_of_the_file_never_reach_the_library(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenizers, "_library", lambda: None)  # where one would take 16 GB
+    text = library_json(model=MODELS[kind])
+    ours = json.dumps({"format": 1, "kind": "bpe", "tokenizer": json.loads(text)})
+    for written in (text, ours):
+        (tmp_path / "x.json").write_text(written)
+        with pytest.raises(DataError, match=r"x\.json: .*the id 4294967294 in a file of \d+ char"):
+            tokenizers.load(tmp_path / "x.json")
+
+
+@pytest.mark.unchecked
+def test_ids_of_added_tokens_are_bounded_as_well():
+    with pytest.raises(DataError, match="the id 1000000 in a file"):
+        tokenizers.from_json(library_json(added_tokens=[{"id": 10**6, "content": "x"}]))
+    with pytest.raises(DataError, match="the id -1 in a file"):
+        tokenizers.from_json(library_json(added_tokens=[{"id": -1, "content": "x"}]))
+
+
+def test_no_token_is_cut_off_or_added():
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    pad = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
+    pad |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
+    for parts in ({"truncation": cut}, {"padding": pad}):
+        tokenizer = tokenizers.from_json(library_json(**parts))
+        assert tokenizer.encode("a b a b a").tolist() == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.unchecked
+def test_text_of_half_surrogate_pairs():
+    assert tokenizers.ByteTokenizer().encode("a\udcff").tolist() == [97, 255]
+    for tokenizer in (tokenizers.ByteTokenizer(), made("char"), made("bpe")):
+        with pytest.raises(DataError):
+            tokenizer.encode("\ud800")
+
+
+@pytest.mark.unchecked
+def test_a_vocabulary_that_no_text_has_is_not_asked_for():
+    for size in (10**12, 2**63 - 1):
+        with pytest.raises(ArgumentError, match="and at most 1,048,576, got"):
+            tokenizers.make("bpe", iter([b"text"]), size)

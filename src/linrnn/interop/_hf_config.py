@@ -1,10 +1,11 @@
 """What a model of ours is, in the form that transformers reads and writes."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from transformers import PreTrainedConfig
 
 from linrnn import mixers
+from linrnn._schema import check_type
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.interop._hf_files import AUTO_MAP, known
@@ -24,6 +25,7 @@ KEYS = (
     *("architectures", "return_dict", "transformers_version"),
 )
 """What is taken from a ``config.json``; other keys could name code, kernels or files."""
+_NOT_FIELDS = ("model_type", "keys_to_ignore_at_inference", "attribute_map")
 
 
 class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -36,7 +38,7 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
     Raises:
         UnknownNameError: no such mixer.
         DataError: ``linrnn_format`` is that of a newer linrnn.
-        ArgumentError: an empty vocabulary.
+        ArgumentError: a field of the wrong type, or an empty vocabulary.
 
     Example:
         >>> LinrnnConfig(vocab_size=256, mixer="mingru", d_model=8, n_layers=2).hidden_size
@@ -75,6 +77,9 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
     auto_map: dict[str, str] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        for name, hint in get_type_hints(LinrnnConfig).items():
+            if name in LinrnnConfig.__annotations__ and name not in _NOT_FIELDS:
+                check_type("LinrnnConfig", name, hint, getattr(self, name))
         if self.linrnn_format > FORMAT:
             raise DataError(
                 f"LinrnnConfig: the format must be at most {FORMAT}, got {self.linrnn_format}. "

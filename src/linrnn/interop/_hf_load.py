@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig
 
 from linrnn._finite import first_bad
+from linrnn._memory import available, within
 from linrnn.errors import DataError, LinrnnError
 from linrnn.interop._hf_files import Files, known
 
@@ -26,6 +27,8 @@ _GENERATION = (
     *("bos_token_id", "eos_token_id", "pad_token_id", "_from_model_config"),
 )
 
+
+_SPARE, _TIMES = 64 << 20, 8  # bytes beside the stored weights, and of each of theirs
 
 # sizes that some tensor has, and of which there are tensors
 _WIDTHS = (
@@ -115,7 +118,14 @@ def load(
     if options.get("generation_config") is None:
         options["generation_config"] = _generation(files)
     options |= {"config": config, "state_dict": weights, "output_loading_info": True}
-    model, info = configured(files, lambda: read(None, *args, **options))
+    stored = sum(x.numel() * x.element_size() for x in weights.values())
+    limit = min(available(), _SPARE + _TIMES * stored)
+    message = (
+        f"{files.where}: {files}: the model must fit into {limit:,} bytes, for the size of its "
+        "weights, got a configuration of a larger one."
+    )
+    with within(limit, DataError, message):
+        model, info = configured(files, lambda: read(None, *args, **options))
     model.name_or_path = model.config.name_or_path = str(files)
     return model, info
 

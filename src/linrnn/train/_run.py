@@ -119,6 +119,11 @@ def _train(
     start: Restart,
 ) -> Result:
     plan = _plan(config, task, model, splits, folder, start.step)
+    if start.step > plan.steps:
+        raise RunFolderError(
+            f"{folder.last}: the file must be a checkpoint of this run of {plan.steps} steps, got "
+            f"one after step {start.step}. Restore it from a copy, or train again."
+        )
     check_memory(model, task, min(config.train.batch_size, plan.n_train), examples=plan.n_train)
     try:
         folder.write_environment(plan)

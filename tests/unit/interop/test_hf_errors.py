@@ -1,13 +1,22 @@
 """What cannot be read, and says so: folders, configurations, tokens, masks, caches."""
 
+import contextlib
 import json
+import time
 
 import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
 
-from linrnn.errors import ArgumentError, DataError, DTypeError, ShapeError, UnknownNameError  # noqa: E402
+from linrnn.errors import (  # noqa: E402
+    ArgumentError,
+    DataError,
+    DTypeError,
+    LinrnnError,
+    ShapeError,
+    UnknownNameError,
+)
 from linrnn.interop.hf import LinrnnCache, LinrnnConfig, LinrnnForCausalLM  # noqa: E402
 
 pytestmark = pytest.mark.unchecked
@@ -69,7 +78,7 @@ def test_a_newer_format_is_refused(saved):
 def test_an_unknown_mixer_is_named(saved):
     change(saved, mixer="mingur")
     for read in (load, transformers.AutoModelForCausalLM.from_pretrained):
-        with pytest.raises(UnknownNameError, match=r"'mingur'. Did you mean 'mingru'"):
+        with pytest.raises((DataError, UnknownNameError), match=r"'mingur'. Did you mean 'mingru'"):
             read(saved)
 
 
@@ -77,9 +86,40 @@ def test_weights_that_do_not_fit_are_refused(saved):
     change(saved, n_layers=2)
     with pytest.raises(DataError, match=r"missing keys, such as model.blocks.1"):
         load(saved)
-    change(saved, n_layers=1, head_bias=False)
+    change(saved, n_layers=1, encoder_norm=True)
+    with pytest.raises(DataError, match=r"missing keys, such as model.encoder_norm"):
+        load(saved)
+    change(saved, encoder_norm=False, head_bias=False)
     with pytest.raises(DataError, match=r"1 unexpected keys, such as model.head.bias"):
         load(saved)
+
+
+WRONG = (None, True, "x", -1, 0, 2**31, 2**63, 10**30, 1.5, float("nan"), [], {}, [1], "\ud800")
+
+
+@pytest.mark.parametrize("name", sorted(LinrnnConfig(vocab_size=2).options() | {"vocab_size": 2}))
+def test_a_value_of_any_kind_is_refused_or_taken(saved, name):
+    for value in WRONG:
+        change(saved, **{name: value})
+        start = time.process_time()
+        with contextlib.suppress(LinrnnError):
+            load(saved)
+        assert time.process_time() - start < 5
+
+
+def test_sizes_beyond_the_weights_ask_for_no_memory(saved):
+    for sizes in (
+        {"d_model": 10**5},
+        {"vocab_size": 10**12},
+        {"mixer_options": {"expansion": 1e9}},
+    ):
+        before = json.loads((saved / "config.json").read_text())
+        change(saved, **sizes)
+        with pytest.raises(
+            DataError, match=r"the model must fit into .* bytes, for the size of its"
+        ):
+            load(saved)
+        change(saved, **{name: before.get(name) for name in sizes})
 
 
 def test_damaged_or_pickled_weights_are_refused(saved):
