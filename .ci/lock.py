@@ -28,7 +28,6 @@ from importlib.metadata import Distribution, PackageNotFoundError, PathDistribut
 from pathlib import Path
 
 import locked
-import sbom
 from licences import NOTHING, licence
 from locked import Package
 
@@ -176,6 +175,8 @@ def write_licences(packages: Iterable[Package]) -> None:
 
 def main() -> int:
     """Resolve, and write every file."""
+    import sbom  # with a library that the tests of this file do without
+
     locked.FOLDER.mkdir(exist_ok=True)
     write_layers(resolve(sys.argv[1:]))
     write_cpu_builds()

@@ -49,7 +49,7 @@ def together(one: Package, other: Package) -> bool:
 
 def bill(packages: Iterable[Package]) -> Bom:
     """The whole bill, given the packages of the lock."""
-    packages = list(packages)
+    packages = [p for p in packages if any(map(p.holds_in, locked.ENVIRONMENTS))]
     table = locked.project()
     required = locked.closure(locked.roots(()), packages)
     roots = locked.roots(EXTRAS)

@@ -2,7 +2,8 @@
 
     python .ci/vulnerabilities.py
 
-Those of other platforms and Pythons are among them. Ends with 1 where a package has one, where one could not be looked up, and without the network.
+Those of other platforms and Pythons are among them. Ends with 1 where a package has one, where one
+could not be looked up, and without the network.
 """
 
 import subprocess
