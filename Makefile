@@ -1,14 +1,16 @@
-# `make help` lists the targets. Everything is installed into .venv, with the versions of
-# constraints.txt; a target installs what it needs once, and again when the package has changed in
-# a way that an editable install does not follow.
+# `make help` lists the targets. Everything is installed into .venv: the versions of the lock in
+# requirements/, each file only if its SHA-256 is there. A target installs what it needs once, and
+# again when the lock or, in a way that an editable install does not follow, the package has changed.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# The lock is complete, so nothing is resolved; what builds a package is in it too.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation
+LOCKED := $(INSTALL) --require-hashes --only-binary :all: --no-binary s5-pytorch --use-pep517
 NATIVE := CMakeLists.txt $(wildcard src/native/* src/native/*/*)
 MODULES := find src/linrnn -name '*.py' | sort
-CHANGED := pyproject.toml constraints.txt $(NATIVE) $(VENV)/.modules
+CHANGED := pyproject.toml requirements/linrnn.cdx.json $(NATIVE) $(VENV)/.modules
 
 PYTEST := $(BIN)/python -m pytest -n 2
 # As every static checker does, an int is taken where a float is asked for.
@@ -17,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format audit docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-flat clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-flat clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -50,9 +52,17 @@ format: $(VENV)/.dev  ## let ruff rewrite the files
 bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
 	$(BIN)/python benchmarks/gpu.py
 
-audit: $(VENV)/.audit  ## licences, and known vulnerabilities (needs the network and fails without)
+lock: $(VENV)/.supply  ## write the lock anew; for newer versions with UPGRADE="--upgrade-package NAME"
+	$(BIN)/python .ci/lock.py $(UPGRADE)
+
+audit: $(VENV)/.supply  ## licences and known vulnerabilities of the whole lock (needs the network and fails without)
 	$(BIN)/python .ci/licences.py
-	$(BIN)/pip-audit --strict --disable-pip --no-deps -r constraints.txt || { echo "audit: failed: there are vulnerabilities, or the database could not be asked" >&2; exit 1; }
+	$(BIN)/python .ci/vulnerabilities.py || { echo "audit: failed: there are vulnerabilities, or the database could not be asked" >&2; exit 1; }
+
+dist: $(VENV)/.dev  ## source distribution, wheel and SBOM of a release, into dist/
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
+	cp requirements/linrnn.cdx.json dist/
 
 docs: $(VENV)/.dev  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -99,18 +109,25 @@ $(BIN)/python:
 $(VENV)/.modules: FORCE | $(BIN)/python
 	@$(MODULES) | cmp -s - $@ || $(MODULES) > $@
 
-$(VENV)/.train: $(CHANGED) | $(BIN)/python
-	$(INSTALL) -e '.[train]'
+# A CPU build of PyTorch is no file of the public index; it is taken where pip is told of one.
+$(VENV)/.torch: requirements/torch-cpu.txt requirements/torch.txt | $(BIN)/python
+	$(LOCKED) -r requirements/torch-cpu.txt 2>$(VENV)/torch-cpu.log || \
+		{ echo "no locked CPU build of PyTorch, so the public one ($(VENV)/torch-cpu.log)"; $(LOCKED) -r requirements/torch.txt; }
 	touch $@
 
-$(VENV)/.bench: $(CHANGED) | $(BIN)/python
-	$(INSTALL) -e '.[bench]'
+$(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch
+	$(LOCKED) -r $<
+	$(INSTALL) -e .
 	touch $@
 
-$(VENV)/.dev: $(CHANGED) | $(BIN)/python
-	$(INSTALL) -e '.[train,triton,dev,docs]'
-	touch $(VENV)/.train $@
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.train
+	$(LOCKED) -r $<
+	touch $@
 
-$(VENV)/.audit: $(VENV)/.dev
-	$(INSTALL) pip-audit || { echo "audit: failed: pip-audit cannot be installed, so nothing was checked" >&2; exit 1; }
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
+	$(LOCKED) -r $<
+	touch $@
+
+$(VENV)/.supply: requirements/supply.txt $(VENV)/.dev
+	$(LOCKED) -r $< || { echo "make: failed: what lock and audit need cannot be installed, so nothing was checked" >&2; exit 1; }
 	touch $@

@@ -1,17 +1,17 @@
-"""Check the licences of every package that an installation of linrnn can bring along.
+"""Check the licences of every package of the lock, developers' tools included.
 
     python .ci/licences.py
 
-Reads what is installed here: the network is not needed. Ends with 1 and a line for each package
-whose licence is missing or not among those below.
+Reads `requirements/licences.txt` and what is installed here: the network is not needed. Ends with 1
+and a line for each package whose licence is missing, not among those below, or not what the
+installed package says.
 """
 
 import re
 import sys
-from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
-from packaging.requirements import Requirement
+import locked
 
 EXTRAS = ("train", "text", "triton", "hf", "onnx")
 """What users install; tools of developers are not handed on."""
@@ -21,6 +21,9 @@ PERMITTED = re.compile(
     r"|unlicense|boost|bsl-1\.0|nvidia",
     re.IGNORECASE,
 )
+NOTHING = "nothing to license"
+"""The licence of a package that only names others and holds no file of its own."""
+
 REFUSED = re.compile(r"\b[AL]?GPL|general public|commons attribution-non", re.IGNORECASE)
 
 
@@ -33,42 +36,35 @@ def licence(package: Distribution) -> str:
     return str(data.get("License-Expression") or "; ".join(names) or first_line)
 
 
-def needed(name: str, extras: tuple[str, ...], seen: set[str]) -> Iterator[Distribution]:
-    """A package and all it needs here, each once; what is not installed is left out."""
-    key = re.sub(r"[-_.]+", "-", name).lower()
-    if key in seen:
-        return
-    seen.add(key)
-    try:
-        package = distribution(name)
-    except PackageNotFoundError:
-        return
-    yield package
-    for line in package.requires or []:
-        requirement = Requirement(line)
-        marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield from needed(requirement.name, tuple(requirement.extras), seen)
-
-
-def complaint(package: Distribution) -> str:
-    """What is wrong with a package's licence; empty if nothing is."""
-    text = licence(package)
+def complaint(pin: str, text: str) -> str:
+    """What is wrong with the licence that a package states; empty if nothing is."""
+    if text == NOTHING:
+        return ""
     alternatives = re.split(r"\bOR\b", text)
     if any(PERMITTED.search(part) and not REFUSED.search(part) for part in alternatives):
         return ""
-    return f"{package.name} {package.version}: {text or 'says no licence'}"
+    return f"not permitted: {pin}: {text or 'says no licence'}"
+
+
+def disagreement(package: locked.Package, text: str) -> str:
+    """Where a package that is installed here states another licence than is recorded."""
+    try:
+        found = distribution(package.name)
+    except PackageNotFoundError:
+        return ""
+    if found.version.partition("+")[0] != package.version or licence(found) == text:
+        return ""
+    return f"recorded wrongly: {package.pin}: {text}, the package says {licence(found)}"
 
 
 def main() -> int:
     """Print what is wrong, or how many packages are right."""
-    packages = list(needed("linrnn", EXTRAS, set()))
-    if len(packages) < 2:
-        sys.stderr.write("licences: linrnn must be installed, with its extras\n")
-        return 1
-    wrong = [text for text in map(complaint, packages) if text]
+    packages, known = locked.everything(), locked.licences()
+    wrong = [complaint(package.pin, known.get(package.pin, "")) for package in packages]
+    wrong += [disagreement(package, known.get(package.pin, "")) for package in packages]
+    wrong = [text for text in wrong if text]
     for text in wrong:
-        sys.stderr.write(f"licences: not permitted: {text}\n")
+        sys.stderr.write(f"licences: {text}\n")
     if not wrong:
         sys.stdout.write(f"licences: {len(packages)} packages, all permitted\n")
     return 1 if wrong else 0

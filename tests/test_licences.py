@@ -1,5 +1,7 @@
 """`make audit` refuses licences that it should, and does not pass where it could not look."""
 
+import importlib
+import re
 import subprocess
 import sys
 from email.message import Message
@@ -12,13 +14,10 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def licences():
-    import importlib.util
-
     pytest.importorskip("packaging")
-    spec = importlib.util.spec_from_file_location("licences", ROOT / ".ci" / "licences.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / ".ci")
+        return importlib.import_module("licences")
 
 
 class Package:
@@ -40,7 +39,7 @@ class Package:
     ],
 )
 def test_permitted(licences, fields):
-    assert licences.complaint(Package(**fields)) == ""
+    assert licences.complaint("made-up==1.0", licences.licence(Package(**fields))) == ""
 
 
 @pytest.mark.parametrize(
@@ -57,34 +56,61 @@ def test_permitted(licences, fields):
     ],
 )
 def test_refused(licences, fields, text):
-    assert text in licences.complaint(Package(**fields))
+    assert text in licences.complaint("made-up==1.0", licences.licence(Package(**fields)))
 
 
-def test_what_is_installed_here_is_permitted():
+def test_what_names_others_and_holds_nothing_is_permitted(licences):
+    assert licences.complaint("made-up==1.0", licences.NOTHING) == ""
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (lambda known: known | {"pytest==9.2.0": "AGPL-3.0-only"}, "not permitted: pytest==9.2.0"),
+        (lambda known: {k: v for k, v in known.items() if k != "six==1.17.0"}, "says no licence"),
+        (lambda known: known | {"numpy==2.4.6": "MIT"}, "recorded wrongly: numpy==2.4.6: MIT"),
+    ],
+)
+def test_every_package_of_the_lock_is_looked_at(licences, record, text, monkeypatch, capsys):
+    known = licences.locked.licences()
+    monkeypatch.setattr(licences.locked, "licences", lambda: record(known))
+    assert licences.main() == 1
+    assert text in capsys.readouterr().err
+
+
+def test_the_whole_lock_is_permitted():
     done = subprocess.run(
         [sys.executable, ROOT / ".ci" / "licences.py"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[1]) > 5
-    assert "all permitted" in done.stdout
+    lock = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    count = len(re.findall("^[^#]", lock, re.MULTILINE))
+    assert done.stdout == f"licences: {count} packages, all permitted\n"
 
 
-def test_audit_without_its_tool_fails(tmp_path):
-    """The Makefile's rules, with a pip that installs nothing and an audit that reaches nobody."""
+@pytest.mark.parametrize(
+    ("present", "fails", "text"),
+    [
+        (".dev", "pip", "nothing was checked"),
+        (".supply", "licences.py", ""),
+        (".supply", "vulnerabilities.py", "the database could not be asked"),
+    ],
+)
+def test_audit_fails_where_a_part_of_it_does(tmp_path, present, fails, text):
+    """The Makefile's rules, with a Python of which one command fails."""
     made = tmp_path / ".venv"
     (made / "bin").mkdir(parents=True)
-    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
-        (tmp_path / name).write_text((ROOT / name).read_text())
-    for name in ("python", "pip-audit"):
-        (made / "bin" / name).write_text("#!/bin/sh\nexit 1\n")
-        (made / "bin" / name).chmod(0o755)
-    for stamp, text in ((".dev", "nothing was checked"), (".audit", "")):
-        (made / stamp).touch()
-        done = subprocess.run(
-            ["make", "-o", ".venv/.dev", "-C", tmp_path, "audit"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode != 0
-        assert text in done.stderr
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "supply.txt").touch()
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    (made / "bin" / "python").write_text(f'#!/bin/sh\ncase "$*" in *{fails}*) exit 1;; esac\n')
+    (made / "bin" / "python").chmod(0o755)
+    (made / present).touch()
+    done = subprocess.run(
+        ["make", "-o", f".venv/{present}", "-C", tmp_path, "audit"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert text in done.stderr

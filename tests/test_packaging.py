@@ -1,6 +1,7 @@
 """What wheel and sdist hold, that a wheel works without a compiler, that builds are the same."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -9,12 +10,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BUILT_FROM = ("CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", ".gitignore", "src")
+BILL = "requirements/linrnn.cdx.json"
+BUILT_FROM = ("CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", ".gitignore", "src", BILL)
 
 
 def build(folder: Path, root: Path = ROOT, **environment: str) -> Path:
@@ -112,6 +115,22 @@ def test_wheel_holds_the_package_and_nothing_else(kind, request):
     ]
 
 
+@pytest.mark.parametrize("kind", ["wheel", "pure_wheel"])
+def test_wheel_holds_its_bill_of_materials(kind, request):
+    with zipfile.ZipFile(request.getfixturevalue(kind)) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+        bill = archive.read(name.replace("METADATA", "sboms/linrnn.cdx.json"))
+    assert bill == (ROOT / BILL).read_bytes()
+    contents = json.loads(bill)
+    assert contents["metadata"]["component"]["version"] == metadata["Version"]
+    listed = {entry["name"]: entry["scope"] for entry in contents["components"]}
+    for line in metadata.get_all("Requires-Dist"):
+        name, always = re.match(r"[\w-]+", line).group().lower(), "extra ==" not in line
+        if always or re.search(r"extra == .(train|text|triton|hf|onnx)\b", line):
+            assert listed[name] == "required" or not always, line
+
+
 def test_wheel_holds_the_native_kernels(wheel):
     libraries = [name for name in contents(wheel) if name.startswith("linrnn/_native/")]
     assert len(libraries) == 1
@@ -145,7 +164,7 @@ def test_doctor_says_that_the_native_kernels_are_missing(pure_wheel, tmp_path):
 SDIST = {
     *("CMakeLists.txt", "pyproject.toml", "PKG-INFO", "README.md", "LICENSE", "src"),
     *(".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *("Makefile", "constraints.txt", "mkdocs.yml"),
+    *("Makefile", "constraints.txt", "requirements", "mkdocs.yml"),
 }
 """What may lie at the top of a source distribution."""
 
@@ -196,7 +215,14 @@ def test_sdist_holds_what_a_build_needs_and_nothing_else(sdist):
     needed = {p.relative_to(ROOT).as_posix() for p in (ROOT / "src").rglob("*.py")}
     needed |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "src" / "native").rglob("*.[ch]*")}
     assert needed <= names
-    assert {"CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "SECURITY.md"} <= names
+    assert {
+        "CMakeLists.txt",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "SECURITY.md",
+        BILL,
+    } <= names
     assert {name.split("/")[0] for name in names} <= SDIST
     assert not [m.name for m in members if m.issym() or m.islnk()]
     assert sum(member.size for member in members) < 10e6

@@ -78,8 +78,14 @@ inline const float* fetch(const S* row, float* buffer, i64 n) {
     return buffer;
 }
 
-inline void put(float* to, const float* from, i64 n) { std::memcpy(to, from, size_t(n) * 4); }
-inline void put(double* to, const double* from, i64 n) { std::memcpy(to, from, size_t(n) * 8); }
+// Nothing may be at null, which memcpy may not be given.
+template <class A>
+inline void copy(A* to, const A* from, i64 n) {
+    if (n > 0) std::memcpy(to, from, size_t(n) * sizeof(A));
+}
+
+inline void put(float* to, const float* from, i64 n) { copy(to, from, n); }
+inline void put(double* to, const double* from, i64 n) { copy(to, from, n); }
 template <class S>
 inline void put(S* to, const float* from, i64 n) {
     for (i64 i = 0; i < n; ++i) narrow(from[i], to[i]);

@@ -1,5 +1,6 @@
 // Numbers as kernels store them, in memory of exactly their size, so that a sanitizer sees a step
-// beyond; and numbers that every dtype can hold, so that all can be compared.
+// beyond, and at addresses that are a multiple of one number's size and of no more; and numbers
+// that every dtype can hold, so that all can be compared.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -25,17 +26,19 @@ inline i64 state_dtype(i64 dtype) {
 class Memory {
   public:
     Memory(i64 dtype, i64 count) : dtype_(dtype), count_(count) {
-        data_.reset(static_cast<unsigned char*>(std::malloc(size_t(count * bytes_of(dtype)))));
-        if (count) std::memset(data_.get(), 0xff, size_t(count * bytes_of(dtype)));  // all NaN
+        const size_t size = size_t(bytes_of(dtype)), bytes = (size_t(count) + 1) * size;
+        data_.reset(static_cast<unsigned char*>(std::malloc(bytes)));
+        std::memset(data_.get(), 0xff, bytes);  // all NaN
     }
     Memory(i64 dtype, const Values& values) : Memory(dtype, i64(values.size())) {
         for (i64 i = 0; i < count_; ++i) set(i, values[size_t(i)]);
     }
-    i64 address() const { return reinterpret_cast<i64>(data_.get()); }
+    // As of a tensor: null where there is nothing.
+    i64 address() const { return count_ ? reinterpret_cast<i64>(first()) : 0; }
     i64 count() const { return count_; }
 
     double at(i64 i) const {
-        const unsigned char* p = data_.get() + i * bytes_of(dtype_);
+        const unsigned char* p = first() + i * bytes_of(dtype_);
         std::uint16_t half;
         float single;
         double number;
@@ -56,7 +59,7 @@ class Memory {
     }
     // Half precision takes only numbers that it can hold.
     void set(i64 i, double number) {
-        unsigned char* p = data_.get() + i * bytes_of(dtype_);
+        unsigned char* p = first() + i * bytes_of(dtype_);
         float single = float(number);
         if (bytes_of(dtype_) == 8) return void(std::memcpy(p, &number, 8));
         if (bytes_of(dtype_) == 4) return void(std::memcpy(p, &single, 4));
@@ -75,6 +78,8 @@ class Memory {
     }
 
   private:
+    // one number further than malloc, which aligns for all there are
+    unsigned char* first() const { return data_.get() + bytes_of(dtype_); }
     struct Free {
         void operator()(unsigned char* p) const { std::free(p); }
     };
@@ -121,6 +126,8 @@ class Random {
         return i64((z ^ z >> 31) % std::uint64_t(n));
     }
     bool coin() { return below(2); }
+    // From 1 to most; or 0, once in a while.
+    i64 size(i64 most) { return below(16) ? 1 + below(most) : 0; }
     // Odd multiples of 1/128 below `size` <= 2 in modulus: every dtype holds them, none is 0.
     double number(double size = 2) { return double(2 * below(i64(size * 128)) + 1) / 128 - size; }
     Values numbers(i64 count, double size = 2) {

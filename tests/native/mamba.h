@@ -16,9 +16,9 @@ inline Values magnitudes(Values x) {
     return x;
 }
 inline Values zeros(i64 count) { return Values(size_t(count)); }
-// The sum of consecutive parts.
-inline Values sum_of(const Values& x, i64 parts) {
-    Values sum(x.size() / size_t(parts));
+// The sum of consecutive parts of one size.
+inline Values sum_of(const Values& x, i64 size) {
+    Values sum(size_t(size), 0.0);
     for (size_t i = 0; i < x.size(); ++i) sum[i % sum.size()] += x[i];
     return sum;
 }
@@ -30,7 +30,7 @@ struct Conv : Problem {
 
     Conv(Random& random, bool large) {
         name = "causal_conv";
-        seqs = 1 + random.below(4), time = 1 + random.below(100), channels = 1 + random.below(150);
+        seqs = random.size(4), time = random.size(100), channels = random.size(150);
         if (large) time += 200, channels += 150;
         width = 1 + random.below(5), apart = random.coin() ? 0 : 3, smooth = random.coin();
         groups = 1 + random.below(5);
@@ -69,12 +69,12 @@ struct Conv : Problem {
         args.backward = weights != nullptr, args.rows = weights ? groups : 0;
         args.seqs = seqs, args.time = time, args.channels = channels, args.width = width;
         args.x = x.array(), args.reset = array_of(reset, time), args.y = y.array();
-        args.past = past.address(), args.weight = taps.address(), args.bias = address(bias);
+        args.past = past.address(), args.weight = taps.address(), args.bias = bias.address();
         args.grad_x = grad_x.address(), args.grad_past = grad_past.address();
         args.sums = sums.address();
         run(linrnn_causal_conv, &args);
         if (!weights) return {y.values()};
-        Values total = sum_of(sums.values(), groups);
+        Values total = sum_of(sums.values(), (width + 1) * channels);
         auto split = total.begin() + width * channels;
         Many grads = {grad_x.values(), grad_past.values(), Values(total.begin(), split)};
         if (in.size() > 3) grads.push_back(Values(split, total.end()));
@@ -96,10 +96,10 @@ struct Selective : Problem {
 
     Selective(Random& random, bool large) {
         name = "selective_scan";
-        seqs = 1 + random.below(3), time = 1 + random.below(40), channels = 1 + random.below(70);
-        modes = 1 + random.below(17), chunk = 1 + random.below(16), apart = random.coin() ? 0 : 5;
+        seqs = random.size(3), time = random.size(40), channels = random.size(70);
+        modes = random.size(17), chunk = 1 + random.below(16), apart = random.coin() ? 0 : 5;
         if (large) channels += 200, time += 20;
-        groups = 1 + random.below(3), rows = 1 + random.below(seqs);
+        groups = 1 + random.below(3), rows = seqs ? 1 + random.below(seqs) : 0;
         plus = random.coin(), zoh = random.coin();
         reset = resets(random, seqs * time, random.coin());
         const i64 steps = seqs * time;
@@ -158,7 +158,7 @@ struct Selective : Problem {
         args.x = x.array(), args.dt = dt.array(), args.B = b.array(), args.C = c.array();
         if (has[2]) args.z = z.array();
         args.reset = array_of(reset, time), args.y = y.array(), args.A = lam.address();
-        args.D = address(skip), args.bias = address(bias), args.initial = address(initial);
+        args.D = skip.address(), args.bias = bias.address(), args.initial = initial.address();
         args.final = final.address(), args.kept = kept.address();
         run(linrnn_selective_scan, &args);
         if (!weights) return {y.values(), final.values()};
@@ -172,15 +172,15 @@ struct Selective : Problem {
         Memory b(wide, groups * seqs * time * modes), c(wide, groups * seqs * time * modes);
         // a group without channels adds nothing, and its part is not written
         const i64 blocks = (channels * bytes_of(wide) + 127) / 128;
-        const i64 share = (blocks + groups - 1) / groups, used = (blocks + share - 1) / share;
+        const i64 share = (blocks + groups - 1) / groups, used = share ? (blocks + share - 1) / share : 1;
         Memory sums(linrnn::F64, zeros(rows * (modes + 2) * channels));
         args.backward = 1, args.rows = rows, args.groups = used;
         args.y = into_y.array(), args.final = into_final.address();
-        args.grad_x = x.address(), args.grad_dt = dt.address(), args.grad_z = address(z);
+        args.grad_x = x.address(), args.grad_dt = dt.address(), args.grad_z = z.address();
         args.grad_B = b.address(), args.grad_C = c.address();
         args.grad_initial = initial.address(), args.sums = sums.address();
         run(linrnn_selective_scan, &args);
-        Values total = sum_of(sums.values(), rows), of_A(size_t(channels * modes));
+        Values total = sum_of(sums.values(), (modes + 2) * channels), of_A(size_t(channels * modes));
         for (i64 m = 0; m < modes; ++m)
             for (i64 k = 0; k < channels; ++k)
                 of_A[size_t(k * modes + m)] = total[size_t(m * channels + k)];
@@ -188,7 +188,7 @@ struct Selective : Problem {
         auto part = [&](const Memory& m) {
             Values all = m.values();
             all.resize(size_t(used * seqs * time * modes));
-            return sum_of(all, used);
+            return sum_of(all, seqs * time * modes);
         };
         return {x.values(), dt.values(), of_A, part(b), part(c), has[0] ? Values(skip, bias) : Values(),
                 has[1] ? initial.values() : Values(), z.values(),
@@ -211,8 +211,8 @@ struct Step : Problem {
         name = "mamba_step";
         has_adjoint = false;
         dtypes = {linrnn::F32, linrnn::F64, linrnn::BF16};
-        batch = 1 + random.below(4), inner = 1 + random.below(50), modes = 1 + random.below(20);
-        model = 1 + random.below(30), width = 1 + random.below(4), rank = 1 + random.below(5);
+        batch = random.size(4), inner = random.size(50), modes = random.size(20);
+        model = random.size(30), width = 1 + random.below(4), rank = random.size(5);
         if (large) inner += 100, model += 100;
         zoh = random.coin(), biased = random.coin();
         const i64 sizes[] = {batch * model, 2 * inner * model, biased ? 2 * inner : 0, inner * width,
@@ -221,9 +221,9 @@ struct Step : Problem {
                              batch * inner * modes, batch * (width - 1) * inner};
         for (i64 size : sizes) inputs.push_back(random.numbers(size, 0.5));
     }
-    Values product(int matrix, int bias, const Values& x) const {
+    Values product(int matrix, i64 rows, int bias, const Values& x) const {
         const Values &w = inputs[size_t(matrix)];
-        Values y(w.size() / x.size());
+        Values y(size_t(rows), 0.0);
         for (size_t i = 0; i < w.size(); ++i) y[i / x.size()] += w[i] * x[i % x.size()];
         for (size_t i = 0; bias >= 0 && i < inputs[size_t(bias)].size(); ++i) y[i] += inputs[size_t(bias)][i];
         return y;
@@ -232,7 +232,8 @@ struct Step : Problem {
         Values y, h, past;
         for (i64 b = 0; b < batch; ++b) {
             auto x = inputs[X].begin() + b * model;
-            Values uz = product(IN, IN_BIAS, Values(x, x + model)), s(uz.begin(), uz.begin() + inner);
+            Values uz = product(IN, 2 * inner, IN_BIAS, Values(x, x + model));
+            Values s(uz.begin(), uz.begin() + inner);
             for (i64 k = 1; k < width; ++k)
                 for (i64 c = 0; c < inner; ++c)
                     past.push_back(k < width - 1 ? inputs[PAST][size_t((b * (width - 1) + k) * inner + c)]
@@ -244,7 +245,8 @@ struct Step : Problem {
                          inputs[PAST][size_t((b * (width - 1) + k) * inner + c)];
                 s[size_t(c)] = silu(v + (biased ? inputs[CONV_BIAS][size_t(c)] : 0));
             }
-            Values r = product(XP, -1, s), dt = product(DT, DT_BIAS, Values(r.begin(), r.begin() + rank));
+            Values r = product(XP, rank + 2 * modes, -1, s);
+            Values dt = product(DT, inner, DT_BIAS, Values(r.begin(), r.begin() + rank));
             Values out(size_t(inner), 0.0);
             for (i64 c = 0; c < inner; ++c) {
                 double step = softplus(dt[size_t(c)]), in = s[size_t(c)], sum = inputs[D][size_t(c)] * in;
@@ -258,7 +260,7 @@ struct Step : Problem {
                 }
                 out[size_t(c)] = sum * silu(uz[size_t(inner + c)]);
             }
-            Values of_row = product(OUT, OUT_BIAS, out);
+            Values of_row = product(OUT, model, OUT_BIAS, out);
             y.insert(y.end(), of_row.begin(), of_row.end());
         }
         return {y, h, past};
@@ -277,7 +279,7 @@ struct Step : Problem {
         i64* places[] = {&args.x, &args.in_proj, &args.in_bias, &args.conv_weight, &args.conv_bias,
                          &args.x_proj, &args.dt_weight, &args.dt_bias, &args.A_log, &args.D,
                          &args.out_proj, &args.out_bias, &args.h, &args.past};
-        for (size_t i = 0; i < tensors.size(); ++i) *places[i] = address(tensors[i]);
+        for (size_t i = 0; i < tensors.size(); ++i) *places[i] = tensors[i].address();
         args.y = y.address(), args.new_h = h.address(), args.new_past = past.address();
         run(linrnn_mamba_step, &args);
         return {y.values(), h.values(), past.values()};

@@ -15,9 +15,9 @@ extern "C" int linrnn_step_program(const void*);
 extern "C" int linrnn_time_mix_step(const void*);
 extern "C" int linrnn_channel_mix_step(const void*);
 
-// The product of a matrix with every row of x.
-inline Values product(const Values& matrix, const Values& x, i64 batch) {
-    const size_t n = x.size() / size_t(batch), rows = matrix.size() / n;
+// The product of a matrix of some rows with every row of x.
+inline Values product(const Values& matrix, const Values& x, i64 batch, i64 height) {
+    const size_t n = batch ? x.size() / size_t(batch) : 0, rows = size_t(height);
     Values y(size_t(batch) * rows);
     for (size_t i = 0; i < y.size(); ++i)
         for (size_t j = 0; j < n; ++j) y[i] += matrix[i % rows * n + j] * x[i / rows * n + j];
@@ -31,7 +31,7 @@ struct OneStep : Problem {
         name = name_;
         has_adjoint = false;
         dtypes = {linrnn::F32, linrnn::F64, linrnn::BF16};
-        batch = 1 + random.below(4), model = 1 + random.below(60), inner = 1 + random.below(60);
+        batch = random.size(4), model = random.size(60), inner = random.size(60);
         if (large) model += 600, inner += 700;  // several threads
     }
     void add(Random& random, std::initializer_list<i64> sizes) {
@@ -46,7 +46,7 @@ struct OneStep : Problem {
             tensors.emplace_back(weight ? dtype : state_dtype(dtype), values);
         }
         auto next = tensors.begin();
-        for (i64* p : places) *p = address(*next++);
+        for (i64* p : places) *p = (next++)->address();
         return tensors;
     }
 };
@@ -56,7 +56,7 @@ struct Linear : OneStep {
         add(random, {batch * model, inner * model, random.coin() ? inner : 0});
     }
     Many loop() const override {
-        Values y = product(inputs[1], inputs[0], batch);
+        Values y = product(inputs[1], inputs[0], batch, inner);
         for (size_t i = 0; i < y.size() && !inputs[2].empty(); ++i) y[i] += inputs[2][i % size_t(inner)];
         return {y};
     }
@@ -91,7 +91,8 @@ struct TimeMix : Shifted {
                      batch * inner, batch * inner, mu * batch});
     }
     Values project(int mu, int matrix) const {
-        return product(inputs[size_t(matrix)], mixed(inputs[size_t(mu)], inputs[BEFORE]), batch);
+        return product(inputs[size_t(matrix)], mixed(inputs[size_t(mu)], inputs[BEFORE]), batch,
+                       inner);
     }
     Many loop() const override {
         Values k = project(MU_K, KEY), v = project(MU_V, VALUE), r = project(MU_R, RECEPTANCE);
@@ -104,7 +105,7 @@ struct TimeMix : Shifted {
             mean[i] = past * mean[i] + (1 - past) * v[i];
             norm[i] = k[i] + softplus(odds);
         }
-        return {product(inputs[OUTPUT], r, batch), mean, norm,
+        return {product(inputs[OUTPUT], r, batch, model), mean, norm,
                 inputs[BEFORE].empty() ? Values() : inputs[X]};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
@@ -119,7 +120,7 @@ struct TimeMix : Shifted {
         args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.batch = batch;
         args.model = model, args.state = inner, args.y = y.address();
         args.new_mean = mean.address(), args.new_log_norm = norm.address();
-        args.new_shift = address(shift);
+        args.new_shift = shift.address();
         run(linrnn_time_mix_step, &args);
         return {y.values(), mean.values(), norm.values(), shift.values()};
     }
@@ -133,10 +134,10 @@ struct ChannelMix : Shifted {
                      batch * model});
     }
     Many loop() const override {
-        Values k = product(inputs[KEY], mixed(inputs[MU_K], inputs[BEFORE]), batch);
+        Values k = product(inputs[KEY], mixed(inputs[MU_K], inputs[BEFORE]), batch, inner);
         for (double& x : k) x = x < 0 ? 0 : x * x;
-        Values gate = product(inputs[RECEPTANCE], mixed(inputs[MU_R], inputs[BEFORE]), batch);
-        Values y = product(inputs[VALUE], k, batch);
+        Values gate = product(inputs[RECEPTANCE], mixed(inputs[MU_R], inputs[BEFORE]), batch, model);
+        Values y = product(inputs[VALUE], k, batch, model);
         for (size_t i = 0; i < y.size(); ++i) y[i] *= Gated::sigmoid(gate[i]);
         return {y, inputs[X]};
     }
@@ -188,7 +189,7 @@ struct NormThenLinear : OneStep {
     }
     Many loop() const override {
         if (!whole) return {normalised(), sum()};
-        return {product(inputs[MATRIX], normalised(), batch)};
+        return {product(inputs[MATRIX], normalised(), batch, inner)};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         struct {

@@ -7,7 +7,6 @@ extern "C" int linrnn_scan(const void*);
 extern "C" int linrnn_log_scan(const void*);
 extern "C" int linrnn_gated_scan(const void*);
 
-inline i64 address(const Memory& m) { return m.count() ? m.address() : 0; }
 inline void run(int (*kernel)(const void*), const void* record) {
     int code = kernel(record);
     demand(code == 0, "the kernel returned " + std::to_string(code));
@@ -33,7 +32,7 @@ struct Scan : Problem {
         name = logs ? "log_scan" : "scan";
         has_adjoint = !logs;
         const i64 few[] = {1, 2, 3, 4, 8, 16, 17, 33, 70};
-        channels = few[random.below(9)], time = 1 + random.below(150), seqs = 1 + random.below(4);
+        channels = random.size(1) * few[random.below(9)], time = random.size(150), seqs = random.size(4);
         if (large && random.coin()) seqs = 1, channels = 5 + random.below(4), time = 26000;
         else if (large) seqs = 1 + random.below(3), channels = 4200 + random.below(99), time = 40;
         if (large) dtypes = {linrnn::F32};
@@ -49,7 +48,7 @@ struct Scan : Problem {
         if (random.coin()) inputs.push_back(random.numbers(seqs * n()));
     }
     void pack(Random& random) {  // some of them empty
-        seqs = 1 + random.below(6);
+        seqs = random.size(6), time = seqs ? time : 0;
         offsets.assign(size_t(seqs) + 1, time);
         offsets[0] = 0;
         for (i64 s = 1; s < seqs; ++s)
@@ -114,7 +113,7 @@ struct Scan : Problem {
         args.offsets = offsets.empty() ? 0 : reinterpret_cast<i64>(offsets.data());
         args.a = o.a.array(), args.b = o.b.array(), args.h = o.h.array();
         args.reset = array_of(reset, time);
-        args.initial = address(o.initial), args.final = o.final.address();
+        args.initial = o.initial.address(), args.final = o.final.address();
         return args;
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
@@ -152,7 +151,7 @@ struct Gated : Problem {
     Gated(Random& random, bool large) {
         name = "gated_scan";
         gate = random.below(3), parts = gate ? 3 : 2, positive = random.coin();
-        seqs = 1 + random.below(4), time = 1 + random.below(60), channels = 1 + random.below(70);
+        seqs = random.size(4), time = random.size(60), channels = random.size(70);
         if (large) channels += 500, time += 40;
         apart = random.coin() ? 0 : 1 + random.below(5);
         start = random.coin() ? 0 : 0.5;
@@ -192,7 +191,7 @@ struct Gated : Problem {
         Rows into_h(dtype, seqs, time, channels, apart, weights.empty() ? Values() : weights[0]);
         add(into_h.array()), add(array_of(reset, time));
         Memory grad_x(dtype, seqs * time * width), grad_initial(wide, seqs * channels), into(wide, 0);
-        record.insert(record.end(), {address(initial), final.address(), grad_x.address(),
+        record.insert(record.end(), {initial.address(), final.address(), grad_x.address(),
                                      grad_initial.address(), 0});
         std::memcpy(&record.back(), &start, 8);
         run(linrnn_gated_scan, record.data());

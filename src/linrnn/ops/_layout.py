@@ -86,14 +86,35 @@ def live_steps(
     return live.index_put((edge.row, edge.first), live.new_zeros(()))
 
 
+def aligned(x: Tensor) -> bool:
+    """Whether the numbers of ``x`` lie where a kernel may read them: at multiples of their size.
+
+    They do not where memory was cut at any byte, as `torch.frombuffer` and mapped files allow. The
+    parts of a complex number count as two.
+    """
+    address = x.data_ptr()
+    return address % 16 == 0 or address % (x.element_size() >> x.is_complex()) == 0
+
+
 def unit_channels(x: Tensor) -> Tensor:
-    """``x`` as a kernel reads it: any other strides, channels side by side, nothing lazy."""
-    return dense(x) if x.stride(-1) != 1 or x.is_conj() or x.is_neg() else x
+    """``x`` as a kernel reads it: any other strides, but channels side by side and aligned."""
+    as_it_is = x.stride(-1) == 1 and not x.is_conj() and not x.is_neg() and aligned(x)
+    return x if as_it_is else dense(x)
 
 
 def dense(x: Tensor) -> Tensor:
-    """``x`` in contiguous memory, with lazy conjugation and negation carried out."""
+    """``x`` in contiguous, aligned memory, with lazy conjugation and negation carried out."""
+    x = x if aligned(x) else _moved(x)
     return x.resolve_conj().resolve_neg().contiguous()
+
+
+def _moved(x: Tensor) -> Tensor:
+    """A copy in memory of its own; PyTorch's copy of complex numbers needs them aligned itself."""
+    if not x.is_complex():
+        return x.clone()
+    lazy = x.is_conj()
+    parts = torch.view_as_real(x.conj() if lazy else x).clone()
+    return torch.view_as_complex(parts).conj() if lazy else torch.view_as_complex(parts)
 
 
 def clear_first(x: Tensor, reset: Tensor | None, edge: Ends, empty: float = 0.0) -> Tensor:

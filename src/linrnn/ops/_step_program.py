@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from linrnn.ops import _native
 from linrnn.ops._arguments import traced
+from linrnn.ops._layout import aligned, dense
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native import DTYPES
 from linrnn.ops._native_step import NativeStep, Stack, Weight
@@ -198,12 +199,16 @@ class Program:
     def _run(self, x: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, list[State]]:
         wide, at, table = self._wide, self._at, self._table.copy()
         before = [h.contiguous() for h in before]
+        addresses = [h.data_ptr() for h in before]
+        if any([address % wide.itemsize for address in addresses]):
+            before = [dense(h) for h in before]
+            addresses = [h.data_ptr() for h in before]
         after = [torch.empty(shape, dtype=wide) for shape in self._shapes]
-        wide_x, y = x.to(wide).contiguous(), torch.empty(self._output, dtype=wide)
+        wide_x, y = dense(x.to(wide)), torch.empty(self._output, dtype=wide)
         scratch = torch.empty(self._scratch_bytes, dtype=torch.uint8)
         table[at["x"]], table[at["y"]] = wide_x.data_ptr(), y.data_ptr()
         table[at["scratch"]] += scratch.data_ptr()
-        table[at["before"]] = [h.data_ptr() for h in before]
+        table[at["before"]] = addresses
         table[at["after"]] = [h.data_ptr() for h in after]
         _native.run("step_program", table.tobytes())
         return y.to(x.dtype), self._trees(after)
@@ -314,4 +319,4 @@ def _readable(weight: Weight, dtype: torch.dtype) -> bool:
     if p is None:
         return weight.optional
     plain = eager(p) and p.dtype is dtype and p.is_cpu and p.is_contiguous()
-    return plain and p.shape == weight.shape
+    return plain and p.shape == weight.shape and aligned(p)

@@ -2,7 +2,6 @@
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cstdlib>
-#include <cstring>
 
 #include "../gemv.h"
 #include "../rwkv_step_args.h"
@@ -39,7 +38,7 @@ struct ChannelMixStep : Pointers<A, W> {
         multiply(args.receptance, mixed, gate, D, D);
         multiply(args.value, k, y, D, N);
         for (i64 i = 0; i < batch * D; ++i) y[i] *= vsigmoid(gate[i]);
-        std::memcpy(P::write(args.new_past), x, size_t(batch * D) * sizeof(A));
+        copy(P::write(args.new_past), x, batch * D);
         std::free(work);
         return 0;
     }

@@ -189,6 +189,7 @@ struct GatedScan {
 
     int dispatch() const {
         const i64 n = args.channels, size = args.seqs * args.time * n;
+        if (!args.seqs || !n) return 0;
         if (args.backward) advise(args.grad_x, size * PARTS * i64(sizeof(S)));
         else advise(args.h.data, size * i64(sizeof(S)));
         i64 worth = size / THREAD_ELEMENTS, threads = worth < args.threads ? worth : args.threads;

@@ -3,7 +3,6 @@
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cstdlib>
-#include <cstring>
 
 #include "../gemv.h"
 #include "../mamba_step_args.h"
@@ -36,8 +35,8 @@ struct MambaStep : Pointers<A, W> {
         for (i64 c = 0; c < inner; ++c) s[c] *= vsigmoid(s[c]);
         if (width == 1) return;
         A* out = P::write(args.new_past) + b * (width - 1) * inner;
-        std::memcpy(out, past + inner, size_t((width - 2) * inner) * sizeof(A));
-        std::memcpy(out + (width - 2) * inner, u, size_t(inner) * sizeof(A));
+        copy(out, past + inner, (width - 2) * inner);
+        copy(out + (width - 2) * inner, u, inner);
     }
 
     // expm1 from exp, near 0 from its series, as far as the precision goes
@@ -89,8 +88,7 @@ struct MambaStep : Pointers<A, W> {
         multiply(args.in_proj, args.in_bias, P::read(args.x), uz, 2 * inner, args.model);
         for (i64 b = 0; b < batch; ++b) convolve(b, uz + 2 * b * inner, s + b * inner);
         multiply(args.x_proj, 0, s, all, selected, inner);
-        for (i64 b = 0; b < batch; ++b)
-            std::memcpy(r + b * args.rank, all + b * selected, size_t(args.rank) * sizeof(A));
+        for (i64 b = 0; b < batch; ++b) copy(r + b * args.rank, all + b * selected, args.rank);
         multiply(args.dt_weight, args.dt_bias, r, dt, inner, args.rank);
         for (i64 b = 0; b < batch; ++b)
             recur(b, uz + (2 * b + 1) * inner, s + b * inner, dt + b * inner, all + b * selected,

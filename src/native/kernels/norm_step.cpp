@@ -53,7 +53,7 @@ struct NormStep : Pointers<A, W> {
             const A *x = P::read(args.x) + row * n, *added = P::read(args.added);
             A *y = P::write(args.y) + row * n, *sum = P::write(args.sum);
             for (i64 i = 0; i < n; ++i) y[i] = added ? x[i] + added[row * n + i] : x[i];
-            if (sum) std::memcpy(sum + row * n, y, size_t(n) * sizeof(A));
+            if (sum) copy(sum + row * n, y, n);
             if (args.norm != NO_NORM) normalise(y);
         }
         return 0;

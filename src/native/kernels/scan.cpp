@@ -486,6 +486,14 @@ struct Scan {
         put(h, out, n);
     }
 
+    // All there is to say: a constant decay had no effect.
+    int no_sequence() const {
+        const A none = A(0);
+        for (i64 i = 0; args.backward && args.constant && i < args.channels * WIDTH; ++i)
+            put(reinterpret_cast<S*>(args.grad_a) + i, &none, 1);
+        return 0;
+    }
+
     void advise_outputs() const {
         auto cu = reinterpret_cast<const i64*>(args.offsets);
         i64 steps = cu ? cu[args.seqs] : args.seqs * args.time;
@@ -495,8 +503,10 @@ struct Scan {
     }
 
     int dispatch() const {
-        advise_outputs();
         i64 n = args.channels * WIDTH, threads = useful_threads(), block = BLOCK;
+        if (!n) return 0;
+        if (!args.seqs) return no_sequence();
+        advise_outputs();
         if (args.seqs < threads) {
             // Share a row between threads, in whole cache lines and no fewer than four of them.
             i64 line = 64 / i64(sizeof(S)), parts = (threads + args.seqs - 1) / args.seqs;

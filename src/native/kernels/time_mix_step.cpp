@@ -2,7 +2,6 @@
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cstdlib>
-#include <cstring>
 
 #include "../gemv.h"
 #include "../rwkv_step_args.h"
@@ -63,9 +62,7 @@ struct TimeMixStep : Pointers<A, W> {
         project(args.mu_r, args.receptance, mixed, r);
         for (i64 b = 0; b < batch; ++b) advance(b, k + b * n, v + b * n, r + b * n);
         multiply(args.output, r, P::write(args.y), args.model, n);
-        if (args.shift)
-            std::memcpy(P::write(args.new_shift), P::read(args.x),
-                        size_t(batch * args.model) * sizeof(A));
+        if (args.shift) copy(P::write(args.new_shift), P::read(args.x), batch * args.model);
         std::free(work);
         return 0;
     }

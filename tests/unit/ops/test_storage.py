@@ -1,0 +1,149 @@
+"""Axes without entries, and numbers that lie at no multiple of their size, through every kernel.
+
+`make sanitize` runs this with kernels that report what C++ leaves undefined.
+"""
+
+import struct
+
+import pytest
+import torch
+
+from linrnn.mixers import RWKV4, Mamba
+from linrnn.ops import (
+    _native,
+    gated_scan,
+    linear_scan,
+    log_linear_scan,
+    selective_scan,
+    use_backend,
+)
+from linrnn.ops._causal_conv import causal_conv, definition
+from linrnn.state import map_state
+
+F32, F64, C64, C128 = torch.float32, torch.float64, torch.complex64, torch.complex128
+REAL = (F32, F64, torch.bfloat16, torch.float16)
+
+pytestmark = pytest.mark.skipif(
+    _native.load()[0] is None, reason=f"no native kernels: {_native.load()[1]}"
+)
+
+
+def conv(x, past, weight, bias):
+    return (causal_conv(x, past, weight, bias, None, True),)
+
+
+def defined_conv(x, past, weight, bias):
+    return (definition(x, past, weight, bias, None, True),)
+
+
+def packed_scan(a, b):
+    offsets = torch.tensor([0, 0, b.shape[1]])
+    return linear_scan(a, b, cu_seqlens=offsets)
+
+
+SHAPES = {
+    "constant": (linear_scan, lambda b, t, c, n: ((c,), (b, t, c), (b, c))),
+    "varying": (linear_scan, lambda b, t, c, n: ((b, t, c), (b, t, c))),
+    "packed": (packed_scan, lambda b, t, c, n: ((c,), (1, t, c))),
+    "log": (log_linear_scan, lambda b, t, c, n: ((b, t, c), (b, t, c), (b, c))),
+    "gated": (gated_scan, lambda b, t, c, n: ((b, t, 3, c), (b, c))),
+    "selective": (
+        selective_scan,
+        lambda b, t, c, n: ((b, t, c), (b, t, c), (c, n), (b, t, n), (b, t, n), (c,), (b, c, n)),
+    ),
+    "conv": (conv, lambda b, t, c, n: ((b, t, c), (b, 3, c), (c, 4), (c,))),
+}
+"""Every operation with kernels, and the shapes of its arguments by batch, time, channels, modes."""
+
+CASES = [
+    *((name, dtype) for name in SHAPES for dtype in REAL),
+    *((name, dtype) for name in ("constant", "varying", "packed") for dtype in (C64, C128)),
+]
+SIZES = [(0, 5, 3, 2), (2, 0, 3, 2), (2, 5, 0, 2), (1, 5, 0, 2), (2, 5, 3, 0), (0, 0, 0, 0)]
+
+
+def arguments(name, dtype, *sizes):
+    """Small numbers below 0, which suit a decay, its logarithm and a rate."""
+    shapes = SHAPES[name][1](*sizes)
+    return [(torch.rand(shape, dtype=dtype) * -0.5).requires_grad_() for shape in shapes]
+
+
+def misaligned(x):
+    """The same numbers one byte further than their size asks for."""
+    raw = x.detach().clone().reshape(-1).view(torch.uint8)
+    memory = bytearray(1) + bytearray(raw.numpy().tobytes())
+    copy = torch.frombuffer(memory, dtype=x.dtype, offset=1).view(x.shape)
+    assert copy.data_ptr() % 2
+    return copy.requires_grad_(x.requires_grad)
+
+
+def results(function, inputs, place=lambda x: x):
+    """Outputs and the gradients of all inputs, from a cotangent that is put where it is wanted."""
+    outputs = [y for y in function(*inputs) if y.requires_grad]
+    into = [place(torch.full_like(y, 0.5)) if y.numel() else y.detach() for y in outputs]
+    return [*outputs, *torch.autograd.grad(outputs, inputs, into, materialize_grads=True)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_axis_without_entries(name, sizes, threads, monkeypatch):
+    monkeypatch.setattr(_native, "threads", lambda: threads)
+    function = SHAPES[name][0]
+    inputs = arguments(name, F64, *sizes)
+    got = results(function, inputs)
+    with use_backend("reference"):
+        expected = results(defined_conv if name == "conv" else function, inputs)
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """All words of the records that kernels were called with, addresses among them."""
+    words, run = set(), _native.run
+
+    def note(kernel, record):
+        words.update(struct.unpack(f"={len(record) // 8}q", record))
+        run(kernel, record)
+
+    monkeypatch.setattr(_native, "run", note)
+    return words
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_misaligned_storage_gives_the_same_bits(name, dtype, given):
+    function = SHAPES[name][0]
+    aligned = arguments(name, dtype, 2, 7, 5, 3)
+    expected = results(function, aligned)
+    assert {x.data_ptr() for x in aligned} & given, "no kernel was called"
+    inputs = [misaligned(x) for x in aligned]
+    for one, other in zip(results(function, inputs, misaligned), expected, strict=True):
+        assert one.equal(other)
+    assert not [word for word in given if word in {x.data_ptr() for x in inputs}]
+
+
+@pytest.mark.parametrize("make", [Mamba, RWKV4])
+@pytest.mark.parametrize("part", ["x", "state", "weights"])
+@torch.no_grad()
+def test_a_step_of_misaligned_storage_gives_the_same(make, part, given):
+    layer = make(6).eval()
+    x, state = torch.rand(2, 6), layer.step(torch.rand(2, 6), layer.init_state(2))[1]
+    expected, _ = layer.step(x, state)
+    assert given, "no kernel was called"
+    moved = []
+
+    def move(t):
+        moved.append(misaligned(t))
+        return moved[-1]
+
+    if part == "x":
+        x = move(x)
+    elif part == "state":
+        state = map_state(move, state)
+    else:
+        for parameter in layer.parameters():
+            parameter.data = move(parameter)
+    torch.testing.assert_close(layer.step(x, state)[0], expected)
+    assert moved
+    assert not given & {t.data_ptr() for t in moved}
