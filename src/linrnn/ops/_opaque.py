@@ -18,6 +18,9 @@ from linrnn.ops._precision import without_autocast
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=tuple[Tensor, ...])
+ALL: list[str] = []
+"""The operators that are registered so far."""
+
 _library = torch.library.Library("linrnn", "FRAGMENT")
 
 
@@ -34,6 +37,7 @@ def opaque(
         inputs: its arguments, in the order of the function's, as PyTorch writes a schema.
         shapes: called with the same arguments, tensors shaped and typed like the results.
     """
+    ALL.append(name)
     _library.define(f"{name}({inputs}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
     _library.define(
         f"{name}_backward({inputs}, Tensor[] grads, bool[] wanted) -> Tensor[]",

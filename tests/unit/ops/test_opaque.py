@@ -1,0 +1,129 @@
+"""Every operator that hides a function from compilers, called as an operator."""
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from linrnn import mixers
+from linrnn.ops import _opaque
+from linrnn.ops._opaque import ALL, opaque
+from linrnn.ops._precision import without_autocast
+
+for _name in mixers.names():  # whose modules register operators
+    mixers.load(_name)
+
+B, T, N = 2, 5, 3
+
+
+def randn(*shape, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype).mul_(0.5).requires_grad_()
+
+
+def reset():
+    return torch.tensor([[False, True, False, False, True], [True, False, False, True, False]])
+
+
+def weights(rows):
+    return [randn(rows, N), randn(rows, N), randn(rows), randn(rows)]
+
+
+def system(dtype):
+    return [randn(N, 2, dtype=dtype) for _ in range(3)] + [randn(N)]
+
+
+def attended(kind, *heads):
+    sight = torch.arange(T).expand(B, T)
+    return kind, *(randn(B, T, *heads, 4) for _ in range(3)), sight, None
+
+
+SEQUENCE = (B, T, N)
+CASES = {
+    "recurrence": [
+        (randn(*SEQUENCE), [randn(B, N)], weights(3 * N), reset(), "gru"),
+        (randn(*SEQUENCE), [randn(B, N), randn(B, N)], weights(4 * N), reset(), "lstm"),
+        (randn(*SEQUENCE), [randn(B, N)], weights(N), None, "tanh"),
+        (randn(*SEQUENCE), [randn(B, N)], weights(N)[:2], reset(), "relu"),
+    ],
+    "dense_scan": [(randn(N, N), randn(*SEQUENCE), randn(B, N), reset())],
+    "dense_loop": [(randn(N, N), randn(*SEQUENCE), randn(B, N), None)],
+    "block_scan": [(randn(N), randn(N), randn(*SEQUENCE, 2), randn(B, N, 2), reset())],
+    "siso_scan": [
+        (system(torch.complex128), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), None),
+        (system(torch.float64), randn(*SEQUENCE), randn(B, N, 2), reset()),
+    ],
+    "siso_convolve": [(system(torch.float64), randn(*SEQUENCE), randn(B, N, 2))],
+    "attend": [attended("softmax", 2), attended("relu_squared")],
+    "fft_scan": [(randn(N), randn(*SEQUENCE, dtype=torch.complex128), randn(B, N))],
+}
+ELSEWHERE = {"selective_scan_definition"}  # an op's own, in tests/contract/test_dynamic_shapes.py
+each = pytest.mark.parametrize(
+    ("name", "arguments"), [(name, case) for name, cases in CASES.items() for case in cases]
+)
+
+
+def operator(name):
+    return getattr(torch.ops.linrnn, name).default
+
+
+def test_every_operator_is_tried():
+    assert set(ALL) - ELSEWHERE == set(CASES)
+
+
+@each
+def test_pytorch_finds_nothing_wrong_with_it(name, arguments):
+    torch.library.opcheck(operator(name), arguments)
+
+
+@pytest.mark.unchecked
+@each
+def test_second_derivatives(name, arguments):
+    """Of arguments that are functions of one another: `gradgradcheck` has independent ones."""
+    if arguments[0] == "softmax":
+        pytest.skip("PyTorch's fused attention on a CPU has none")
+    tensors = [x for x in tree_leaves(list(arguments)) if differentiable(x)]
+
+    def value(point):
+        """A number; the first argument depends on the point, each further one on the one before."""
+        changed, cause = [], point
+        for x in tensors:
+            ramp = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).view(x.shape)
+            changed.append(x.detach() + 0.3 * cause.real.sum().sin() * ramp)
+            cause = changed[-1]
+        remaining = iter(changed)
+        call = tree_map(lambda x: next(remaining) if differentiable(x) else x, list(arguments))
+        return sum(y.real.sin().sum() for y in operator(name)(*call))
+
+    point = torch.tensor([0.3, -0.4], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(value, point)
+    assert torch.autograd.gradgradcheck(value, point)
+
+
+def differentiable(x):
+    return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
+
+
+def test_results_share_no_memory(monkeypatch):
+    monkeypatch.setattr(_opaque, "ALL", [])
+
+    @opaque("test_shared", "Tensor x", lambda x: (x.new_empty(x.shape), x.new_empty(x.shape)))
+    def twice(x):
+        return x, x
+
+    x = torch.ones(3)
+    first, second = torch.ops.linrnn.test_shared(x)
+    assert len({h.data_ptr() for h in (x, first, second)}) == 3
+    assert twice(x)[0] is x
+
+
+def test_it_computes_outside_of_autocast():
+    arguments = CASES["dense_scan"][0]
+    low = [x if x is None or x.dtype == torch.bool else x.detach().float() for x in arguments]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = torch.ops.linrnn.dense_scan(*low)
+    assert all(map(torch.equal, inside, torch.ops.linrnn.dense_scan(*low)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_without_autocast(device):
+    with torch.autocast("cpu", dtype=torch.bfloat16), without_autocast(torch.device(device)):
+        assert torch.is_autocast_enabled("cpu") == (device == "meta")
