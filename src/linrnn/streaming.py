@@ -405,14 +405,12 @@ def load_stream(
         raise ArgumentError(
             f"{path}: the state must have {rows} rows, got {states.batch_size(state)}."
         )
-    device = next(model.parameters()).device
     with reading(path, DataError, "say what was read"):
-        steps, pending = header["steps"], tuple(header["pending"])
-        check_type("the header", "steps", int, steps)
-        check_type("the header", "pending", tuple[int, ...], pending)
-        if steps < 0:
-            raise ValueError(f"{steps} steps")
-    return states.to(state, device=device), steps, list(pending)
+        past = (header["steps"], *header["pending"])
+        check_type("the header", "steps and pending", tuple[int, ...], past)
+        if past[0] < 0:
+            raise ValueError(f"{past[0]} steps")
+    return states.to(state, device=next(model.parameters()).device), past[0], list(past[1:])
 
 
 def _load_read(path: Path | str, model: Streamable, allow: bool) -> tuple[State, int]:

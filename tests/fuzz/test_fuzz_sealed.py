@@ -12,7 +12,7 @@ from linrnn import _signals
 
 pytestmark = pytest.mark.unchecked
 
-QUICK = {"sealed runs": 280, "sealed comparisons": 6}
+QUICK = {"sealed runs": 170, "sealed comparisons": 5}
 SLOW = 10_000
 for NAME, COUNT in QUICK.items():
     share(NAME, COUNT)
@@ -64,7 +64,9 @@ def one_step(monkeypatch):
 
 def check(made, place, case, files):
     argv = sealed.sandbox(made, place, case, files)
-    with quick_and_small(seconds=5), WATCH(place, made / "data"):
+    # a state lies beside the run; nothing else is written but the run and what tasks keep
+    own = place if "--state" in case.verb else place / case.kind
+    with quick_and_small(seconds=5), WATCH(own, made / "data"):
         answer = sealed.command(argv, case.stdin)
     assert answer.code in (0, 1, 2, 130), answer
     assert "Traceback" not in answer.err
@@ -77,6 +79,28 @@ def check(made, place, case, files):
 def test_commands_on_runs(times, made, tmp_path, one_step):
     cases = sealed.damage(made, CASES)
     fuzzing.run("sealed runs", times, cases, lambda c: check(made, tmp_path / "x", *c))
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "files"),
+    [
+        ("_schema._fits", lambda hint, value: True, ["result.json"]),
+        ("_reading._is_about_content", lambda reason: False, ["checkpoints/last.safetensors"]),
+    ],
+)
+def test_what_is_not_checked_is_caught(name, broken, files, made, tmp_path, monkeypatch, one_step):
+    monkeypatch.setattr(f"linrnn.{name}", broken)
+    cases = sealed.damage(made, [c for c in CASES if c.file in files])
+    with pytest.raises(BaseException, match=r"."):
+        fuzzing.run(
+            "sealed runs", 1, cases, lambda c: check(made, tmp_path / "x", *c), shrink=False
+        )
+
+
+def test_a_file_outside_is_noticed(tmp_path):
+    with pytest.raises(AssertionError, match="files outside were touched"), WATCH(tmp_path / "run"):
+        (tmp_path / "other").write_text("x")
+    assert WATCH.inside is None
 
 
 @BUDGETS

@@ -30,6 +30,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 from linrnn import __version__
 from linrnn._door import read_bytes
 from linrnn._memory import available
+from linrnn._reading import reading
 from linrnn._storage import write_atomically
 from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
@@ -138,17 +139,16 @@ def metadata(path: Path | str) -> dict[str, Any]:
     _require("onnx")
     import onnx
 
-    try:
+    with reading(path, DataError, "be an ONNX model"):
         proto = onnx.load_model_from_string(read_bytes(Path(path), inside=None, limit=_LIMIT))
-    except Exception as error:  # onnx names no error of its own for a file that is none
-        raise DataError(f"{path}: the file must be an ONNX model, got {error}.") from error
     found = {entry.key: entry.value for entry in proto.metadata_props}
     if METADATA not in found:
         raise DataError(
             f"{path}: the model must hold the metadata {METADATA!r}, got {sorted(found)}. "
             "Export it with linrnn export."
         )
-    record: dict[str, Any] = json.loads(found[METADATA])
+    with reading(path, DataError, "hold the metadata that linrnn export writes"):
+        record = dict(json.loads(found[METADATA]))
     return record
 
 
