@@ -39,6 +39,9 @@ CHECKED = "its folder was checked, and a new name is chosen by the library"
 SOURCE = "the sources of this package"
 SYSTEM = "a file of the system below /proc"
 DECLARED = {
+    ("_memory.py", "Path(name).read_text"): "a file of the system below /sys",
+    ("cli/_streams.py", "os.open"): "the null device, in the place of a stream that is closed",
+    ("cli/_streams.py", "os.fdopen"): "the null device, in the place of a stream that is closed",
     ("_storage.py", "os.fdopen"): OPENED,
     ("_storage.py", "safe_open"): OPENED,
     ("tasks/_audio.py", "wave.open"): "the bytes of a clip",

@@ -22,7 +22,7 @@ def loop(
     cu_seqlens: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """``h_t = a_t times h_{t-1} plus b_t``; arguments and results as of `ScanBackend.scan`."""
+    """``h_t = a_t times h_{t-1} plus b_t``; arguments and results as of a kernel's ``forward``."""
     batch, time, channels = b.shape
     wide = accumulator_dtype(b.dtype)
     # unbind, not b[:, t]: the gradient of an index is as large as the whole tensor

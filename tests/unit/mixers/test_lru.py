@@ -278,7 +278,7 @@ def test_real_form_computes_with_real_numbers():
     assert found.seen <= {"zeros", "view_as_complex"}
     with ComplexOperations() as found:
         LRU(4)(x)
-    assert "scan" in found.seen
+    assert "linear_scan" in found.seen
 
 
 @pytest.mark.parametrize("form", LRU.forms)
