@@ -51,7 +51,7 @@ class UnknownNameError(LinrnnError, ValueError):
         near = difflib.get_close_matches(name[:60] if isinstance(name, str) else "", known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         listing = ", ".join(known) if known else "none"
-        super().__init__(f"no {kind} named {show(name)}.{hint} Known: {listing}.")
+        super().__init__(f"no {kind} named {show(name, 300)}.{hint} Known: {listing}.")
 
 
 class MissingExtraError(LinrnnError, ImportError):

@@ -124,8 +124,12 @@ def load(
         f"{files.where}: {files}: the model must fit into {limit:,} bytes, for the size of its "
         "weights, got a configuration of a larger one."
     )
-    with within(limit, DataError, message):
-        model, info = configured(files, lambda: read(None, *args, **options))
+
+    def bounded() -> Any:
+        with within(limit, DataError, message):
+            return read(None, *args, **options)
+
+    model, info = configured(files, bounded)
     model.name_or_path = model.config.name_or_path = str(files)
     return model, info
 

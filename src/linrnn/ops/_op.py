@@ -170,7 +170,7 @@ class Op:
         """The results, and behind them the extras; None computes an empty call."""
         if kernels is None:
             found = self.definition(*arguments)
-            return tuple(_apart([found] if isinstance(found, Tensor) else found, arguments))
+            return tuple(apart([found] if isinstance(found, Tensor) else found, arguments))
         kept = self._extras(kernels, *arguments) if keep and self._extras else ()
         found = kernels.forward(*arguments, *(kept or (None,) * self._n_extras))
         return (*((found,) if isinstance(found, Tensor) else found), *kept)
@@ -254,7 +254,7 @@ class Op:
         kernels = self.kernels(arguments[self._lead], arguments, backend)
         if kernels is not None:
             return list(self.run(kernels, arguments, keep=keep))
-        return _apart(self.decomposition(*inputs), arguments)
+        return apart(self.decomposition(*inputs), arguments)
 
     def _fake(self, *inputs: Any) -> list[Tensor]:
         *arguments, keep, backend = inputs
@@ -285,7 +285,7 @@ class Op:
         *arguments, saved, grads, wanted, backend = inputs
         found = self.backward(arguments, saved, grads, wanted, backend=backend)
         pairs = zip(found, wanted, strict=True)
-        return _apart([cast(Tensor, g) for g, want in pairs if want], (arguments, saved, grads))
+        return apart([cast(Tensor, g) for g, want in pairs if want], (arguments, saved, grads))
 
     def _fake_backward(self, *inputs: Any) -> list[Tensor]:
         grads, wanted = inputs[-3:-1]
@@ -324,7 +324,7 @@ def load(module: str) -> Kernels:
     return cast(Kernels, importlib.import_module(module))
 
 
-def _apart(outputs: Iterable[Tensor], inputs: Any) -> list[Tensor]:
+def apart(outputs: Iterable[Tensor], inputs: Any) -> list[Tensor]:
     """Results as an operator must return them: dense, and sharing memory with nothing."""
     seen = {_memory(x) for x in tree_leaves(list(inputs)) if isinstance(x, Tensor)}
     found = []

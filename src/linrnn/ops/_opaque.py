@@ -6,14 +6,15 @@ every batch and time. In eager mode the function is called as it is.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from linrnn.ops._layout import dense
+from linrnn.ops._derivatives import through_definition
+from linrnn.ops._op import apart
 from linrnn.ops._precision import without_autocast
 
 P = ParamSpec("P")
@@ -63,11 +64,12 @@ def opaque(
 def _register(name: str, run: Callable[..., Any], shapes: Callable[..., Any]) -> None:
     def forward(*args: Any) -> list[Tensor]:
         with without_autocast(_device(args)):
-            return _apart(run(*args), args)
+            return apart(run(*args), args)
 
     def backward(*args: Any) -> list[Tensor]:
         *args, grads, wanted = args  # type: ignore[assignment]
-        return _apart(_differentiate(run, args, grads, wanted, again=False), (args, grads))
+        with torch.no_grad():
+            return apart(_differentiate(run, args, grads, wanted), (args, grads))
 
     def backward_shapes(*args: Any) -> list[Tensor]:
         wanted = zip(tree_leaves(list(args[:-2])), args[-1], strict=True)
@@ -86,7 +88,7 @@ def _register(name: str, run: Callable[..., Any], shapes: Callable[..., Any]) ->
         args = tree_unflatten(flat, ctx.structure)
         wanted = [bool(want) for want in tree_leaves(list(ctx.needs_input_grad))]
         if torch.is_grad_enabled():
-            found = iter(_differentiate(run, args, grads, wanted, again=True))
+            found = iter(_differentiate(run, args, grads, wanted))
         else:
             operator = getattr(torch.ops.linrnn, f"{name}_backward").default
             found = iter(operator(*args, grads, wanted))
@@ -103,39 +105,17 @@ def _register(name: str, run: Callable[..., Any], shapes: Callable[..., Any]) ->
 
 
 def _differentiate(
-    run: Callable[..., Any], args: Any, grads: list[Tensor], wanted: list[bool], *, again: bool
-) -> Sequence[Tensor]:
-    """Gradients of the wanted arguments; ``again``: such that can be differentiated themselves."""
+    run: Callable[..., Any], args: Any, grads: list[Tensor], wanted: list[bool]
+) -> list[Tensor]:
+    """Gradients of the wanted arguments; in grad mode such that can be differentiated again."""
     flat, structure = tree_flatten(list(args))
-    sources = []
-    for i, want in enumerate(wanted):
-        if want:
-            # names of their own: arguments may be functions of one another
-            flat[i] = flat[i].view_as(flat[i]) if again else flat[i].detach().requires_grad_()
-            sources.append(flat[i])
-    with torch.enable_grad(), without_autocast(_device(flat)):
-        outputs = run(*tree_unflatten(flat, structure))
-    reached = [(y, g) for y, g in zip(outputs, grads, strict=True) if y.requires_grad]
-    ys, cotangents = ([pair[i] for pair in reached] for i in (0, 1))
-    return torch.autograd.grad(
-        ys, sources, cotangents, create_graph=again, materialize_grads=True, allow_unused=True
-    )
+
+    def definition(*leaves: Any) -> Any:
+        with without_autocast(_device(leaves)):
+            return run(*tree_unflatten(list(leaves), structure))
+
+    return [g for g in through_definition(definition, flat, wanted, grads) if g is not None]
 
 
 def _device(args: Any) -> torch.device:
     return next(x.device for x in tree_leaves(list(args)) if isinstance(x, Tensor))
-
-
-def _apart(outputs: Sequence[Tensor], args: Any) -> list[Tensor]:
-    """The results as an operator must return them: contiguous, and sharing memory with nothing."""
-    seen = {_memory(x) for x in tree_leaves(list(args)) if isinstance(x, Tensor)}
-    found = []
-    for y in outputs:
-        y = dense(y)
-        found.append(y.clone() if _memory(y) in seen else y)
-        seen.add(_memory(found[-1]))
-    return found
-
-
-def _memory(x: Tensor) -> int:
-    return x.untyped_storage().data_ptr()

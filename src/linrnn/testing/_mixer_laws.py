@@ -80,7 +80,12 @@ def _untouched_by_huge_values(mixer: Mixer) -> None:
     """Neither earlier steps of a row nor other rows, by what one step of the row holds."""
     time = 5 * TIME  # several blocks or chunks, where there are any
     x = signal(BATCH, time, WIDTH, dtype=next(mixer.parameters()).dtype)
-    y, _ = mixer(x)
+    try:
+        y, _ = mixer(x)
+    except ArgumentError:  # a form with a limit of its own
+        time = TIME
+        x = x[:, :time]
+        y, _ = mixer(x)
     for value, t in itertools.product(HUGE, (1, time // 2, time - 1)):
         changed = x.clone()
         changed[1, t] = value

@@ -48,7 +48,7 @@ def test_chance_is_the_error_of_answering_zero():
     [
         ("length", 0, "an integer of at least 1"),
         ("largest", 0.0, "above 0"),
-        ("largest", float("inf"), "above 0"),
+        ("largest", float("inf"), "at most 16,777,216"),
     ],
 )
 def test_bad_options(option, value, rule):

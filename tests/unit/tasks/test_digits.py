@@ -121,7 +121,7 @@ def test_augment_adds_noise_of_the_stated_size():
     ("name", "value", "rule"),
     [
         ("noise", -0.1, "at least 0"),
-        ("turn", float("nan"), "at least 0"),
+        ("turn", float("nan"), "at most 16,777,216"),
         ("stretch", 1.0, r"in \[0, 1\)"),
     ],
 )
