@@ -408,8 +408,8 @@ def load_stream(
     with reading(path, DataError, "say what was read"):
         past = (header["steps"], *header["pending"])
         check_type("the header", "steps and pending", tuple[int, ...], past)
-        if past[0] < 0:
-            raise ValueError(f"{past[0]} steps")
+        if min(past) < 0:
+            raise ValueError(f"{past[0]} steps, and {min(past)}")
     return states.to(state, device=next(model.parameters()).device), past[0], list(past[1:])
 
 
