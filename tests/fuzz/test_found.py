@@ -39,10 +39,8 @@ def npy(header, version=1, body=b"\0" * 64):
 
 def test_quotation_mark_that_is_not_closed(tmp_path):
     (tmp_path / "x.csv").write_text('"1",",0\n3,4,1\n')
-    refused(
-        lambda: read_series(tmp_path / "x.csv", Layout(1, False)),
-        "quotation mark too many or too few",
-    )
+    match = "quotation mark too many or too few"
+    refused(DataError, match, read_series, tmp_path / "x.csv", Layout(1, False))
 
 
 @pytest.mark.parametrize("read", [read_table, lambda p, n: read_series(p, Layout(1, False))])
