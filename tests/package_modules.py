@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import linrnn
 
 # GPU kernels are compiled by a package that not every system has
-_ABSENT = set() if find_spec("triton") else {"linrnn.ops._scan_triton_kernels"}
+_ABSENT = set() if find_spec("triton") else {"linrnn.ops.linear_scan._triton_kernels"}
 _HF = () if find_spec("transformers") else ("linrnn.interop.hf", "linrnn.interop._hf")
 MODULES = sorted(
     module.name

@@ -1,5 +1,5 @@
 // What Python hands to the causal convolution; see scan_args.h for the manner and
-// linrnn/ops/_causal_conv_cpu.py for the other side.
+// linrnn/ops/causal_conv/_cpu.py for the other side.
 #pragma once
 #include "array.h"
 

@@ -1,6 +1,6 @@
 // What Python hands to the scan kernels: one flat record of 64-bit integers, pointers included,
 // so that a call costs one struct.pack and one foreign-function argument. The order of the fields
-// is repeated in linrnn/ops/_scan_cpu.py; `size` catches a library and a package that differ.
+// is repeated in linrnn/ops/linear_scan/_cpu.py; `size` catches a library and a package that differ.
 #pragma once
 #include "array.h"
 

@@ -1,5 +1,5 @@
 // What Python hands to the selective scan; see scan_args.h for the manner and
-// linrnn/ops/_selective_scan_cpu.py for the other side.
+// linrnn/ops/selective_scan/_cpu.py for the other side.
 #pragma once
 #include "array.h"
 

@@ -5,7 +5,7 @@ import torch
 
 import linrnn.ops
 from linrnn.ops import linear_scan
-from linrnn.ops._causal_conv import definition as conv_definition
+from linrnn.ops.causal_conv import definition as conv_definition
 from linrnn.testing import BrokenLawError, check_derivatives
 from linrnn.testing._examples import examples, ops
 
@@ -26,7 +26,7 @@ def test_derivatives_of_every_op(call):
 
 def test_attention_beyond_pytorchs_own_first_derivative():
     """The fused kernel knows no second derivative."""
-    from linrnn.mixers._cache import softmax_read
+    from linrnn.ops.attention import softmax_read
 
     q, k, v = (torch.randn(2, 4, 1, 8, dtype=torch.float64) for _ in range(3))
     visible = torch.ones(2, 4, 4, dtype=torch.bool).tril()

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV, SelectiveLRU
-from linrnn.ops import _scan_tree, _tree
+from linrnn.ops import _tree
+from linrnn.ops.linear_scan import _tree as _scan_tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
 
 
@@ -382,12 +383,12 @@ def assumes_dense(monkeypatch):
 
 
 def loses_empty_state(monkeypatch):
-    from linrnn.ops import _scan_op
+    from linrnn.ops.linear_scan import _op
 
     def definition(a, b, h0, *rest, backend=None):
         return torch.empty_like(b), torch.zeros_like(h0)
 
-    monkeypatch.setattr(_scan_op.linear, "definition", definition)
+    monkeypatch.setattr(_op.linear, "definition", definition)
 
 
 def wrong_when_compiled(monkeypatch):

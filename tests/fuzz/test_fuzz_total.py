@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from linrnn.errors import DataError
 from linrnn.mixers import LRU
-from linrnn.ops import _arguments, _scan_tree
+from linrnn.ops import _arguments
+from linrnn.ops.linear_scan import _tree as _scan_tree
 from linrnn.tasks import _numpy, _series
 
 pytestmark = pytest.mark.unchecked
@@ -61,7 +62,6 @@ def test_a_reader_that_returns_something_else_is_caught(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("check", ["check_tensor", "check_reset", "check_device", "check_flags"])
 def test_an_op_without_a_check_is_caught(monkeypatch, check):
-    from linrnn.ops import scan
 
     monkeypatch.setattr(_arguments, check, lambda *args, **named: None)
     monkeypatch.setattr(scan, check, lambda *args, **named: None)

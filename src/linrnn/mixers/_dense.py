@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._recurrence import cell, recurrence
 from linrnn.mixers._reset import check_reset
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._precision import without_autocast
+from linrnn.ops.dense_recurrence import cell, recurrence
 from linrnn.typing import Float, ResetMask, Sequence, State, Token
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
-from linrnn.ops._gated_scan_composite import log_odds
+from linrnn.ops.gated_scan._composite import log_odds
 from linrnn.typing import Float, ResetMask, Sequence, State, Token
 
 _NOTHING = 1e-30  # added to a state before its logarithm, whose slope at 0 would be infinite

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._recurrence import cell, recurrence
 from linrnn.mixers._reset import check_reset
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._precision import without_autocast
+from linrnn.ops.dense_recurrence import cell, recurrence
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 
@@ -24,7 +24,7 @@ class TorchRNN(Mixer):
     family: ClassVar[str] = "gated"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     kind: ClassVar[str]
-    """Which of the recurrences in ``_recurrence.py``."""
+    """Which of the recurrences in ``ops/dense_recurrence.py``."""
 
     n_gates: ClassVar[int]
     """Blocks of d_state rows in each weight."""

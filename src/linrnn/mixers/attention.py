@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._cache import CachedMixer, attend, positions, remember
+from linrnn.mixers._cache import CachedMixer
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
+from linrnn.ops.attention import attend, positions, remember
 
 
 class Attention(CachedMixer):

@@ -7,10 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._cache import CachedMixer, attend, positions, remember
+from linrnn.mixers._cache import CachedMixer
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._precision import without_autocast
+from linrnn.ops.attention import attend, positions, remember
 
 _INITS = ("scaled", "published")
 

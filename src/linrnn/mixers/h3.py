@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._reset import check_reset
-from linrnn.mixers._ssm import DISCRETISATIONS, INITS, check_dt, check_pairs
 from linrnn.mixers.s4d import S4D
-from linrnn.nn.conv import CausalConv, last_inputs
+from linrnn.nn.conv import CausalConv
+from linrnn.nn.hippo import DISCRETISATIONS, INITS, check_dt, check_pairs
 from linrnn.ops._precision import without_autocast
+from linrnn.ops.past import last_inputs
 from linrnn.typing import ResetMask, Sequence, State, Token
 
 

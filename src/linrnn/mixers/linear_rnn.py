@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linrnn.errors import check_in
 from linrnn.mixers._dense import DenseRNN, wide
-from linrnn.mixers._matrix_scan import dense_loop, dense_scan
+from linrnn.ops.matrix_scan import dense_loop, dense_scan
 from linrnn.typing import Complex
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._matrix_scan import block_scan, turn
 from linrnn.ops import accumulator_dtype, fft_scan, linear_scan
 from linrnn.ops._arguments import traced
+from linrnn.ops.matrix_scan import block_scan, turn
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
 
 PARAMETRISATIONS = {

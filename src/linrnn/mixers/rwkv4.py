@@ -5,9 +5,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from linrnn.mixers._wkv import EMPTY, WKVMixer
+from linrnn.mixers._wkv import WKVMixer
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._step_program import layer_step
+from linrnn.ops.weighted_mean import EMPTY
 from linrnn.typing import Float, State, Token
 
 

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers import _siso
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._reset import check_reset
-from linrnn.mixers._ssm import (
+from linrnn.nn.hippo import (
     DISCRETISATIONS,
     INITS,
     check_dt,
@@ -20,6 +19,7 @@ from linrnn.mixers._ssm import (
     hippo_normal,
     initial_eigenvalues,
 )
+from linrnn.ops import siso
 from linrnn.ops._precision import without_autocast
 from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
 
@@ -185,7 +185,7 @@ class S4D(Mixer):
         shape = (batch_size, self.d_model, self.modes)
         return self._zeros(*shape, device=device, dtype=dtype, is_complex=self.init != "real")
 
-    def system(self) -> _siso.System:
+    def system(self) -> siso.System:
         """The discretised systems, in double precision."""
         A, dt = _double(-self.A_log.double().exp(), self.A_im), self.log_dt.double().exp()[:, None]
         a, b = DISCRETISATIONS[self.discretisation](A, dt)
@@ -196,7 +196,7 @@ class S4D(Mixer):
             c = 2 * c  # a mode and its conjugate
             if self.bandlimit is not None:
                 c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
-        return _siso.System(a, b, c, self.D)
+        return siso.System(a, b, c, self.D)
 
     def forward(
         self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
@@ -208,9 +208,9 @@ class S4D(Mixer):
         with without_autocast(x.device):
             u = x.to(h.real.dtype)
             if self.form == "scan":
-                y, last = _siso.scan(self.system(), u, h, reset)
+                y, last = siso.scan(self.system(), u, h, reset)
             elif reset is None:
-                y, last = _siso.convolve(self.system(), u, h)
+                y, last = siso.convolve(self.system(), u, h)
             else:
                 raise ArgumentError(
                     "S4D.forward: reset must be None for form='conv', got a mask. "
@@ -222,7 +222,7 @@ class S4D(Mixer):
         """Read one time step: see `Mixer.step`."""
         self._check_input(x_t, time=False)
         h = self._start(state, x_t)
-        y, h = _siso.step(self.system(), x_t.to(h.real.dtype), h)
+        y, h = siso.step(self.system(), x_t.to(h.real.dtype), h)
         return self._finish(y, x_t), h
 
     def _finish(self, y: Tensor, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._ssm import DISCRETISATIONS, check_dt, check_pairs, draw_log_dt, hippo_normal
+from linrnn.nn.hippo import DISCRETISATIONS, check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
 

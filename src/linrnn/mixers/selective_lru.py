@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._cumsum import cumsum_mean, cumsum_scan
-from linrnn.mixers._wkv import EMPTY, mean_of_past, shares
 from linrnn.ops import accumulator_dtype, linear_scan
+from linrnn.ops.cumsum import cumsum_mean, cumsum_scan
+from linrnn.ops.weighted_mean import EMPTY, mean_of_past, shares
 from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
 
 _GATES = ("stable", "free", "normalised")

@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.nn.conv import last_inputs, recall
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._step_program import layer_step
+from linrnn.ops.past import last_inputs, recall
 
 INITS = ("orthogonal", "published")
 

@@ -6,20 +6,8 @@ from torch import Tensor, nn
 from linrnn.errors import check_positive_int, check_shape
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._arguments import check_device, check_numbers, check_reset
-from linrnn.ops._causal_conv import causal_conv
-from linrnn.ops._causal_conv import recall as recall
-
-
-def last_inputs(x: Tensor, past: Tensor, reset: Tensor | None = None) -> Tensor:
-    """The newest ``past.shape[1]`` inputs after reading ``x``, those before a reset zero."""
-    time, width = x.shape[1], past.shape[1]
-    if reset is not None:
-        started = reset.cumsum(1)
-        x = torch.where((started == started[:, -1:])[..., None], x, 0)
-        past = torch.where(reset.any(1)[:, None, None], 0, past)
-    if torch.compiler.is_compiling():  # a graph must not depend on which of the two is longer
-        return torch.cat([past, x.to(past.dtype)], 1).narrow(1, time, width)
-    return torch.cat([past[:, min(time, width) :], x[:, max(0, time - width) :].to(past.dtype)], 1)
+from linrnn.ops.causal_conv import causal_conv
+from linrnn.ops.past import last_inputs
 
 
 class CausalConv(nn.Module):

@@ -10,9 +10,9 @@ from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
 from linrnn.ops.gated_scan import gated_scan as gated_scan
-from linrnn.ops.log_scan import log_linear_scan as log_linear_scan
-from linrnn.ops.scan import explain as explain
-from linrnn.ops.scan import linear_scan as linear_scan
+from linrnn.ops.linear_scan import explain as explain
+from linrnn.ops.linear_scan import linear_scan as linear_scan
+from linrnn.ops.log_linear_scan import log_linear_scan as log_linear_scan
 from linrnn.ops.selective_scan import selective_scan as selective_scan
 
 __all__ = [

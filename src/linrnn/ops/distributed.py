@@ -18,9 +18,9 @@ from torch.autograd.function import once_differentiable
 from linrnn.errors import ArgumentError, BackendError, DTypeError, LinrnnError, ShapeError
 from linrnn.ops._arguments import check_flags
 from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._powers import squared_powers
-from linrnn.ops._scan_op import linear
-from linrnn.ops.scan import check_arguments, flat_channels, linear_scan, unflat_channels
+from linrnn.ops.linear_scan import check_arguments, flat_channels, linear_scan, unflat_channels
+from linrnn.ops.linear_scan._op import linear
+from linrnn.ops.linear_scan._powers import squared_powers
 from linrnn.typing import Inexact, ResetMask
 
 _WHERE = "distributed_linear_scan"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linrnn.ops import fft_scan, gated_scan, linear_scan, log_linear_scan, selective_scan
-from linrnn.ops._causal_conv import causal_conv
+from linrnn.ops.causal_conv import causal_conv
 
 _BATCH, _TIME, _CHANNELS, _MODES = 2, 6, 2, 3
 

@@ -16,7 +16,7 @@ namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
 
-// One flat record; linrnn/ops/_gated_scan_cpu.py repeats the order of the fields.
+// One flat record; linrnn/ops/gated_scan/_cpu.py repeats the order of the fields.
 struct GatedArgs {
     i64 size;  // sizeof(GatedArgs)
     i64 dtype;

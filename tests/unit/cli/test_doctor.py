@@ -7,7 +7,8 @@ import torch
 
 import linrnn
 from linrnn.cli import doctor
-from linrnn.ops import _native, _scan_tree, backend_report
+from linrnn.ops import _native, backend_report
+from linrnn.ops.linear_scan import _tree as _scan_tree
 
 
 def test_doctor_reports_on_this_machine(capsys):

@@ -11,9 +11,9 @@ from transformers.models.rwkv.modeling_rwkv import RwkvSelfAttention, rwkv_linea
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import RWKV4
-from linrnn.mixers._wkv import EMPTY
 from linrnn.mixers.rwkv4 import from_running_max, to_running_max
 from linrnn.ops import linear_scan
+from linrnn.ops.weighted_mean import EMPTY
 from linrnn.testing import MIXER_LAWS, check_law
 
 

@@ -10,8 +10,8 @@ from scipy.signal import cont2discrete, dlsim
 from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, UnknownNameError
-from linrnn.mixers import S4D, _siso
-from linrnn.mixers._ssm import hippo_normal
+from linrnn.mixers import S4D, siso
+from linrnn.nn.hippo import hippo_normal
 from linrnn.testing import check_law
 
 INITS = ("lin", "inv", "legs", "real")
@@ -139,7 +139,7 @@ def test_float32_keeps_the_phase_of_distant_steps(form):
 @pytest.mark.parametrize("init", ["legs", "real"])
 def test_blocks_and_steps_agree_with_their_gradients(init):
     layer = make(2, 4, init=init, separate_B=True, project=True)
-    x = torch.randn(2, 2 * _siso.BLOCK + 5, 2, dtype=torch.float64).requires_grad_()
+    x = torch.randn(2, 2 * siso.BLOCK + 5, 2, dtype=torch.float64).requires_grad_()
     shape = layer.init_state(2)
     state = torch.randn(shape.shape, dtype=shape.dtype).requires_grad_()
     sources = [x, state, *layer.parameters()]
@@ -161,7 +161,7 @@ def test_blocks_and_steps_agree_with_their_gradients(init):
 def test_resets_cut_blocks_anywhere(init):
     """Each sequence packed into long rows is what it is alone; NaN stays in its own."""
     layer = make(2, 4, init=init)
-    time = 5 * _siso.RESET_BLOCK + 3
+    time = 5 * siso.RESET_BLOCK + 3
     starts = [0, 7, 8, 31, 32, 33, 64, 80]
     x = torch.randn(2, time, 2, dtype=torch.float64)
     reset = torch.zeros(2, time, dtype=torch.bool)

@@ -10,7 +10,7 @@ from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4D, S5
-from linrnn.mixers._ssm import hippo_normal
+from linrnn.nn.hippo import hippo_normal
 from linrnn.testing import check_law
 
 each_form = pytest.mark.parametrize("form", S5.forms)

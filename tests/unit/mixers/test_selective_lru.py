@@ -8,10 +8,10 @@ from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import LRU, SelectiveLRU
-from linrnn.mixers._cumsum import LIMITS, cumsum_mean, cumsum_scan
-from linrnn.mixers._wkv import EMPTY, mean_of_past
 from linrnn.mixers.selective_lru import _gamma
 from linrnn.ops import linear_scan
+from linrnn.ops.cumsum import LIMITS, cumsum_mean, cumsum_scan
+from linrnn.ops.weighted_mean import EMPTY, mean_of_past
 from linrnn.state import leaves, map_state
 from linrnn.testing import MIXER_LAWS, check_law
 

@@ -5,7 +5,7 @@ import torch
 
 from linrnn.errors import ArgumentError
 from linrnn.nn import CausalConv, recall
-from linrnn.ops._causal_conv import causal_conv, definition
+from linrnn.ops.causal_conv import causal_conv, definition
 
 
 def make(width=4, bias=True):

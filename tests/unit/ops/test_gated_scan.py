@@ -9,8 +9,9 @@ import torch
 from torch.func import grad, vmap
 
 from linrnn.errors import DTypeError, ShapeError
-from linrnn.ops import _gated_scan_cpu, _native, gated_scan, use_backend
-from linrnn.ops._gated_scan_composite import gated_scan as composed
+from linrnn.ops import _native, gated_scan, use_backend
+from linrnn.ops.gated_scan import _cpu as _gated_scan_cpu
+from linrnn.ops.gated_scan._composite import gated_scan as composed
 
 KINDS = [(2, False, True), (2, True, True)]
 KINDS += [(3, positive, normalise) for positive in (False, True) for normalise in (False, True)]

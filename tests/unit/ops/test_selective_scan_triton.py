@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import torch
 
-from linrnn.ops import _selective_scan_triton
+from linrnn.ops.selective_scan import _triton
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -16,10 +16,10 @@ SETUP = """
 import sys, torch
 sys.path.insert(0, {folder!r})
 torch.set_num_threads(1)
-from linrnn.ops import _selective_scan_triton
+from linrnn.ops.selective_scan import _triton
 from linrnn.testing import _op_laws as laws
 from selective_cases import compare, make, mask, ours, results
-_selective_scan_triton.CHUNK = 4  # lengths below have whole chunks, a rest, or less than one
+_triton.CHUNK = 4  # lengths below have whole chunks, a rest, or less than one
 """
 
 
@@ -83,7 +83,7 @@ COMPILE = """
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from linrnn.ops import _selective_scan_triton_kernels as kernels
+from linrnn.ops.selective_scan import _triton_kernels as kernels
 
 SEQUENCES = {"x", "dt", "B", "C", "z", "y", "grad_x", "grad_dt", "grad_z", "grad_y"}
 NUMBERS = {"seqs", "time", "channels", "modes", "chunk"}
@@ -130,6 +130,6 @@ for storage, wide, zoh in (("fp32", "fp32", False), ("bf16", "fp32", True)):
 
 def test_reasons_why_it_is_unavailable(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    reason = _selective_scan_triton.unavailable
+    reason = _triton.unavailable
     assert reason(torch.device("cpu"), torch.float32) == "it needs a CUDA tensor, got cpu"
     assert "no kernel" in reason(torch.device("cuda"), torch.complex64)

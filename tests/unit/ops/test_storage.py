@@ -17,7 +17,7 @@ from linrnn.ops import (
     selective_scan,
     use_backend,
 )
-from linrnn.ops._causal_conv import causal_conv, definition
+from linrnn.ops.causal_conv import causal_conv, definition
 from linrnn.state import map_state
 
 F32, F64, C64, C128 = torch.float32, torch.float64, torch.complex64, torch.complex128

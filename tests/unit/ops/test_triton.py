@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from linrnn.errors import BackendError
-from linrnn.ops import _backend, _scan_triton, linear_scan
+from linrnn.ops import _backend, linear_scan
+from linrnn.ops.linear_scan import _triton as _scan_triton
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -19,7 +20,7 @@ CUDA = torch.device("cuda")
 WIDE = """
 import torch
 torch.set_num_threads(1)
-from linrnn.ops import _scan_triton
+from linrnn.ops.linear_scan import _triton
 _scan_triton.MOST_STEPS = 2
 from linrnn.testing import OP_LAWS, _op_laws as laws
 """
@@ -183,7 +184,7 @@ import subprocess, triton, triton.language as tl
 from pathlib import Path
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from linrnn.ops import _scan_triton_kernels as kernels
+from linrnn.ops.linear_scan import _triton_kernels as kernels
 
 def compiled(name, storage, is_complex, constant):
     function = getattr(kernels, name)

@@ -10,7 +10,7 @@ from scipy.signal import cont2discrete
 from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError
-from linrnn.mixers._ssm import (
+from linrnn.nn.hippo import (
     DISCRETISATIONS,
     bilinear,
     check_dt,

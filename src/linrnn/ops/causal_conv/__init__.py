@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops._op import Op
+from linrnn.ops.past import recall
 
 
 def causal_conv(
@@ -43,30 +44,6 @@ def definition(
     return (F.silu(y) if silu else y).to(x.dtype)
 
 
-def recall(x: Tensor, past: Tensor, delay: int, reset: Tensor | None = None) -> Tensor:
-    """``x_{t - delay}``, zero where a reset lies between the two.
-
-    Args:
-        x: (batch, time, channels).
-        past: what came before ``x``, (batch, at least ``delay``, channels).
-        delay: steps back, 0 or more.
-        reset: boolean (batch, time); True where a new sequence starts.
-
-    Example:
-        >>> x = torch.tensor([1.0, 2.0, 3.0]).view(1, 3, 1)
-        >>> recall(x, torch.zeros(1, 1, 1), 1).flatten()
-        tensor([0., 1., 2.])
-    """
-    if delay == 0:
-        return x
-    time, before = x.shape[1], past[:, past.shape[1] - delay :]
-    y = torch.cat([before.to(x.dtype), x], 1)[:, :time]
-    if reset is None:
-        return y
-    started = F.pad(reset.cumsum(1), (delay, 0))  # sequences begun up to t, and up to t - delay
-    return torch.where((started[:, delay:] == started[:, :time])[..., None], y, 0)
-
-
 _OP = Op(
     "causal_conv",
     "Tensor x, Tensor past, Tensor weight, Tensor? bias, Tensor? reset, bool silu",
@@ -74,5 +51,5 @@ _OP = Op(
     results=1,
     definition=definition,
     shapes=lambda x, *rest: x.new_empty(x.shape),
-    kernels={"cpu": "linrnn.ops._causal_conv_cpu"},
+    kernels={"cpu": "linrnn.ops.causal_conv._cpu"},
 )

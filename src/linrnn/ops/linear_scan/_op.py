@@ -12,7 +12,7 @@ from linrnn.ops._derivatives import Gradients
 from linrnn.ops._layout import accumulator_dtype, empty_results
 from linrnn.ops._loop import LINEAR, loop
 from linrnn.ops._op import Op
-from linrnn.ops._scan_transforms import scan_adjoint, transformed_scan
+from linrnn.ops.linear_scan._transforms import scan_adjoint, transformed_scan
 
 
 def _shapes(a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from linrnn.ops import _native
 from linrnn.ops._layout import dense, unit_channels
 from linrnn.ops._native import DTYPES, pointer
-from linrnn.ops._selective_scan_reference import Problem
+from linrnn.ops.selective_scan._reference import Problem
 
 #: Steps between the states kept for the backward pass, which expands one chunk at a time.
 CHUNK = 32

@@ -25,7 +25,7 @@ def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
 
     Args:
         compute: called with ``arguments``.
-        arguments: those of `_scan_op.linear`, and the backend.
+        arguments: those of `_op.linear`, and the backend.
     """
     if nested_forward_mode():
         return loop(LINEAR, *arguments[:-1])
@@ -198,7 +198,7 @@ def log_scan_adjoint(
 
 
 def _linear(*arguments: Any) -> tuple[Tensor, Tensor]:
-    from linrnn.ops._scan_op import linear  # which needs this module
+    from linrnn.ops.linear_scan._op import linear  # which needs this module
 
     h, final = linear(*arguments)
     return h, final

@@ -5,11 +5,12 @@ import functools
 import torch
 from torch import Tensor
 
-from linrnn.ops import _native, _scan_cpu
+from linrnn.ops import _native
 from linrnn.ops._layout import empty_results
 from linrnn.ops._native import pointer
-from linrnn.ops._scan_op import linear
-from linrnn.ops._scan_transforms import log_scan_adjoint
+from linrnn.ops.linear_scan import _cpu as _scan_cpu
+from linrnn.ops.linear_scan._op import linear
+from linrnn.ops.linear_scan._transforms import log_scan_adjoint
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.nn.conv import recall
-from linrnn.ops import linear_scan
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._opaque import opaque
+from linrnn.ops.linear_scan import linear_scan
+from linrnn.ops.past import recall
 
 BLOCK = 32  # longer ones do more arithmetic, shorter ones move more states
 RESET_BLOCK = 16  # with resets the inside of a block is a loop of that many shifts

@@ -1,4 +1,4 @@
-"""`linear_scan` by the Triton kernels in ``_scan_triton_kernels.py``: what runs where.
+"""`linear_scan` by the Triton kernels in ``_triton_kernels.py``: what runs where.
 
 Two regimes. Wide: every (sequence, block of channels) is one program that streams along time; each
 input is read once and each output written once. Narrow, when those are too few to keep the memory
@@ -205,7 +205,7 @@ def _entering(
 @functools.cache
 def _kernels() -> ModuleType:
     """Triton is imported by the first call that runs on it."""
-    return importlib.import_module("linrnn.ops._scan_triton_kernels")
+    return importlib.import_module("linrnn.ops.linear_scan._triton_kernels")
 
 
 @functools.cache

@@ -19,8 +19,8 @@ from linrnn.ops._layout import (
     n_sequences,
     previous_state,
 )
-from linrnn.ops._powers import squared_powers
 from linrnn.ops._tree import LINEAR, products, solve
+from linrnn.ops.linear_scan._powers import squared_powers
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:

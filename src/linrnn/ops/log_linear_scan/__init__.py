@@ -9,9 +9,13 @@ from linrnn.ops._arguments import check_flags, check_numbers
 from linrnn.ops._layout import empty_results
 from linrnn.ops._loop import LOG, loop
 from linrnn.ops._op import Op
-from linrnn.ops._scan_op import linear
-from linrnn.ops._scan_transforms import backward_in_time, log_scan_adjoint, transformed_log_scan
-from linrnn.ops.scan import check_arguments, flat_channels, unflat_channels
+from linrnn.ops.linear_scan import check_arguments, flat_channels, unflat_channels
+from linrnn.ops.linear_scan._op import linear
+from linrnn.ops.linear_scan._transforms import (
+    backward_in_time,
+    log_scan_adjoint,
+    transformed_log_scan,
+)
 from linrnn.typing import CuSeqlens, Float, ResetMask
 
 

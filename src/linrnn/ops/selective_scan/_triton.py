@@ -1,4 +1,4 @@
-"""`selective_scan` by the Triton kernels in ``_selective_scan_triton_kernels.py``."""
+"""`selective_scan` by the Triton kernels in ``_selective_triton_kernels.py``."""
 
 import functools
 import importlib
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.ops import _scan_triton
 from linrnn.ops._layout import dense, unit_channels
-from linrnn.ops._selective_scan_reference import Problem
+from linrnn.ops.linear_scan import _triton
+from linrnn.ops.selective_scan._reference import Problem
 
 #: Steps between the states kept for the backward pass, which expands one chunk at a time.
 CHUNK = 64
@@ -22,7 +22,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
     if dtype.is_complex:
         return f"it has no kernel for {dtype}"
-    return _scan_triton.unavailable(device, dtype)
+    return _triton.unavailable(device, dtype)
 
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 @functools.cache
 def _kernels() -> ModuleType:
     """Triton is imported by the first call that runs on it."""
-    return importlib.import_module("linrnn.ops._selective_scan_triton_kernels")
+    return importlib.import_module("linrnn.ops.selective_scan._triton_kernels")
 
 
 def _launch(p: Problem) -> tuple[tuple[int], dict[str, Any]]:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from linrnn.mixers import GAU, Attention, _cache
-from linrnn.mixers._cache import READS, attend, positions, remember
+from linrnn.mixers import GAU, Attention
+from linrnn.ops import attention
+from linrnn.ops.attention import READS, attend, positions, remember
 
 EACH = pytest.mark.parametrize("make", [Attention, GAU], ids=lambda m: m.__name__)
 
@@ -87,7 +88,7 @@ def test_pieces_equal_the_whole(make, window, monkeypatch):
     for mask in (None, reset):
         expected = read_with_gradients(layer, x, state, mask)
         with monkeypatch.context() as patch:
-            patch.setattr(_cache, "QUERIES", 16)
+            patch.setattr(attention, "QUERIES", 16)
             pieces = read_with_gradients(layer, x, state, mask)
         torch.testing.assert_close(pieces, expected, rtol=1e-10, atol=1e-12)
 
@@ -145,7 +146,7 @@ def test_rows_reset_at_their_own_steps_and_forget_nan(make):
 @pytest.mark.unchecked
 @EACH
 def test_compiled_resets_and_pieces_equal_eager_ones(make, monkeypatch):
-    monkeypatch.setattr(_cache, "QUERIES", 8)
+    monkeypatch.setattr(attention, "QUERIES", 8)
     torch.manual_seed(0)
     layer, x = make(4, window=6), torch.randn(2, 19, 4)
     reset = torch.zeros(2, 19, dtype=torch.bool)

@@ -9,8 +9,8 @@ from linrnn.errors import check_in, check_shape
 from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._op import Op
-from linrnn.ops._selective_scan_reference import Problem
-from linrnn.ops._selective_scan_reference import selective_scan as definition
+from linrnn.ops.selective_scan._reference import Problem
+from linrnn.ops.selective_scan._reference import selective_scan as definition
 from linrnn.typing import Float, ResetMask
 
 _WHERE = "selective_scan"
@@ -147,8 +147,8 @@ _OP = Op(
     definition=definition,
     shapes=_shapes,
     kernels={
-        "triton": "linrnn.ops._selective_scan_triton",
-        "cpu": "linrnn.ops._selective_scan_cpu",
+        "triton": "linrnn.ops.selective_scan._triton",
+        "cpu": "linrnn.ops.selective_scan._cpu",
     },
     extras=_kept_states,
     n_extras=1,

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from linrnn.ops._layout import at_steps, clear_first, empty_results, ends, live_steps
-from linrnn.ops._log_scan_cpu import backward as backward
 from linrnn.ops._tree import LOG, products, solve
+from linrnn.ops.log_linear_scan._cpu import backward as backward
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:

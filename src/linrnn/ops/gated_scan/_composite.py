@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops.scan import linear_scan
+from linrnn.ops.linear_scan import linear_scan
 
 
 def gated_scan(

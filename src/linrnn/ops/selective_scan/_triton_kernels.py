@@ -1,4 +1,4 @@
-"""Triton kernels of `selective_scan`; `_selective_scan_triton` says what runs where.
+"""Triton kernels of `selective_scan`; `_triton` says what runs where.
 
 One program owns a sequence and a block of channels and walks along time with their states,
 (BLOCK, MODES), in registers. The adjoint runs each chunk forward again from the state kept before

@@ -14,7 +14,7 @@ from linrnn.ops._arguments import (
     check_tensor,
 )
 from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._scan_op import linear
+from linrnn.ops.linear_scan._op import linear
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
 
 _OFFSETS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

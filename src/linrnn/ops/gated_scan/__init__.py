@@ -6,9 +6,9 @@ from torch import Tensor
 
 from linrnn.errors import ArgumentError, ShapeError, check_shape
 from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
-from linrnn.ops._gated_scan_composite import gated_scan as composite
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._op import Op
+from linrnn.ops.gated_scan._composite import gated_scan as composite
 from linrnn.typing import Float, ResetMask
 
 
@@ -110,6 +110,6 @@ _OP = Op(
     results=2,
     definition=composite,
     shapes=_shapes,
-    kernels={"cpu": "linrnn.ops._gated_scan_cpu"},
+    kernels={"cpu": "linrnn.ops.gated_scan._cpu"},
     saved=(0,),
 )

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.ops.scan import linear_scan
+from linrnn.ops.linear_scan import linear_scan
 
 #: Steps whose expanded states exist at once.
 CHUNK = 64

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.mixers._wkv import EMPTY
 from linrnn.ops._modes import plain
+from linrnn.ops.weighted_mean import EMPTY
 
 #: Largest span of the exponents. Measured against float64 up to 75 (700): outputs within 4e-6
 #: (5e-13) of the largest, as a loop's are, gradients within 4e-5 (5e-13); at 86 (740) they overflow

@@ -1,0 +1,147 @@
+"""Attention over the entries of earlier steps: masks, positions, what to keep."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from linrnn.ops._derivatives import fused
+from linrnn.ops._opaque import opaque
+
+QUERIES = 1024
+"""Steps whose masks are in memory at once; fewer if a window is short, for a step's mask covers
+the keys of all the others."""
+
+
+Read = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Queries (B, T, ...), keys and values (B, S, ...), and which are visible, (B, T, S), or None for
+causal attention of a sequence to itself: outputs (B, T, ...)."""
+
+
+def softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights that add up to 1, of each of several heads."""
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    mask = None if visible is None else visible[:, None]
+    return fused(_fused_softmax, _softmax, q, k, v, mask).transpose(1, 2)
+
+
+def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+
+def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    return torch.where(mask, scores, float("-inf")).softmax(-1) @ v
+
+
+def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights of one head that are not normalised."""
+    weight = F.relu(q @ k.mT).square()
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+
+
+READS: dict[str, Read] = {"softmax": softmax_read, "relu_squared": relu_squared_read}
+
+
+def positions(start: Tensor, time: int, reset: Tensor | None) -> Tensor:
+    """How many steps of its own sequence each step has before it, (B, T).
+
+    Example:
+        >>> positions(torch.tensor([7]), 3, torch.tensor([[False, True, False]]))
+        tensor([[7, 0, 1]])
+    """
+    step = torch.arange(time, device=start.device)
+    position = start[:, None] + step
+    if reset is None:
+        return position
+    begin = torch.where(reset, step, -1).cummax(1).values
+    return torch.where(begin >= 0, step - begin, position)
+
+
+def remember(kept: Tensor, position: Tensor, reset: Tensor | None, window: int | None) -> Tensor:
+    """The entries to keep for later steps: all, or ``window - 1``; zero where out of sight.
+
+    Args:
+        kept: entries (B, S, ...), those of the call's steps last.
+        position: of the last step, (B,).
+        reset: the call's mask.
+        window: how many steps can be seen, the current one included.
+    """
+    if window is not None:
+        kept = kept[:, kept.shape[1] - (window - 1) :]
+    if reset is None:
+        return kept
+    age = torch.arange(kept.shape[1], device=kept.device).flip(0)
+    return torch.where(_like(age <= position[:, None], kept), kept, 0)
+
+
+def attend(
+    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, *, window: int | None, whole: bool
+) -> Tensor:
+    """Attention of each step to itself and the ``sight`` entries before it.
+
+    What is out of sight cannot reach a result, not even as NaN: a weight of zero would let it
+    through, so entries that are not finite are zeroed, and the steps that see one are NaN.
+
+    Args:
+        kind: the attention itself, of `READS`.
+        q, k, v: queries (B, T, ...); keys and values (B, S, ...), the last T of the same steps.
+        sight: how far back each step sees, (B, T).
+        window: a bound on all ``sight + 1``, or None.
+        whole: every step sees all before it, and the keys are those of the queries.
+    """
+    time, before = q.shape[1], k.shape[1] - q.shape[1]
+    if time == 1:  # an earlier call has zeroed what is out of sight
+        return _chunk(READS[kind], q, [k], [v], sight)
+    bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
+    k, v = torch.where(_like(bad, k), 0, k), torch.where(_like(bad, v), 0, v)
+    y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window)[0]
+    count = F.pad(bad.cumsum(1), (1, 0))
+    step = torch.arange(before, before + time, device=q.device)
+    seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
+    return torch.where(_like(seen > 0, y), float("nan"), y)
+
+
+def _shapes(
+    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, window: int | None
+) -> tuple[Tensor]:
+    return (v.new_empty(*q.shape[:-1], v.shape[-1]),)
+
+
+@opaque("attend", "str kind, Tensor q, Tensor k, Tensor v, Tensor sight, int? window", _shapes)
+def _chunks(
+    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, window: int | None
+) -> tuple[Tensor]:
+    """The queries a few at a time, each with the keys it may see."""
+    read, time = READS[kind], q.shape[1]
+    size = QUERIES if window is None else min(QUERIES, max(window, QUERIES // 4))
+    lengths = [min(size, time - begin) for begin in range(0, time, size)]
+    parts = [k.shape[1] - time, *lengths]  # the cache, then as the queries
+    ks, vs = k.split(parts, 1), v.split(parts, 1)
+    ys = []
+    for i, (some, far) in enumerate(zip(q.split(lengths, 1), sight.split(lengths, 1), strict=True)):
+        first = 0 if window is None else max(0, i + 1 - -(-(window - 1) // size))
+        args = read, some, ks[first : i + 2], vs[first : i + 2], far
+        if time > size and torch.is_grad_enabled():  # no masks are kept for the backward
+            ys.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
+        else:
+            ys.append(_chunk(*args))
+    return (torch.cat(ys, 1),)
+
+
+def _chunk(
+    read: Read, q: Tensor, ks: Iterable[Tensor], vs: Iterable[Tensor], sight: Tensor
+) -> Tensor:
+    k, v = torch.cat(list(ks), 1), torch.cat(list(vs), 1)
+    entry = torch.arange(k.shape[1], device=q.device)
+    age = entry[k.shape[1] - q.shape[1] :, None] - entry
+    return read(q, k, v, (age >= 0) & (age <= sight[..., None]))
+
+
+def _like(mask: Tensor, x: Tensor) -> Tensor:
+    """``mask`` (B, T) with as many axes as ``x``."""
+    return mask.view(*mask.shape, *[1] * (x.ndim - 2))
