@@ -144,7 +144,7 @@ def backend_report() -> dict[str, str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     report = {}
     for name in BACKENDS:
-        kernels = importlib.import_module(f"linrnn.ops._scan_{name}")
+        kernels = importlib.import_module(f"linrnn.ops.linear_scan._{name}")
         target = torch.device("cpu") if name == "cpu" else device
         report[name] = kernels.unavailable(target, torch.float32) or "available"
     return report

@@ -20,7 +20,7 @@ CUDA = torch.device("cuda")
 WIDE = """
 import torch
 torch.set_num_threads(1)
-from linrnn.ops.linear_scan import _triton
+from linrnn.ops.linear_scan import _triton as _scan_triton
 _scan_triton.MOST_STEPS = 2
 from linrnn.testing import OP_LAWS, _op_laws as laws
 """
@@ -285,7 +285,7 @@ def test_interpreter_is_never_chosen_automatically(python):
 
 def test_cuda_without_triton_is_announced_as_slow(monkeypatch):
     monkeypatch.setattr(_scan_triton, "unavailable", lambda device, dtype: "it is not installed")
-    table = tuple((name, f"linrnn.ops._scan_{name}") for name in ("triton", "tree"))
+    table = tuple((name, f"linrnn.ops.linear_scan._{name}") for name in ("triton", "tree"))
     choose = functools.partial(_backend._choose.__wrapped__, "linear_scan", table)
     with pytest.warns(UserWarning, match="slower backend 'tree': triton cannot .it is not inst"):
         name, why = choose("auto", "LINRNN_BACKEND", CUDA, torch.float32, False)
