@@ -12,8 +12,8 @@ from typing import Any
 
 import griffe
 
-VERBATIM = ("Equation", "Shapes")
-TITLE = re.compile(r"^(Equation|Shapes|Returns|Departures from the paper|Reference|Example):{1,2}$")
+VERBATIM = ("Equation",)
+TITLE = re.compile(r"^(Equation|Returns|Departures from the paper|Reference|Example):{1,2}$")
 
 
 class Sections(griffe.Extension):

@@ -8,6 +8,7 @@ from mkdocs.structure.files import File, Files
 
 from linrnn import cli, mixers
 from linrnn.cli import _recipes
+from linrnn.state_spec import describe
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 ARXIV = "https://arxiv.org/abs/"
@@ -56,6 +57,7 @@ def mixer_page(name: str) -> str:
     """The mixer's docstring, its methods, and what else is known about it."""
     cls = mixers.load(name)
     key = re.search(r"Key: (\w+)\.", cls.__doc__ or "")
+    shapes = "\n".join(describe(mixers.build(name, 4).state_spec()))
     cited = f"\nCited as [{key[1]}](../references.md#{key[1]}).\n" if key else ""
     return f"""# {cls.__name__}
 
@@ -66,7 +68,13 @@ The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {na
     options:
       show_root_heading: false
       show_root_toc_entry: false
-      members: [forward, step, init_state, eigenvalues, reset_parameters]
+      members: [eigenvalues, reset_parameters]
+
+What every mixer takes and raises is said once, in [the contract](../reference/mixers.md).
+
+```text
+{shapes}
+```
 """
 
 

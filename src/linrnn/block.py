@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, DTypeError, check_in
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._state import check_state
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import NativeStep
+from linrnn.state_spec import check_state
 from linrnn.typing import Integer, ResetMask, Sequence, State, Token
 
 BLOCKS = ("glu", "mlp", "channel_mix", "bare")
@@ -213,23 +213,16 @@ class Block(nn.Module):
                 f"Block: state must be a dict with {sorted(self._stateful)}, got {got}. "
                 "Pass what this block returned for the same batch, or None."
             )
+        found = {**state}
         for name in self._stateful:
-            if name != "mixer" and not self._keeps(name, state[name], x):
-                like = cast(CausalConv, getattr(self, name)).init_state(x.shape[0], device=x.device)
-                state = {**state, name: check_state("Block", state[name], like, f"state[{name!r}]")}
-        return cast(dict[str, State | None], state)
-
-    def _keeps(self, name: str, past: object, x: Tensor) -> bool:
-        """Whether a part's state fits at a glance, which spares every step the long check."""
-        part = cast(CausalConv | ChannelMix, self._modules[name])
-        steps = part.width - 1 if isinstance(part, CausalConv) else 1
-        return (
-            type(past) is Tensor
-            and past.shape == (x.shape[0], steps, x.shape[-1])
-            and past.dtype is torch.float32
-            and x.dtype is torch.float32
-            and past.device == x.device
-        )
+            if name != "mixer":
+                part = cast(CausalConv | ChannelMix, self._modules[name])
+                dtype, label = next(part.parameters()).dtype, f"state[{name!r}]"
+                spec, rows = part.state_spec(), x.shape[0]
+                found[name] = check_state(
+                    "Block", state[name], spec, rows, x.device, dtype, name=label
+                )
+        return found
 
 
 def _gelu_of_few(z: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from linrnn import mixers
+from linrnn._packing import EndTogether, Layout, Rows, Shrinking, check_packed
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import check_lengths
-from linrnn.mixers._packing import EndTogether, Layout, Rows, Shrinking, check_packed
-from linrnn.mixers._state import check_state
 from linrnn.nn import GLU
 from linrnn.state import leaves, map_state
+from linrnn.state_spec import Spec, check_state, with_axes
 from linrnn.typing import State
 
 
@@ -164,8 +164,7 @@ class RNN(nn.Module):
             return (y if self.batch_first else y.transpose(0, 1)), h_n
         self._check_input(input, "time")
         if hx is not None:
-            like = map_state(lambda h: h.squeeze(1), self._like(1, input.device))
-            hx = map_state(lambda h: h.unsqueeze(1), check_state("RNN", hx, like, "hx"))
+            hx = map_state(lambda h: h.unsqueeze(1), self._check_state(hx, input))
         y, h_n = self._read(input[None], hx, Rows())
         return y[0], map_state(lambda h: h.squeeze(1), h_n)
 
@@ -181,7 +180,7 @@ class RNN(nn.Module):
         self._check_input(data, "steps")
         batch, time = int(sizes[0]), len(sizes)
         if hx is not None:
-            hx = check_state("RNN", hx, self._like(batch, data.device), "hx")
+            hx = self._check_state(hx, data, batch=batch)
             hx = hx if order is None else map_state(lambda h: h.index_select(1, order), hx)
         present = torch.arange(batch) < sizes[:, None]  # (T, B); rows from long to short
         t, row = present.nonzero(as_tuple=True)
@@ -202,7 +201,7 @@ class RNN(nn.Module):
     def _read(self, x: Tensor, hx: State | None, layout: Layout) -> tuple[Tensor, State]:
         """Every layer over (batch, time, input_size)."""
         if hx is not None:
-            hx = check_state("RNN", hx, self._like(x.shape[0], x.device), "hx")
+            hx = self._check_state(hx, x, batch=x.shape[0])
         directions = 2 if self.bidirectional else 1
         states: list[State] = []
         for layer in range(self.num_layers):
@@ -233,10 +232,12 @@ class RNN(nn.Module):
                 f"Convert it with input.to({want})."
             )
 
-    def _like(self, batch: int, device: torch.device) -> State:
-        """A state of the structure of ``hx``."""
-        one = cast(_Cell, self.cells[0]).mixer.init_state(batch, device=device)
-        return map_state(lambda h: h[None].expand(len(self.cells), *h.shape), one)
+    def _check_state(self, hx: State, x: Tensor, **axes: int) -> Any:
+        """``hx`` for every layer and direction, with the axes of a batch if there is one."""
+        spec: Spec = with_axes(cast(_Cell, self.cells[0]).mixer.state_spec(), **axes)
+        dtype = next(self.parameters()).dtype
+        layers = len(self.cells)
+        return check_state("RNN", hx, spec, layers, x.device, dtype, name="hx", first="layers")
 
     def _walks(self) -> bool:
         """Whether shrinking batches suit the mixer better than marks where sequences start."""

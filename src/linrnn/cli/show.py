@@ -12,6 +12,7 @@ from linrnn import recipes
 from linrnn._catalogue import stems
 from linrnn.cli.list import CATALOGUES
 from linrnn.errors import DataError, MissingExtraError, UnknownNameError
+from linrnn.state_spec import describe as describe_state
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,6 +63,7 @@ class _Page(NamedTuple):
 
 def _mixer(cls: Any) -> _Page:
     facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
+    facts |= dict(line.split(": ") for line in describe_state(cls(4).state_spec(), "State"))
     for law, reason in cls.declared.items():
         name, _, form = law.partition(":")
         facts[f"Does not keep the law {name!r}" + (f" with form={form!r}" if form else "")] = reason

@@ -11,6 +11,7 @@ from torch import Tensor
 from linrnn import mixers
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_in
 from linrnn.mixers._base import Mixer
+from linrnn.state_spec import Spec
 from linrnn.typing import Complex, Float, Integer, ResetMask, Sequence, State, Token
 
 MERGES = ("sum", "concat")
@@ -106,7 +107,7 @@ class Bidirectional(Mixer):
         return self.d_model if self.merge == "sum" else 2 * self.d_model
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
+        """Arguments, for ``print(layer)``; the mixers print themselves."""
         return f"shared={self.shared}, merge={self.merge!r}"
 
     def reset_parameters(self) -> None:
@@ -121,6 +122,10 @@ class Bidirectional(Mixer):
             return ahead
         back = self.back.eigenvalues()
         return None if back is None else torch.cat([ahead, back])
+
+    def state_spec(self) -> Spec:
+        """That of the forward mixer."""
+        return self.ahead.state_spec()
 
     def init_state(
         self,

@@ -1,7 +1,6 @@
 """What the recurrent layers with a full transition matrix share."""
 
-from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +8,10 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._reset import check_reset
-from linrnn.ops import accumulator_dtype
-from linrnn.ops._precision import without_autocast
+from linrnn.nn.parameters import empty_parameters
+from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.dense_recurrence import cell, recurrence
-from linrnn.typing import Float, ResetMask, Sequence, State, Token
+from linrnn.state_spec import Part, real
 
 
 class DenseRNN(Mixer):
@@ -34,14 +32,9 @@ class DenseRNN(Mixer):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self.d_model = d_model
-        self.d_state = d_model if d_state is None else d_state
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         check_positive_int(type(self).__name__, d_model=d_model, d_state=self.d_state)
-
-        def empty(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-        N, D = self.d_state, d_model
+        empty, N, D = empty_parameters(device, dtype), self.d_state, d_model
         self.A, self.B, self.C, self.D = empty(N, N), empty(N, D), empty(D, N), empty(D)
         self.b = empty(N) if bias else None
 
@@ -54,48 +47,30 @@ class DenseRNN(Mixer):
         if self.b is not None:
             nn.init.zeros_(self.b)
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Float[Tensor, "batch d_state"]:
-        """Zeros."""
-        return self._zeros(batch_size, self.d_state, device=device, dtype=dtype)
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return real(d_state=self.d_state)
 
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        check_reset(f"{type(self).__name__}.forward", reset, x)
-        h = self._start(state, x)
-        if x.shape[1] == 0:  # PyTorch's kernels refuse it
-            return x, h
+    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         with without_autocast(x.device):
             h, last = self._states(x.to(self.B.dtype), h, reset)
         return self._project_out(h, x), last
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        self._check_input(x_t, time=False)
-        h = self._start(state, x_t)
+    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         with without_autocast(x_t.device):
             h = self._next_state(x_t.to(self.B.dtype), h)
         return self._project_out(h, x_t), h
 
-    @abstractmethod
     def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """All states (batch, time, d_state), and the last."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
         """The state after one step."""
+        raise NotImplementedError
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
-        y = F.linear(h.to(self.C.dtype), self.C)
-        return torch.addcmul(y, self.D, x).to(x.dtype)
+        return torch.addcmul(F.linear(h.to(self.C.dtype), self.C), self.D, x)
 
 
 class ElmanRNN(DenseRNN):
@@ -115,10 +90,6 @@ class ElmanRNN(DenseRNN):
         super().__init__(d_model, d_state, bias, device, dtype)
         self.bias = bias
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return f"d_model={self.d_model}, d_state={self.d_state}, bias={self.bias}"
-
     def _weights(self) -> list[Tensor]:
         """In the order of PyTorch's kernels, which add a second bias; at least float32."""
         weights = [wide(self.B), wide(self.A)]
@@ -135,6 +106,77 @@ class ElmanRNN(DenseRNN):
         return cell(wide(x_t), [h], self._weights(), self.nonlinearity)[0]
 
 
-def wide(x: Tensor) -> Tensor:
-    """At least float32, in which a recurrence accumulates."""
-    return x.to(accumulator_dtype(x.dtype))
+class TorchRNN(Mixer):
+    """One layer of a nonlinear recurrence, with the parameters of its `torch.nn` counterpart.
+
+    A subclass says which recurrence it is, and how many gates it has.
+    """
+
+    family: ClassVar[str] = "gated"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    kind: ClassVar[str]
+    """Which of the recurrences in ``ops/dense_recurrence.py``."""
+
+    n_gates: ClassVar[int]
+    """Blocks of d_state rows in each weight."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int | None,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        self.bias = bias
+        check_positive_int(type(self).__name__, d_model=d_model, d_state=self.d_state)
+        empty, rows = empty_parameters(device, dtype), self.n_gates * self.d_state
+        self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, self.d_state)
+        self.bias_ih_l0 = empty(rows) if bias else None
+        self.bias_hh_l0 = empty(rows) if bias else None
+        self.out_proj: nn.Module = nn.Identity()
+        if self.d_state != d_model:
+            self.out_proj = nn.Linear(self.d_state, d_model, device=device, dtype=dtype)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        bound = self.d_state**-0.5
+        for parameter in self.parameters():  # that of out_proj is torch.nn.Linear's own as well
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def state_spec(self) -> Part | dict[str, Part]:
+        """See `Mixer.state_spec`."""
+        return real(d_state=self.d_state)
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        weights = self._weights()
+        with without_autocast(x.device):
+            u = x.to(weights[0].dtype)
+            y, *last = recurrence(u, self._parts(state), weights, reset, self.kind)
+        return self._project_out(y), self._whole(last)
+
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        weights = self._weights()
+        with without_autocast(x_t.device):
+            parts = cell(x_t.to(weights[0].dtype), self._parts(state), weights, self.kind)
+        return self._project_out(parts[0]), self._whole(parts)
+
+    def _parts(self, state: Any) -> list[Tensor]:
+        """The state as `recurrence` takes it."""
+        return [state]
+
+    def _whole(self, parts: list[Tensor]) -> Any:
+        """The inverse of `_parts`."""
+        return parts[0]
+
+    def _weights(self) -> list[Tensor]:
+        """The parameters in the order the kernels take them, at least float32."""
+        found = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        return [wide(w) for w in found if w is not None]
+
+    def _project_out(self, y: Tensor) -> Tensor:
+        out: Tensor = self.out_proj(y.to(self.weight_ih_l0.dtype))
+        return out

@@ -1,18 +1,21 @@
 """Causal softmax attention."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._cache import CachedMixer
+from linrnn.mixers._base import Mixer
+from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
-from linrnn.ops.attention import attend, positions, remember
+from linrnn.ops.attention import attend, positions
+from linrnn.state_spec import Part
 
 
-class Attention(CachedMixer):
+class Attention(Mixer):
     r"""Causal softmax attention with rotary positions: every step looks at all earlier ones.
 
     Equation:
@@ -23,26 +26,13 @@ class Attention(CachedMixer):
         t - s only. Angles are computed in double precision, positions count from the last reset.
         With a window s > t - window besides. Initially all weights are Glorot-uniform.
 
-    Shapes:
-        x      (batch, time, d_model)                   real
-        y      (batch, time, d_model)                   real, dtype of x
-        state  {"k": (batch, S, n_heads, d_head), "v": the same, "position": (batch,)}
-               turned keys and values of the S steps read so far, float32, float64 for float64, and
-               the number of steps since the last reset, int64. With a window S = window - 1 always.
-
     Args:
-        d_model: channels in and out.
         n_heads: heads. Default: one for each 64 channels, at least one.
         d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to a
             multiple of 8, for others PyTorch's kernels are up to 10 times slower.
         window: steps that can be seen, the current one included. Default: all.
         bias: biases in the four projections.
         base: the slowest turn is about 1 / base radians per step.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1, an odd d_head, a base that is not positive and finite.
-        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
 
     Departures from the paper:
         Rotary positions (Su et al., 2021, arXiv:2104.09864) instead of added sinusoids; the pairs
@@ -59,6 +49,11 @@ class Attention(CachedMixer):
         Vaswani et al., "Attention Is All You Need", NeurIPS 2017, arXiv:1706.03762.
         Key: vaswani2017attention.
     """
+
+    family: ClassVar[str] = "attention"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
+    declared: ClassVar[Mapping[str, str]] = GROWS
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(
         self,
@@ -83,7 +78,10 @@ class Attention(CachedMixer):
         check_positive_int("Attention", d_head=self.d_head)
         if self.d_head % 2:
             raise ArgumentError(f"Attention: d_head must be even, got {self.d_head}.")
-        self._set_sight(window, base)
+        check_sight("Attention", window, base)
+        self.window, self.base = window, base
+        if window is not None:  # which bounds cost and state
+            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
         inner = self.n_heads * self.d_head
         self.q_proj, self.k_proj, self.v_proj = (
             nn.Linear(d_model, inner, bias=bias, device=device, dtype=dtype) for _ in range(3)
@@ -99,20 +97,16 @@ class Attention(CachedMixer):
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, n_heads={self.n_heads}, d_head={self.d_head}, "
-            f"window={self.window}, bias={self.bias}, base={self.base:g}"
-        )
-
-    def _entry_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return ((self.n_heads, self.d_head),) * 2
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: turned keys and values, and the steps since the last reset."""
+        entry = {"n_heads": self.n_heads, "d_head": self.d_head}
+        return cache_spec(self.window, entry, entry)
 
     def _read(
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         time, window = x.shape[1], self.window
+        check_cache("Attention", state)
         position = positions(state["position"], time, reset)
         u = x.to(self.q_proj.weight.dtype)
         q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
@@ -128,12 +122,8 @@ class Attention(CachedMixer):
             window=window,
             whole=fresh and (window is None or window >= time),
         )
-        last = position[:, -1]
-        return self.o_proj(y.flatten(2).to(u.dtype)).to(x.dtype), {
-            "k": remember(k, last, reset, window),
-            "v": remember(v, last, reset, window),
-            "position": last + 1,
-        }
+        y = self.o_proj(y.flatten(2).to(u.dtype))
+        return y, cache_of(k, v, position, reset, window)
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, H, K), at least float32."""

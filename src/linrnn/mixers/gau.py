@@ -1,22 +1,26 @@
 """Gated attention unit."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._cache import CachedMixer
+from linrnn.mixers._base import Mixer
+from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.rotary import rotate
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._precision import without_autocast
-from linrnn.ops.attention import attend, positions, remember
+from linrnn.ops.attention import attend, positions
+from linrnn.state_spec import Part
 
 _INITS = ("scaled", "published")
 
 
-class GAU(CachedMixer):
+class GAU(Mixer):
     r"""Gated attention unit: a gated linear unit whose values are mixed by one squared-ReLU head.
 
     Equation:
@@ -31,19 +35,11 @@ class GAU(CachedMixer):
                      gamma_1 = gamma_2 = sqrt(n^(3/4) / s), b_1 = b_2 ~ N(0, n^(-1/4) / s);
                      without the relative bias gamma is sqrt(1 / 0.36) times that
         "published"  weights, gamma and b ~ N(0, 0.02^2)
-
-    Shapes:
-        x      (batch, time, d_model)                   real
-        y      (batch, time, d_model)                   real, dtype of x
-        state  {"k": (batch, S, d_key), "v": (batch, S, d_inner), "position": (batch,)}
-               turned keys and values of the S steps read so far, float32, float64 for float64, and
-               the number of steps since the last reset, int64. With a window S = window - 1 always.
         Parameters: W_in (2 d_inner + d_key, d_model) holds the rows of W_r, W_v and W_z in this
         order, W_out (d_model, d_inner) is W_o; gamma, beta and b (2, d_key) hold those of index 1
         and 2
 
     Args:
-        d_model: channels in and out.
         d_inner: channels of gate and values. Default: 2 d_model.
         d_key: channels of queries and keys, an even number.
         n: the length that scores are divided by, in steps: that of the training sequences. It
@@ -54,12 +50,6 @@ class GAU(CachedMixer):
         window: steps that can be seen, the current one included. Default: all.
         base: the slowest turn is about 1 / base radians per step.
         init: "scaled" or "published", as above.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1, an odd d_key, a base that is not positive and finite.
-        UnknownNameError: an unknown init.
-        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
 
     Departures from the paper:
         The norm before and the residual around the unit belong to the block around a mixer. The
@@ -84,6 +74,11 @@ class GAU(CachedMixer):
         Hua et al., "Transformer Quality in Linear Time", ICML 2022, arXiv:2202.10447.
         Key: hua2022transformer.
     """
+
+    family: ClassVar[str] = "attention"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
+    declared: ClassVar[Mapping[str, str]] = GROWS
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(
         self,
@@ -110,11 +105,11 @@ class GAU(CachedMixer):
         check_positive_int("GAU", d_inner=self.d_inner)
         if d_key % 2:
             raise ArgumentError(f"GAU: d_key must be even, got {d_key}.")
-        self._set_sight(window, base)
-
-        def empty(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
+        check_sight("GAU", window, base)
+        self.window, self.base = window, base
+        if window is not None:  # which bounds cost and state
+            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
+        empty = empty_parameters(device, dtype)
         self.W_in = empty(2 * self.d_inner + d_key, d_model)  # rows of W_r, W_v, W_z
         self.gamma, self.beta = empty(2, d_key), empty(2, d_key)
         self.b = empty(2, d_key) if relative_bias else None
@@ -138,20 +133,14 @@ class GAU(CachedMixer):
                 self.b[1] = self.b[0]
         nn.init.zeros_(self.beta)
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, d_inner={self.d_inner}, d_key={self.d_key}, n={self.n}, "
-            f"rotary={self.rotary}, relative_bias={self.relative_bias}, window={self.window}, "
-            f"base={self.base:g}, init={self.init!r}"
-        )
-
-    def _entry_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return (self.d_key,), (self.d_inner,)
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: turned keys and values, and the steps since the last reset."""
+        return cache_spec(self.window, {"d_key": self.d_key}, {"d_inner": self.d_inner})
 
     def _read(
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        check_cache("GAU", state)
         position = positions(state["position"], x.shape[1], reset)
         r, q, k, v = self._project_in(x, position)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
@@ -166,13 +155,8 @@ class GAU(CachedMixer):
                 window=self.window,
                 whole=False,
             )
-        y = F.linear((r * mixed).to(self.W_out.dtype), self.W_out).to(x.dtype)
-        last = position[:, -1]
-        return y, {
-            "k": remember(k, last, reset, self.window),
-            "v": remember(v, last, reset, self.window),
-            "position": last + 1,
-        }
+        y = F.linear((r * mixed).to(self.W_out.dtype), self.W_out)
+        return y, cache_of(k, v, position, reset, self.window)
 
     def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Gate, queries, keys and values, at least float32."""

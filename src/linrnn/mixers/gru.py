@@ -3,10 +3,8 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from linrnn.mixers._torch_rnn import TorchRNN
-from linrnn.typing import Float
+from linrnn.mixers._dense import TorchRNN
 
 
 class GRU(TorchRNN):
@@ -21,20 +19,9 @@ class GRU(TorchRNN):
         |h_t| <= 1 if |h_0| <= 1. The gates see h_{t-1}, so time cannot be parallelised.
         Initially every parameter is uniform within d_state^(-1/2).
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  (batch, d_state)         float32, float64 for float64
-
     Args:
-        d_model: channels in and out.
         d_state: channels of h. Default: d_model.
         bias: the vectors b and c.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1.
-        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
 
     Departures from the paper:
         This is the variant of torch.nn.GRU and cuDNN: r multiplies the product U_n h and not h,
@@ -67,19 +54,3 @@ class GRU(TorchRNN):
     ) -> None:
         super().__init__(d_model, d_state, bias, device, dtype)
         self.reset_parameters()
-
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Float[Tensor, "batch d_state"]:
-        """Zeros."""
-        return self._zeros(batch_size, self.d_state, device=device, dtype=dtype)
-
-    def _parts(self, state: Tensor) -> list[Tensor]:
-        return [state]
-
-    def _whole(self, parts: list[Tensor]) -> Tensor:
-        return parts[0]

@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._reset import check_reset
 from linrnn.mixers.s4d import S4D
 from linrnn.nn.conv import CausalConv
 from linrnn.nn.hippo import DISCRETISATIONS, INITS, check_dt, check_pairs
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.past import last_inputs
-from linrnn.typing import ResetMask, Sequence, State, Token
+from linrnn.state_spec import Part, complex_, real
 
 
 class H3(Mixer):
@@ -29,31 +28,16 @@ class H3(Mixer):
         diag is an S4D with its skip: h_t = a h_{t-1} + gain u_t, 2 Re(C h_t) + D u_t
         With heads of d_head channels, s and v multiply as an outer product in each head, all of
         whose entries pass the same system: y_{t,j} = sum_i q_{t,i} diag(s_i v_j)_t.
-
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  {"shift": (batch, d_shift - 1, d_model) real, the last k, oldest first,
-                "diag": (batch, d_head^2, d_model / d_head, d_state / 2) complex};
-               d_model * (d_shift - 1 + d_head * d_state) floats
         Parameters: in_proj has the rows of q, k and v in this order; shift.weight
         (d_model, d_shift) holds the taps backward, the one of the current input last:
         shift.weight[:, d_shift - 1 - j] is taps_j; diag is an S4D of d_model / d_head channels
 
     Args:
-        d_model: channels in and out.
         d_state: size of the real system of the diagonal part; half of each pair is kept.
         d_shift: states of the shift system: inputs it sees, the current one included.
         d_head: channels of a head, a divisor of d_model.
         init, discretisation, dt_min, dt_max: of the diagonal system: see S4D.
         form: how the diagonal system computes a sequence: see S4D.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1, an odd d_state (except for "real"), a d_model that d_head
-            does not divide, dt_min and dt_max out of order; "conv" with a reset mask.
-        UnknownNameError: an unknown init, discretisation or form.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         The shift system's input vector is fixed to the first unit vector, which loses nothing: a
@@ -72,6 +56,7 @@ class H3(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
 
     def __init__(
@@ -132,57 +117,28 @@ class H3(Mixer):
             part.reset_parameters()
         nn.init.normal_(self.D_k)
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, d_shift={self.d_shift}, d_head={self.d_head}, "
-            f"form={self.form!r}"
-        )
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: the last k, oldest first, and the diagonal systems."""
+        part = real if self.init == "real" else complex_
+        heads = self.d_model // self.d_head
+        diag = part(entries=self.d_head**2, heads=heads, modes=self.diag.modes)
+        return {"shift": self.shift.state_spec(), "diag": diag}
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> State:
-        """Zeros."""
-        shape = (batch_size, self.d_head**2, self.diag.d_model, self.diag.modes)
-        pairs = self.init != "real"
-        diag = self._zeros(*shape, device=device, dtype=dtype, is_complex=pairs)
-        return {
-            "shift": self.shift.init_state(batch_size, device=device, dtype=dtype),
-            "diag": diag,
-        }
-
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        check_reset("H3.forward", reset, x)
-        if self.form == "conv" and reset is not None:
-            raise ArgumentError(
-                "H3.forward: reset must be None for form='conv', got a mask. "
-                "Use form='scan', or split the batch at the resets."
-            )
-        start = self._start(state, x)
-        past, h = start["shift"], start["diag"]
+    def _read(
+        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        past, h = state["shift"], state["diag"]
         q, k, v = self._project_in(x, past.dtype)
         with without_autocast(x.device):
             s = self._shift(k, past, reset) + self.D_k * k
-            z = self._outer(s, v)
             mask = None if reset is None else reset.repeat_interleave(self.d_head**2, 0)
             last: Any
-            z, last = self.diag(z, h.flatten(0, 1), reset=mask)
+            z, last = self.diag(self._outer(s, v), h.flatten(0, 1), reset=mask)
             y, last = self._contract(q, z), last.view(h.shape)
-        return self._project_out(y, x), {"shift": last_inputs(k, past, reset), "diag": last}
+        return self._project_out(y), {"shift": last_inputs(k, past, reset), "diag": last}
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        self._check_input(x_t, time=False)
-        start = self._start(state, x_t)
-        past, h = start["shift"], start["diag"]
+    def _step(self, x_t: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        past, h = state["shift"], state["diag"]
         q, k, v = self._project_in(x_t, past.dtype)
         with without_autocast(x_t.device):
             seen = torch.cat([past, k[:, None]], 1)
@@ -190,7 +146,7 @@ class H3(Mixer):
             last: Any
             z, last = self.diag.step(self._outer(s[:, None], v[:, None])[:, 0], h.flatten(0, 1))
             y, last = self._contract(q[:, None], z[:, None])[:, 0], last.view(h.shape)
-        return self._project_out(y, x_t), {"shift": seen[:, 1:], "diag": last}
+        return self._project_out(y), {"shift": seen[:, 1:], "diag": last}
 
     def _project_in(self, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, at least float32: their product of three is small or large."""
@@ -199,7 +155,7 @@ class H3(Mixer):
 
     def _shift(self, k: Tensor, past: Tensor, reset: Tensor | None) -> Tensor:
         """The shift system: a convolution, tap by tap only where a reset may cut it."""
-        if reset is not None or k.shape[1] == 0:
+        if reset is not None:
             y: Tensor = self.shift(k, past, reset)[0]
             return y
         taps = self.shift.weight.to(k.dtype)[:, None]
@@ -221,6 +177,6 @@ class H3(Mixer):
         z = z.unflatten(0, (q.shape[0], self.d_head, self.d_head))  # (B, i, j, T, H)
         return torch.einsum("bthi,bijth->bthj", q, z).flatten(-2)
 
-    def _project_out(self, y: Tensor, x: Tensor) -> Tensor:
+    def _project_out(self, y: Tensor) -> Tensor:
         out: Tensor = self.out_proj(y.to(self.out_proj.weight.dtype))
-        return out.to(x.dtype)
+        return out

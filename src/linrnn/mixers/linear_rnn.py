@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import check_in
-from linrnn.mixers._dense import DenseRNN, wide
+from linrnn.mixers._dense import DenseRNN
+from linrnn.ops._precision import wide
 from linrnn.ops.matrix_scan import dense_loop, dense_scan
 from linrnn.typing import Complex
 
@@ -23,23 +24,11 @@ class LinearRNN(DenseRNN):
         sequences the state may grow as |lam|^t, and it overflows where that does. Nothing is
         clipped.
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  (batch, d_state)         float32, float64 for float64
-
     Args:
-        d_model: channels in and out.
         d_state: channels of h. Default: d_model.
         form: how a sequence is computed, with the same numbers: "chunked", products with powers
             of A up to the 128th, many steps at a time; or "loop", one step after another. The
             first needs |lam| < 2, below which A^128 is finite in float32.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1.
-        UnknownNameError: an unknown form.
-        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
 
     Departures from the paper:
         D is diagonal, as it is in the paper's LRU.
@@ -70,10 +59,6 @@ class LinearRNN(DenseRNN):
         self.form = form
         check_in("LinearRNN", "form", form, self.forms)
         self.reset_parameters()
-
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return f"d_model={self.d_model}, d_state={self.d_state}, form={self.form!r}"
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """Those of ``A``, in no particular order."""

@@ -2,18 +2,21 @@
 
 from collections.abc import Mapping
 from math import pi
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.ops import accumulator_dtype, fft_scan, linear_scan
-from linrnn.ops._arguments import traced
+from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.ring import check_phase, check_ring, ring, uniform
+from linrnn.ops import fft_scan, linear_scan
+from linrnn.ops._precision import wide
 from linrnn.ops.matrix_scan import block_scan, turn
-from linrnn.typing import Complex, ResetMask, Sequence, State, Token
+from linrnn.state_spec import Part, complex_
+from linrnn.typing import Complex
 
 PARAMETRISATIONS = {
     "stable": ("nu_log", "theta_log"),
@@ -70,16 +73,10 @@ class LRU(Mixer):
         below nu_log = -17.3, a memory of 3e7 steps.
         Initially |lam|^2 is uniform on [r_min^2, r_max^2] (uniform by area on a ring) and
         arg(lam) uniform on [0, max_phase].
-
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  (batch, d_state)         complex64, complex128 for float64; 2 * d_state floats
         Parameters: B (d_state, 2, d_model) holds Re B and Im B, C (d_model, d_state, 2) holds
         Re C and -Im C, D (d_model,), those of lam and gamma (d_state,)
 
     Args:
-        d_model: channels in and out.
         d_state: complex modes. Default: d_model.
         r_min, r_max: ring of the initial |lam|, dimensionless, 0 <= r_min < r_max <= 1.
             Radius r forgets in -1/ln(r) steps: 0.9 is 9.5 steps, 0.999 is 999.5.
@@ -96,13 +93,6 @@ class LRU(Mixer):
             huge step changes those before it by roundings of the largest output); or "real"
             (the 2 x 2 real blocks of appendix E.3 in ordinary operations, for runtimes without
             complex numbers or custom operators; only the state passed in and out is complex).
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: r_min, r_max, max_phase or a size outside the ranges above; "conv" with
-            a reset mask.
-        UnknownNameError: an unknown form or parametrisation.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         The uniform draws of the initialisation are kept 1e-6 away from 0 and 1, where a
@@ -121,6 +111,7 @@ class LRU(Mixer):
 
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv", "real")
+    without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     # of every parametrisation; a layer has those of its own
     recurrent_parameters: ClassVar[tuple[str, ...]] = (
@@ -143,26 +134,15 @@ class LRU(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model = d_model
-        self.d_state = d_model if d_state is None else d_state
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
         self.parametrisation, self.gamma, self.form = parametrisation, gamma, form
-
         check_positive_int("LRU", d_model=d_model, d_state=self.d_state)
         check_in("LRU", "form", form, self.forms)
         check_in("LRU", "parametrisation", parametrisation, PARAMETRISATIONS)
-        if not 0 <= r_min < r_max <= 1:
-            raise ArgumentError(
-                f"LRU: r_min and r_max must satisfy 0 <= r_min < r_max <= 1, "
-                f"got r_min={r_min}, r_max={r_max}."
-            )
-        if not 0 < max_phase <= 2 * pi:
-            raise ArgumentError(f"LRU: max_phase must be in (0, 2 pi], got {max_phase}.")
-
-        def empty(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-        N, D = self.d_state, d_model
+        check_ring("LRU", r_min, r_max)
+        check_phase("LRU", max_phase)
+        empty, N, D = empty_parameters(device, dtype), self.d_state, d_model
         for name in PARAMETRISATIONS[parametrisation]:
             self.register_parameter(name, empty(N))
         self.gamma_log = empty(N) if gamma else None
@@ -175,9 +155,8 @@ class LRU(Mixer):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        u1, u2 = torch.rand(2, self.d_state, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
-        nu = -0.5 * torch.log(u1 * (self.r_max**2 - self.r_min**2) + self.r_min**2)
-        theta = self.max_phase * u2
+        u1, u2 = uniform(2, self.d_state)
+        nu, theta = ring(u1, self.r_min, self.r_max), self.max_phase * u2
         lam = torch.polar(torch.exp(-nu), theta)
         start = {"nu": nu, "nu_log": nu.log(), "theta": theta, "theta_log": theta.log()}
         start |= {"lam_re": lam.real, "lam_im": lam.imag}
@@ -189,13 +168,9 @@ class LRU(Mixer):
         nn.init.normal_(self.C, std=self.d_state**-0.5)
         nn.init.normal_(self.D)
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, d_state={self.d_state}, r_min={self.r_min}, "
-            f"r_max={self.r_max}, max_phase={self.max_phase:.4g}, "
-            f"parametrisation={self.parametrisation!r}, gamma={self.gamma}, form={self.form!r}"
-        )
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return complex_(d_state=self.d_state)
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """``lam``, the diagonal of the transition."""
@@ -204,49 +179,25 @@ class LRU(Mixer):
             return torch.complex(first, second)
         return torch.polar(first, second)
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Complex[Tensor, "batch d_state"]:
-        """Zeros."""
-        return self._zeros(batch_size, self.d_state, device=device, dtype=dtype, is_complex=True)
-
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        h0 = self._start(state, x)
+    def _read(self, x: Tensor, h0: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         b = self._project_in(x)  # (B, T, N, 2)
         if self.form == "real":
             h, last = block_scan(*self._blocks(), b, torch.view_as_real(h0), reset)
             return self._project_out(h, x), torch.view_as_complex(last.contiguous())
         b = torch.view_as_complex(b)
         if self.form == "conv":
-            if reset is not None:
-                raise ArgumentError(
-                    "LRU.forward: reset must be None for form='conv', got a mask. "
-                    "Use form='scan', or split the batch at the resets."
-                )
             h, last = fft_scan(self.eigenvalues(), b, h0)
         else:
             h, last = linear_scan(self.eigenvalues(), b, h0, reset=reset)
         return self._project_out(torch.view_as_real(h), x), last
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        if not self._fits(x_t, state):
-            self._check_input(x_t, time=False)
-            state = self._start(state, x_t)
-        h, B = cast(Tensor, state), self.B
+    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        B: Tensor = self.B
         # methods written in C++, for Python's share of a step is large: not unflatten, not [None]
-        b = _wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(x_t.shape[0], self.d_state, 2)
+        b = wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(x_t.shape[0], self.d_state, 2)
         gamma_log = self.gamma_log
         if gamma_log is not None:
-            b = b * _wide(gamma_log).exp().unsqueeze(1)  # (B, N, 2)
+            b = b * wide(gamma_log).exp().unsqueeze(1)  # (B, N, 2)
         if self.form == "real":
             pair = b + turn(*self._blocks(), torch.view_as_real(h))
             h = torch.view_as_complex(pair)
@@ -255,25 +206,10 @@ class LRU(Mixer):
             pair = torch.view_as_real(h)
         return self._project_out(pair, x_t), h
 
-    def _fits(self, x_t: Tensor, state: State) -> bool:
-        """Nothing to complain of or to cast: found in a tenth of the time of the full checks."""
-        return (
-            isinstance(state, Tensor)
-            and isinstance(x_t, Tensor)
-            and not (state.is_nested or x_t.is_nested)
-            and x_t.ndim == 2
-            and x_t.shape[1] == self.d_model
-            and state.shape == (x_t.shape[0], self.d_state)
-            and state.dtype is (torch.complex64 if x_t.dtype is torch.float32 else torch.complex128)
-            and x_t.dtype is self.B.dtype in (torch.float32, torch.float64)
-            and state.device == x_t.device
-            and not traced()
-        )
-
     def _coordinates(self) -> tuple[Tensor, Tensor]:
         """Radius and angle of ``lam``; for "naive" its real and imaginary part."""
         names = PARAMETRISATIONS[self.parametrisation]
-        first, second = _wide(getattr(self, names[0])), _wide(getattr(self, names[1]))
+        first, second = wide(getattr(self, names[0])), wide(getattr(self, names[1]))
         if self.parametrisation == "naive":
             return first, second
         nu = first if self.parametrisation == "exponential" else first.exp()
@@ -291,16 +227,9 @@ class LRU(Mixer):
         B: Tensor = self.B
         if self.gamma_log is not None:  # cheaper on the weights than on a sequence
             B = B * self.gamma_log.exp()[:, None, None]
-        b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2))
-        return _wide(b)
+        return wide(F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2)))
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``Re(C h) + D * x``."""
         C = self.C
-        y = F.linear(h.flatten(-2).to(C.dtype), C.flatten(1))
-        return torch.addcmul(y, self.D, x).to(x.dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    """At least float32: half precision cannot hold a decay near 1."""
-    return x if x.dtype is torch.float32 else x.to(accumulator_dtype(x.dtype))
+        return torch.addcmul(F.linear(h.flatten(-2).to(C.dtype), C.flatten(1)), self.D, x)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
-from linrnn.mixers._torch_rnn import TorchRNN
-from linrnn.typing import Float
+from linrnn.mixers._dense import TorchRNN
+from linrnn.state_spec import Part, real
 
 
 class LSTM(TorchRNN):
@@ -25,22 +25,11 @@ class LSTM(TorchRNN):
         |h_t| < 1; |c_t| grows by at most 1 a step. The gates see h_{t-1}, so time cannot be
         parallelised. Initially every parameter is uniform within d_state^(-1/2).
 
-    Shapes:
-        x      (batch, time, d_model)                       real
-        y      (batch, time, d_model)                       real, dtype of x
-        state  {"h": (batch, d_state), "c": (batch, d_state)}  float32, float64 for float64
-
     Args:
-        d_model: channels in and out.
         d_state: channels of h and of c. Default: d_model.
         bias: the vectors b and d.
         forget_bias: initial b_f + d_f, the same for all channels; 1 is the usual choice, and with
             large values memory lasts about exp(forget_bias) steps. Default: as drawn, near 0.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1, a forget_bias that is not finite or has no bias to go to.
-        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
 
     Departures from the paper:
         The forget gate came later (Gers et al., 2000); there are no peepholes. Parameters have the
@@ -91,22 +80,9 @@ class LSTM(TorchRNN):
         nn.init.constant_(self.bias_ih_l0[forget], self.forget_bias)
         nn.init.zeros_(self.bias_hh_l0[forget])  # only their sum acts
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return f"{super().extra_repr()}, forget_bias={self.forget_bias}"
-
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> dict[str, Float[Tensor, "batch d_state"]]:
-        """Zeros."""
-        return {
-            part: self._zeros(batch_size, self.d_state, device=device, dtype=dtype)
-            for part in ("h", "c")
-        }
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`."""
+        return {"h": real(d_state=self.d_state), "c": real(d_state=self.d_state)}
 
     def _parts(self, state: dict[str, Tensor]) -> list[Tensor]:
         return [state["h"], state["c"]]

@@ -13,7 +13,8 @@ from linrnn.nn import CausalConv
 from linrnn.ops import selective_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
 from linrnn.ops._step_program import layer_step
-from linrnn.typing import ResetMask, Sequence, State, Token
+from linrnn.state_spec import Part, real
+from linrnn.typing import State, Token
 
 
 class Mamba(Mixer):
@@ -31,15 +32,7 @@ class Mamba(Mixer):
         dt |A| = 3e-8 and to 0 above dt |A| = 88.
         Initially A[c, n] = -(n + 1), D = 1, and dt at s = 0 is log-uniform on [dt_min, dt_max].
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  {"h": (batch, d_inner, d_state), "conv": (batch, d_conv - 1, d_inner)}, at least
-               float32; "conv" holds u of the last steps, oldest first.
-               d_inner * (d_state + d_conv - 1) floats in all.
-
     Args:
-        d_model: channels in and out.
         d_state: modes of each inner channel.
         d_conv: taps of the convolution; 1 sees only the current step.
         expand: inner channels for each outer one.
@@ -49,12 +42,6 @@ class Mamba(Mixer):
         b_disc: how the input is discretised: "euler", or exactly ("zoh", zero-order hold).
         conv_bias: add b_conv.
         bias: add a bias to the projections W_in and W_out.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size or a range outside those above.
-        UnknownNameError: an unknown b_disc.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         The paper prints the zero-order hold for both A and B; its code, every published
@@ -133,36 +120,15 @@ class Mamba(Mixer):
         self.A_log.copy_(torch.arange(1.0, self.d_state + 1, dtype=torch.float64).log())
         nn.init.ones_(self.D)
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return f"d_model={self.d_model}, d_state={self.d_state}, b_disc={self.b_disc!r}"
-
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> dict[str, Tensor]:
-        """Zeros."""
-        h = self._zeros(batch_size, self.d_inner, self.d_state, device=device, dtype=dtype)
-        return {"h": h, "conv": self.conv1d.init_state(batch_size, device=device, dtype=dtype)}
-
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        return self._read(x, self._start(state, x), reset)
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`; "conv" holds u of the last steps, oldest first."""
+        h = real(d_inner=self.d_inner, d_state=self.d_state)
+        return {"h": h, "conv": self.conv1d.state_spec()}
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
         done = layer_step(self, self.native_step, x_t, state)
-        if done is not None:
-            return done
-        self._check_input(x_t, time=False)
-        y, state = self._read(x_t[:, None], self._start(state, x_t), None)
-        return y[:, 0], state
+        return super().step(x_t, state) if done is None else done
 
     def native_step(self) -> NativeStep | None:
         """What computes a step in one call."""
@@ -188,7 +154,7 @@ class Mamba(Mixer):
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        dtype, x = x.dtype, x.to(self.in_proj.weight.dtype)
+        x = x.to(self.in_proj.weight.dtype)
         # two products: the gradients of one product's halves would have to be joined again
         bias = (None, None) if self.in_proj.bias is None else self.in_proj.bias.chunk(2)
         halves = zip(self.in_proj.weight.chunk(2), bias, strict=True)
@@ -209,4 +175,4 @@ class Mamba(Mixer):
             b_disc=self.b_disc,
             reset=reset,
         )
-        return self.out_proj(y.to(x.dtype)).to(dtype), {"h": h, "conv": past}
+        return self.out_proj(y.to(x.dtype)), {"h": h, "conv": past}

@@ -4,10 +4,10 @@ from typing import ClassVar, Literal
 
 import torch
 
-from linrnn.mixers._min_gated import MinGated
+from linrnn.mixers.mingru import MinGRU
 
 
-class MinLSTM(MinGated):
+class MinLSTM(MinGRU):
     r"""minLSTM: an LSTM whose gates and candidate depend on the input alone: a scan.
 
     Equation:
@@ -21,14 +21,7 @@ class MinLSTM(MinGated):
         W_h, W_f and W_i are the rows of one matrix, in this order, drawn as torch.nn.Linear
         draws. With W_i = -W_f it is a minGRU with W_z = -W_f.
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x; h, or W_o h where expansion is not 1
-        state  (batch, d_inner)         h: float32, float64 for float64; d_inner = expansion *
-                                        d_model, rounded down
-
     Args:
-        d_model: channels in and out.
         expansion: width of the recurrence over d_model, dimensionless. Other than 1, a second
             projection W_o leads back.
         positive: apply g, which keeps h positive. Two different models: False is the paper's
@@ -37,12 +30,6 @@ class MinLSTM(MinGated):
         bias: give the projections a bias, as in torch.nn.Linear.
         form: how a sequence is computed, with the same numbers: "scan", or, where positive,
             "log", the paper's sum of logarithms, for comparison.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1; "log" where positive is False.
-        UnknownNameError: an unknown form.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         No logarithms by default: positive terms cancel nothing, so their plain sum is as stable
@@ -76,16 +63,9 @@ class MinLSTM(MinGated):
             d_model,
             expansion=expansion,
             positive=positive,
-            normalise=normalise,
             bias=bias,
             form=form,
             device=device,
             dtype=dtype,
         )
-
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, expansion={self.expansion}, positive={self.positive}, "
-            f"normalise={self.normalise}, bias={self.bias}, form={self.form!r}"
-        )
+        self.normalise = normalise

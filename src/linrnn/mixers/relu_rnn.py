@@ -19,23 +19,11 @@ class ReLURNN(ElmanRNN):
         and overflows. Nothing is clipped. Each step needs the last one's result, so time cannot
         be parallelised. Initially B and C are Glorot-normal and b is zero.
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  (batch, d_state)         float32, float64 for float64
-
     Args:
-        d_model: channels in and out.
         d_state: channels of h. Default: d_model.
         bias: the vector b.
         init: of A: "glorot", entries N(0, 1 / d_state) as in the LRU study; or "identity", which
             keeps what it has read (the IRNN of the paper).
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1.
-        UnknownNameError: an unknown init.
-        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
 
     Departures from the paper:
         The output layer C h + D * x and the default initialisation are those of the LRU study
@@ -75,7 +63,3 @@ class ReLURNN(ElmanRNN):
         super().reset_parameters()
         if self.init == "identity":
             nn.init.eye_(self.A)
-
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return f"{super().extra_repr()}, init={self.init!r}"

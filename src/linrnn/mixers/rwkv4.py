@@ -1,18 +1,29 @@
 """RWKV-4 time mixing."""
 
+from collections.abc import Callable
+from math import log
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from linrnn.mixers._wkv import WKVMixer
+from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.nn.channel_mix import INITS, check_layer, initial_mix, orthogonal, token_shift
+from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.ring import ring, uniform
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
+from linrnn.ops._precision import wide
 from linrnn.ops._step_program import layer_step
-from linrnn.ops.weighted_mean import EMPTY
-from linrnn.typing import Float, State, Token
+from linrnn.ops.past import last_inputs, recall
+from linrnn.ops.weighted_mean import EMPTY, before, mean_of_past, shares
+from linrnn.state_spec import Part, complex_, real
+from linrnn.typing import State, Token
+
+RING = (0.9, 0.999)  # decays of the bare form
 
 
-class RWKV4(WKVMixer):
+class RWKV4(Mixer):
     r"""RWKV-4 time mixing: a gated mean of past values with exponential weights that decay.
 
     Equation:
@@ -26,14 +37,7 @@ class RWKV4(WKVMixer):
         weights, and the mean m_t = sigmoid(L_{t-1} - w - k_t) m_{t-1} + sigmoid(-(same)) v_t.
         Float32 knows L to 6e-8 |L|, and weights with that relative error.
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  {"mean": (batch, d_state), "log_norm": (batch, d_state)} and, with token_shift,
-               "shift": (batch, 1, d_model), the previous input; float32, float64 for float64
-
     Args:
-        d_model: channels in and out.
         d_state: channels of the mean. Default: d_model.
         token_shift: mix each input with the previous one, as the published block does. False
             is the bare recurrence, as compared in controlled experiments.
@@ -41,12 +45,6 @@ class RWKV4(WKVMixer):
             token_shift.
         layer, n_layers: place in the stack, counted from 0; the published initial values of
             time_decay and mu depend on it.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1, or a layer that is not in the stack.
-        UnknownNameError: an unknown init.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         The state holds no running maximum: `to_running_max` and `from_running_max` convert.
@@ -69,7 +67,10 @@ class RWKV4(WKVMixer):
         Key: peng2023rwkv.
     """
 
+    family: ClassVar[str] = "linear-attention"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
+    complex_mean: ClassVar[bool] = False
+    value_parts: int = 1  # real numbers that make a value
 
     def __init__(
         self,
@@ -83,18 +84,66 @@ class RWKV4(WKVMixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, d_state, 1, token_shift, init, layer, n_layers, device, dtype)
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        self.token_shift, self.init = token_shift, init
+        self.layer, self.n_layers = layer, n_layers
+        where = type(self).__name__
+        check_positive_int(where, d_model=d_model, d_state=self.d_state)
+        check_in(where, "init", init, INITS)
+        check_layer(where, layer, n_layers)
+
+        def linear(n_in: int, n_out: int) -> nn.Linear:
+            return nn.Linear(n_in, n_out, bias=False, device=device, dtype=dtype)
+
+        empty, D, N = empty_parameters(device, dtype), d_model, self.d_state
+        self.time_decay, self.time_first = empty(N), empty(N)
+        if token_shift:
+            self.mu_k, self.mu_v, self.mu_r = empty(D), empty(D), empty(D)
+        self.key, self.value = linear(D, N), linear(D, self.value_parts * N)
+        self.receptance, self.output = linear(D, N), linear(N, D)
+        self._add_parameters(empty)
         self.reset_parameters()
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> dict[str, Float[Tensor, "batch ..."]]:
-        """Nothing read: ``log_norm`` is -1e30, the logarithm of no weight at all."""
-        return self._empty_state(batch_size, device, dtype, is_complex=False)
+    def _add_parameters(self, empty: Callable[..., nn.Parameter]) -> None:
+        """What a variant has besides, before anything is drawn."""
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        if self.token_shift:
+            self._reset_shifted()
+        else:
+            self._reset_bare()
+
+    def _reset_shifted(self) -> None:
+        depth = self.layer / max(self.n_layers - 1, 1)  # 0 in the first layer, 1 in the last
+        channel = torch.arange(self.d_state, dtype=torch.float64)
+        fraction = channel / max(self.d_state - 1, 1)
+        self.time_decay.copy_(-5 + 8 * fraction ** (0.7 + 1.3 * depth))
+        self.time_first.copy_(log(0.3) + 0.5 * ((channel + 1) % 3 - 1))
+        remaining = 1 - self.layer / self.n_layers
+        self.mu_k.copy_(initial_mix(self.d_model, remaining))
+        self.mu_v.copy_(initial_mix(self.d_model, remaining) + 0.3 * depth)
+        self.mu_r.copy_(initial_mix(self.d_model, 0.5 * remaining))
+        orthogonal(self.value.weight)
+        for linear in (self.key, self.receptance, self.output):
+            if self.init == "published":
+                nn.init.zeros_(linear.weight)
+            else:
+                orthogonal(linear.weight)
+
+    def _reset_bare(self) -> None:
+        self.time_decay.copy_(ring(uniform(self.d_state), *RING).log())
+        nn.init.zeros_(self.time_first)
+        for linear in (self.key, self.value, self.receptance, self.output):
+            nn.init.xavier_uniform_(linear.weight)
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`; ``log_norm`` starts as the logarithm of no weight at all."""
+        mean = (complex_ if self.complex_mean else real)(d_state=self.d_state)
+        spec = {"mean": mean, "log_norm": real(d_state=self.d_state, start=EMPTY)}
+        return {**spec, "shift": real(past=1, d_model=self.d_model)} if self.token_shift else spec
 
     def step(self, x_t: Token, state: State) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
@@ -114,14 +163,69 @@ class RWKV4(WKVMixer):
         state = (("mean", (N,)), ("log_norm", (N,)), ("shift", shift))
         return NativeStep("time_mix_step", (D, N), D, D, weights, state)
 
+    def _read(
+        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        k, v, r = self._project(x, state, reset)
+        w, bonus = self._decay_and_bonus()
+        mean, log_norm, last = mean_of_past(-w, k, v, state, reset, self._rotation())
+        y = self._bonus_mean(
+            before(mean, state["mean"], reset, 0.0),
+            bonus + k - before(log_norm, state["log_norm"], reset, EMPTY),
+            v,
+        )
+        if self.token_shift:
+            last["shift"] = last_inputs(x, state["shift"], reset)
+        return self._project_out(y, r), last
+
+    def _step(self, x_t: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        k, v, r = (z[:, 0] for z in self._project(x_t[:, None], state, None))
+        w, bonus = self._decay_and_bonus()
+        mean, log_norm = state["mean"], state["log_norm"]
+        y = self._bonus_mean(mean, bonus + k - log_norm, v)
+        past, new = shares(log_norm - w - k)
+        rotation = self._rotation()
+        past = past if rotation is None else past * rotation
+        last = {"mean": past * mean + new * v, "log_norm": torch.logaddexp(log_norm - w, k)}
+        if self.token_shift:
+            last["shift"] = x_t[:, None].to(state["shift"].dtype, copy=True)
+        return self._project_out(y, r), last
+
     def _values(self, v: Tensor) -> Tensor:
+        """(..., N) values from what `value` projected."""
         return v
 
-    def _rotation(self) -> None:
+    def _rotation(self) -> Tensor | None:
+        """What the mean turns by in a step, (N,)."""
         return None
 
-    def _read(self, mean: Tensor) -> Tensor:
+    def _real(self, mean: Tensor) -> Tensor:
+        """Real (..., N) from a mean that may be complex."""
         return mean
+
+    def _decay_and_bonus(self) -> tuple[Tensor, Tensor]:
+        return wide(self.time_decay).exp(), wide(self.time_first)
+
+    def _project(
+        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys, values and receptance, at least float32: rounded to 8 bits, a key is no weight."""
+        dtype = self.key.weight.dtype
+        x_k = x_v = x_r = x.to(dtype)
+        if self.token_shift:
+            last = recall(x, state["shift"], 1, reset)
+            x_k, x_v, x_r = (token_shift(x, last, mu) for mu in (self.mu_k, self.mu_v, self.mu_r))
+        k, r = wide(self.key(x_k)), wide(self.receptance(x_r))
+        return k, self._values(wide(self.value(x_v))), r
+
+    def _bonus_mean(self, past_mean: Tensor, log_odds: Tensor, v: Tensor) -> Tensor:
+        """What is read: the past, not yet decayed, and the current value with its bonus."""
+        now, past = shares(log_odds)
+        return self._real(past * past_mean + now * v)
+
+    def _project_out(self, y: Tensor, r: Tensor) -> Tensor:
+        out: Tensor = self.output((r.sigmoid() * y).to(self.output.weight.dtype))
+        return out
 
 
 def to_running_max(state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

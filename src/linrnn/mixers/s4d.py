@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._reset import check_reset
 from linrnn.nn.hippo import (
     DISCRETISATIONS,
     INITS,
@@ -19,9 +18,11 @@ from linrnn.nn.hippo import (
     hippo_normal,
     initial_eigenvalues,
 )
+from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
 from linrnn.ops._precision import without_autocast
-from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
+from linrnn.state_spec import Part, complex_, real
+from linrnn.typing import Inexact
 
 
 class S4D(Mixer):
@@ -39,17 +40,10 @@ class S4D(Mixer):
         "inv"   A = -1/2 + i N/pi (N / (2n+1) - 1),  N = d_state
         "legs"  the eigenvalues of the normal part of HiPPO-LegS
         "real"  A = -(n+1), a real system of d_state modes, y_t = sum_n C_n h_{t,n} + D x_t
-
-    Shapes:
-        x      (batch, time, d_model)          real
-        y      (batch, time, d_model)          real, dtype of x
-        state  (batch, d_model, d_state / 2)   complex64, complex128 for float64;
-               (batch, d_model, d_state) and real for "real"; d_model * d_state floats either way
         Parameters: A_log, A_im, B_re, B_im, C_re and C_im (d_model, modes), the imaginary ones not
         for "real", those of B where it is separate; log_dt and D (d_model,)
 
     Args:
-        d_model: channels in and out.
         d_state: size N of a channel's real system; half of each conjugate pair is kept.
         init: initial eigenvalues, "lin", "inv", "legs" or "real".
         discretisation: "zoh" (zero-order hold) or "bilinear".
@@ -62,13 +56,6 @@ class S4D(Mixer):
             blocks of time, a scan over the blocks) or "conv" (an FFT of twice the length; it
             cannot reset inside a sequence, and a huge step changes those before it by roundings
             of the largest output, one that is not finite makes them NaN).
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1, an odd d_state (except for "real"), dt_min and dt_max out
-            of order, a bandlimit that is not positive; "conv" with a reset mask.
-        UnknownNameError: an unknown init, discretisation or form.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         The layer of the paper is this system followed by GELU, a linear layer and a GLU. GELU and
@@ -87,6 +74,7 @@ class S4D(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt", "B_re", "B_im")
 
@@ -122,10 +110,7 @@ class S4D(Mixer):
             check_pairs("S4D", d_state, "Use another size, or init='real'.")
         if bandlimit is not None and not bandlimit > 0:
             raise ArgumentError(f"S4D: bandlimit must be positive or None, got {bandlimit}.")
-
-        def empty(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
+        empty = empty_parameters(device, dtype)
         pairs = init != "real"
         H, M = d_model, d_state // 2 if pairs else d_state
         self.modes = M
@@ -161,29 +146,14 @@ class S4D(Mixer):
         if self.out is not None:
             self.out.reset_parameters()
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, d_state={self.d_state}, init={self.init!r}, "
-            f"discretisation={self.discretisation!r}, dt_min={self.dt_min}, "
-            f"dt_max={self.dt_max}, separate_B={self.separate_B}, "
-            f"bandlimit={self.bandlimit}, project={self.project}, form={self.form!r}"
-        )
-
     def eigenvalues(self) -> Inexact[Tensor, " d_state"]:
         """``a`` of all channels, one after the other."""
         return self.system().a.flatten()
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Inexact[Tensor, "batch d_model modes"]:
-        """Zeros."""
-        shape = (batch_size, self.d_model, self.modes)
-        return self._zeros(*shape, device=device, dtype=dtype, is_complex=self.init != "real")
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        part = real if self.init == "real" else complex_
+        return part(d_model=self.d_model, modes=self.modes)
 
     def system(self) -> siso.System:
         """The discretised systems, in double precision."""
@@ -198,37 +168,21 @@ class S4D(Mixer):
                 c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
         return siso.System(a, b, c, self.D)
 
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        check_reset("S4D.forward", reset, x)
-        h = self._start(state, x)
+    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         with without_autocast(x.device):
-            u = x.to(h.real.dtype)
-            if self.form == "scan":
-                y, last = siso.scan(self.system(), u, h, reset)
-            elif reset is None:
-                y, last = siso.convolve(self.system(), u, h)
+            u, system = x.to(h.real.dtype), self.system()
+            if self.form == "conv":
+                y, last = siso.convolve(system, u, h)
             else:
-                raise ArgumentError(
-                    "S4D.forward: reset must be None for form='conv', got a mask. "
-                    "Use form='scan', or split the batch at the resets."
-                )
-        return self._finish(y, x), last
+                y, last = siso.scan(system, u, h, reset)
+        return self._project_out(y, x), last
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        self._check_input(x_t, time=False)
-        h = self._start(state, x_t)
+    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         y, h = siso.step(self.system(), x_t.to(h.real.dtype), h)
-        return self._finish(y, x_t), h
+        return self._project_out(y, x_t), h
 
-    def _finish(self, y: Tensor, x: Tensor) -> Tensor:
-        """The projection, and the dtype of ``x``."""
-        y = y.to(x.dtype if self.out is None else self.out.weight.dtype)
-        return y if self.out is None else self.out(y).to(x.dtype)
+    def _project_out(self, y: Tensor, x: Tensor) -> Tensor:
+        return y.to(x.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))
 
 
 def _double(re: Tensor, im: Tensor | None) -> Tensor:

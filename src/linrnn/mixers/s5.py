@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.nn.hippo import DISCRETISATIONS, check_dt, check_pairs, draw_log_dt, hippo_normal
+from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import fft_scan, linear_scan
-from linrnn.typing import Complex, ResetMask, Sequence, State, Token
+from linrnn.ops._precision import wide
+from linrnn.state_spec import Part, complex_
+from linrnn.typing import Complex
 
 _CLIP = -1e-4  # the largest Re A under clip_eigs
 
@@ -31,17 +34,10 @@ class S5(Mixer):
         Initially A, B = V^* B' and C = C' V come from the eigenvectors V of the normal part of
         HiPPO-LegS, in ``blocks`` equal blocks, and B', C' are drawn for the real system: B' from
         a truncated normal distribution of variance 1/d_state.
-
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  (batch, d_state / 2)     complex64, complex128 for float64; d_state floats
-               (batch, d_state)         with conj_sym=False
         Parameters: A_re, A_im and log_dt (P,), B (P, 2, d_model) holds Re B and Im B,
         C (d_model, P, 2) holds Re C and -Im C, D (d_model,)
 
     Args:
-        d_model: channels in and out.
         d_state: size of the real system; half of each conjugate pair is kept. Default: d_model.
         blocks: HiPPO matrices on the diagonal of the initial system; divides d_state.
         conj_sym: keep one of each conjugate pair of modes; False keeps all, each learned alone.
@@ -57,14 +53,6 @@ class S5(Mixer):
         form: how a sequence is computed, with the same numbers: "scan", or "conv" (an FFT of
             twice the length, for comparison; it cannot reset inside a sequence, and a huge step
             changes those before it by roundings of the largest output).
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1; a d_state that blocks does not divide; blocks of odd size
-            with conj_sym; dt_min and dt_max out of order; a step_rescale that is not positive;
-            "conv" with a reset mask.
-        UnknownNameError: an unknown discretisation, C_init or form.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         GELU and the gate of the paper's layer belong to the block around a mixer. The step size
@@ -83,6 +71,7 @@ class S5(Mixer):
 
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt", "B")
 
@@ -104,18 +93,13 @@ class S5(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model = d_model
-        self.d_state = d_model if d_state is None else d_state
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.blocks, self.conj_sym, self.discretisation = blocks, conj_sym, discretisation
         self.dt_min, self.dt_max, self.C_init = dt_min, dt_max, C_init
         self.clip_eigs, self.step_rescale, self.form = clip_eigs, step_rescale, form
         self._check_arguments()
         self.modes = self.d_state // 2 if conj_sym else self.d_state
-
-        def empty(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-        P, D = self.modes, d_model
+        empty, P, D = empty_parameters(device, dtype), self.modes, d_model
         self.A_re, self.A_im, self.log_dt = empty(P), empty(P), empty(P)
         # as the real matrices that interleaved real and imaginary parts are multiplied with
         self.B = empty(P, 2, D)  # Re B, Im B
@@ -162,53 +146,23 @@ class S5(Mixer):
         self.log_dt.copy_(draw_log_dt(self.modes, self.dt_min, self.dt_max))
         nn.init.normal_(self.D)
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, d_state={self.d_state}, blocks={self.blocks}, "
-            f"conj_sym={self.conj_sym}, discretisation={self.discretisation!r}, "
-            f"dt_min={self.dt_min}, dt_max={self.dt_max}, C_init={self.C_init!r}, "
-            f"clip_eigs={self.clip_eigs}, step_rescale={self.step_rescale}, form={self.form!r}"
-        )
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return complex_(modes=self.modes)
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """``a``, the diagonal of the discretised transition."""
         return self._discretise()[0]
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Complex[Tensor, "batch modes"]:
-        """Zeros."""
-        return self._zeros(batch_size, self.modes, device=device, dtype=dtype, is_complex=True)
-
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        h0 = self._start(state, x)
+    def _read(self, x: Tensor, h0: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         a, gain = self._discretise()
         b = self._project_in(x, gain)  # (B, T, P) complex
-        if self.form == "conv":
-            if reset is not None:
-                raise ArgumentError(
-                    "S5.forward: reset must be None for form='conv', got a mask. "
-                    "Use form='scan', or split the batch at the resets."
-                )
-            h, last = fft_scan(a, b, h0)
-        else:
-            h, last = linear_scan(a, b, h0, reset=reset)
+        h, last = fft_scan(a, b, h0) if self.form == "conv" else linear_scan(a, b, h0, reset=reset)
         return self._project_out(h, x), last
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        self._check_input(x_t, time=False)
+    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         a, gain = self._discretise()
-        h = a * self._start(state, x_t) + self._project_in(x_t, gain)
+        h = a * h + self._project_in(x_t, gain)
         return self._project_out(h, x_t), h
 
     def _discretise(self) -> tuple[Tensor, Tensor]:
@@ -226,18 +180,13 @@ class S5(Mixer):
             turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
             B = (turn @ B.to(turn.dtype)).to(B.dtype)
         b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))
-        b = torch.view_as_complex(_wide(b))
+        b = torch.view_as_complex(wide(b))
         return b if x.ndim == 3 else gain * b
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""
         y = F.linear(torch.view_as_real(h).flatten(-2).to(self.C.dtype), self.C.flatten(1))
-        return torch.add(self.D * x, y, alpha=2 if self.conj_sym else 1).to(x.dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    """At least float32: half precision cannot hold a decay near 1."""
-    return x if x.dtype == torch.float64 else x.float()
+        return torch.add(self.D * x, y, alpha=2 if self.conj_sym else 1)
 
 
 def _truncated_normal(*shape: int, fan: int) -> Tensor:

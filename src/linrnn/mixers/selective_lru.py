@@ -7,12 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.ops import accumulator_dtype, linear_scan
+from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.ring import check_phase, check_ring, ring, uniform
+from linrnn.ops import linear_scan
+from linrnn.ops._precision import wide
 from linrnn.ops.cumsum import cumsum_mean, cumsum_scan
 from linrnn.ops.weighted_mean import EMPTY, mean_of_past, shares
-from linrnn.typing import Inexact, ResetMask, Sequence, State, Token
+from linrnn.state_spec import Part, complex_, real
+from linrnn.typing import State
 
 _GATES = ("stable", "free", "normalised")
 
@@ -32,14 +36,7 @@ class SelectiveLRU(Mixer):
         computed from that mean and log d_t; float32 knows log d to 6e-8 |log d|.
         Unrolled: h_t = exp(G_t) (h_0 + sum_{s<=t} exp(-G_s) gamma_s W x_s), G_t = g_1 + ... + g_t.
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  (batch, d_state)         complex64, complex128 for float64; of the normalised
-               gate {"mean": the same, "log_norm": (batch, d_state) real}
-
     Args:
-        d_model: channels in and out.
         d_state: complex modes. Default: d_model.
         gate: "stable", "free" (as published) or "normalised", as above.
         learn_initial: make the state before the first step, and after every reset, a parameter.
@@ -49,14 +46,6 @@ class SelectiveLRU(Mixer):
         form: how a sequence is computed, with the same numbers: "scan", or "cumsum", the
             unrolled equation. The latter is accurate only while Re G_t spans less than 60
             (float32) or 600 (float64), which is enforced, and cannot reset inside a sequence.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: r_min, r_max, max_phase or a size outside the ranges above; "cumsum" with a
-            reset mask, or with exponents that span too much. Compiled code cannot raise it: there
-            a RuntimeError with the same rule comes from `torch._assert_async`.
-        UnknownNameError: an unknown gate or form.
-        ShapeError: the last axis of x is not d_model, or state does not fit.
 
     Departures from the paper:
         The post returns Re(h_t); here C and D read it out as in the LRU. The free gate starts
@@ -80,6 +69,7 @@ class SelectiveLRU(Mixer):
 
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "cumsum")
+    without_reset: ClassVar[tuple[str, ...]] = ("cumsum",)
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu", "theta", "U")
 
     def __init__(
@@ -97,16 +87,15 @@ class SelectiveLRU(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model = d_model
-        self.d_state = d_model if d_state is None else d_state
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.gate, self.learn_initial, self.form = gate, learn_initial, form
         self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
-        self._check_options()
-
-        def empty(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-        N, D = self.d_state, d_model
+        check_positive_int("SelectiveLRU", d_model=d_model, d_state=self.d_state)
+        check_in("SelectiveLRU", "gate", gate, _GATES)
+        check_in("SelectiveLRU", "form", form, self.forms)
+        check_ring("SelectiveLRU", r_min, r_max)
+        check_phase("SelectiveLRU", max_phase)
+        empty, N, D = empty_parameters(device, dtype), self.d_state, d_model
         self.nu, self.theta = empty(N), empty(N)
         self.U, self.W = empty(N, D), empty(N, D)
         self.C_re, self.C_im = empty(D, N), empty(D, N)
@@ -116,20 +105,6 @@ class SelectiveLRU(Mixer):
             if gate == "normalised":
                 self.log_norm0 = empty(N)
         self.reset_parameters()
-
-    def _check_options(self) -> None:
-        check_positive_int("SelectiveLRU", d_model=self.d_model, d_state=self.d_state)
-        check_in("SelectiveLRU", "gate", self.gate, _GATES)
-        check_in("SelectiveLRU", "form", self.form, self.forms)
-        if not 0 <= self.r_min < self.r_max <= 1:
-            raise ArgumentError(
-                f"SelectiveLRU: r_min and r_max must satisfy 0 <= r_min < r_max <= 1, "
-                f"got r_min={self.r_min}, r_max={self.r_max}."
-            )
-        if not 0 < self.max_phase <= 2 * pi:
-            raise ArgumentError(
-                f"SelectiveLRU: max_phase must be in (0, 2 pi], got {self.max_phase}."
-            )
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -141,8 +116,8 @@ class SelectiveLRU(Mixer):
             for weight in (self.U, self.W):
                 nn.init.normal_(weight, std=1e-3)
         else:
-            u1, u2 = torch.rand(2, self.d_state, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
-            nu = -0.5 * torch.log(u1 * (self.r_max**2 - self.r_min**2) + self.r_min**2)
+            u1, u2 = uniform(2, self.d_state)
+            nu = ring(u1, self.r_min, self.r_max)
             # softplus of this is nu
             self.nu.copy_(torch.log(torch.expm1(nu)) if self.gate == "stable" else nu)
             self.theta.copy_(self.max_phase * u2)
@@ -157,13 +132,12 @@ class SelectiveLRU(Mixer):
             if self.gate == "normalised":
                 nn.init.zeros_(self.log_norm0)  # weighs as much as one input
 
-    def extra_repr(self) -> str:
-        """Arguments, for ``print(layer)``."""
-        return (
-            f"d_model={self.d_model}, d_state={self.d_state}, gate={self.gate!r}, "
-            f"learn_initial={self.learn_initial}, r_min={self.r_min}, r_max={self.r_max}, "
-            f"max_phase={self.max_phase:.4g}, form={self.form!r}"
-        )
+    def state_spec(self) -> Part | dict[str, Part]:
+        """See `Mixer.state_spec`."""
+        h = complex_(d_state=self.d_state)
+        if self.gate != "normalised":
+            return h
+        return {"mean": h, "log_norm": real(d_state=self.d_state, start=EMPTY)}
 
     def init_state(
         self,
@@ -171,56 +145,39 @@ class SelectiveLRU(Mixer):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-    ) -> Inexact[Tensor, "batch d_state"] | dict[str, Inexact[Tensor, "batch d_state"]]:
-        """Zeros, an empty mean (``log_norm`` -1e30), or what was learned."""
+    ) -> State:
+        """Nothing read, or with ``learn_initial`` what was learned: see `Mixer.init_state`."""
+        start = super().init_state(batch_size, device=device, dtype=dtype)
+        if not self.learn_initial:
+            return start
+        state: Any = start
+        h0 = torch.complex(wide(self.h0_re), wide(self.h0_im))
+        if isinstance(state, Tensor):
+            return state + h0.to(state)
+        mean, log_norm = state["mean"], torch.zeros_like(state["log_norm"])
+        return {"mean": mean + h0.to(mean), "log_norm": log_norm + self.log_norm0.to(log_norm)}
 
-        def zeros(*, is_complex: bool) -> Tensor:
-            return self._zeros(
-                batch_size, self.d_state, device=device, dtype=dtype, is_complex=is_complex
-            )
-
-        h, log_norm = zeros(is_complex=True), zeros(is_complex=False)
-        if self.learn_initial:
-            h = h + torch.complex(_wide(self.h0_re), _wide(self.h0_im)).to(h)
-        if self.gate != "normalised":
-            return h
-        log_norm = log_norm + (self.log_norm0.to(log_norm) if self.learn_initial else EMPTY)
-        return {"mean": h, "log_norm": log_norm}
-
-    def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
-    ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`."""
-        self._check_input(x, time=True)
-        if self.form == "cumsum" and reset is not None:
-            raise ArgumentError(
-                "SelectiveLRU.forward: reset must be None for form='cumsum', got a mask. "
-                "Use form='scan', or split the batch at the resets."
-            )
-        start = self._start(state, x)
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         z, b = self._gates(x)
         if self.form == "cumsum":
-            h, last = self._run_cumsum(z, b, start)
+            h, last = self._run_cumsum(z, b, state)
         else:
-            h, last = self._run_scan(z, b, start, reset)
+            h, last = self._run_scan(z, b, state, reset)
         return self._project_out(h, x), last
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        self._check_input(x_t, time=False)
-        start = self._start(state, x_t)
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
         z, b = self._gates(x_t)
         if self.gate != "normalised":
-            h = self._decay(z) * start + b
+            h = self._decay(z) * state + b
             return self._project_out(h, x_t), h
-        last = _weighted_step(start, -z, b, self._rotation())
+        last = _weighted_step(state, -z, b, self._rotation())
         return self._project_out(last["mean"], x_t), last
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``z = nu - U x``, what the decay is computed from, and the input of the recurrence."""
         weight = torch.cat([self.U, self.W])
-        u, b = _wide(F.linear(x.to(weight.dtype), weight)).chunk(2, -1)
-        z = _wide(self.nu) - u
+        u, b = wide(F.linear(x.to(weight.dtype), weight)).chunk(2, -1)
+        z = wide(self.nu) - u
         return z, b * _gamma(z) if self.gate == "stable" else b
 
     def _log_modulus(self, z: Tensor) -> Tensor:
@@ -229,7 +186,7 @@ class SelectiveLRU(Mixer):
 
     def _rotation(self) -> Tensor:
         """``exp(-i theta)``, (N,)."""
-        theta = _wide(self.theta)
+        theta = wide(self.theta)
         return torch.polar(torch.ones_like(theta), -theta)
 
     def _decay(self, z: Tensor) -> Tensor:
@@ -260,7 +217,7 @@ class SelectiveLRU(Mixer):
         return self.init_state(1, device=reset.device)
 
     def _run_cumsum(self, z: Tensor, b: Tensor, start: Any) -> tuple[Any, Any]:
-        theta = _wide(self.theta)
+        theta = wide(self.theta)
         if self.gate == "normalised":
             return cumsum_mean("SelectiveLRU.forward", -z, -theta, b, start)
         return cumsum_scan("SelectiveLRU.forward", self._log_modulus(z), -theta, b, start)
@@ -269,7 +226,7 @@ class SelectiveLRU(Mixer):
         """``Re(C h) + D * x`` as one real product on interleaved halves."""
         C = torch.stack([self.C_re, -self.C_im], -1).flatten(1)  # (D, 2 N)
         y = F.linear(torch.view_as_real(h).flatten(-2).to(C.dtype), C)
-        return (y + self.D * x).to(x.dtype)
+        return y + self.D * x
 
 
 def _gamma(z: Tensor) -> Tensor:
@@ -287,7 +244,3 @@ def _weighted_step(
         "mean": past * rotation * state["mean"] + new * b,
         "log_norm": torch.logaddexp(log_odds, torch.zeros_like(log_odds)),
     }
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(accumulator_dtype(x.dtype))

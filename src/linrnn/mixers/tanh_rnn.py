@@ -17,20 +17,9 @@ class TanhRNN(ElmanRNN):
         cannot be parallelised. Initially A, B and C are Glorot-normal, the entries of A
         N(0, 1 / d_state), and b is zero.
 
-    Shapes:
-        x      (batch, time, d_model)   real
-        y      (batch, time, d_model)   real, dtype of x
-        state  (batch, d_state)         float32, float64 for float64
-
     Args:
-        d_model: channels in and out.
         d_state: channels of h. Default: d_model.
         bias: the vector b.
-        device, dtype: of the parameters, as in torch.nn.
-
-    Raises:
-        ArgumentError: a size below 1.
-        ShapeError: the last axis of x is not d_model, or state or reset does not fit.
 
     Departures from the paper:
         The output layer C h + D * x and the initialisation are those of the LRU study

@@ -11,6 +11,7 @@ from linrnn.ops import accumulator_dtype
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._step_program import layer_step
 from linrnn.ops.past import last_inputs, recall
+from linrnn.state_spec import Part, initial, real
 
 INITS = ("orthogonal", "published")
 
@@ -87,6 +88,10 @@ class ChannelMix(nn.Module):
             else:
                 orthogonal(linear.weight)
 
+    def state_spec(self) -> Part:
+        """The input before the first; at least float32."""
+        return real(past=1, d_model=self.d_model)
+
     def init_state(
         self,
         batch_size: int,
@@ -94,10 +99,11 @@ class ChannelMix(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Zeros: the input before the first, (batch, 1, d_model); at least float32."""
-        real = accumulator_dtype(self.mu_k.dtype if dtype is None else dtype)
-        device = self.mu_k.device if device is None else device
-        return torch.zeros(batch_size, 1, self.d_model, device=device, dtype=real)
+        """Zeros: no input before the first."""
+        past: Tensor = initial(
+            "ChannelMix", self.state_spec(), batch_size, self.mu_k, device, dtype
+        )
+        return past
 
     def forward(
         self, x: Tensor, past: Tensor, reset: Tensor | None = None

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int, check_shape
-from linrnn.ops import accumulator_dtype
 from linrnn.ops._arguments import check_device, check_numbers, check_reset
 from linrnn.ops.causal_conv import causal_conv
 from linrnn.ops.past import last_inputs
+from linrnn.state_spec import Part, initial, real
 
 
 class CausalConv(nn.Module):
@@ -56,6 +56,10 @@ class CausalConv(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(self.width**-0.5), self.width**-0.5)
 
+    def state_spec(self) -> Part:
+        """The ``width - 1`` inputs before the first, oldest first; at least float32."""
+        return real(past=self.width - 1, channels=self.d_model)
+
     def init_state(
         self,
         batch_size: int,
@@ -63,10 +67,11 @@ class CausalConv(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Zeros: the ``width - 1`` inputs before the first, oldest first; at least float32."""
-        real = accumulator_dtype(self.weight.dtype if dtype is None else dtype)
-        device = self.weight.device if device is None else device
-        return torch.zeros(batch_size, self.width - 1, self.d_model, device=device, dtype=real)
+        """Zeros: no inputs before the first."""
+        past: Tensor = initial(
+            "CausalConv", self.state_spec(), batch_size, self.weight, device, dtype
+        )
+        return past
 
     def forward(
         self, x: Tensor, past: Tensor, reset: Tensor | None = None

@@ -239,7 +239,8 @@ def test_a_step_takes_any_layout_and_says_what_does_not_fit():
         torch.testing.assert_close(layer.step(x, state)[0], expected)
         strided = {n: v.transpose(0, 1).contiguous().transpose(0, 1) for n, v in state.items()}
         torch.testing.assert_close(layer.step(x, strided)[0], expected)
-        with pytest.raises(ShapeError, match=r"state\['h'\] must have shape \(2, 8, 16\)"):
+        shape = r"\(batch=2, d_inner=8, d_state=16\)"
+        with pytest.raises(ShapeError, match=rf"state\['h'\] must have shape {shape}"):
             layer.step(x, {**state, "h": state["h"][:1]})
         with torch.autocast("cpu", dtype=torch.bfloat16):
             torch.testing.assert_close(layer.step(x, state)[0], expected, rtol=0.05, atol=0.05)

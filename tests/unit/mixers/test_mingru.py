@@ -166,5 +166,5 @@ def test_constructor_words_its_errors(options, error, message):
 @pytest.mark.unchecked
 @pytest.mark.parametrize("shape", [(2, 5), (1, 4), (2, 1, 4)])
 def test_step_refuses_a_state_of_another_shape(shape):
-    with pytest.raises(ArgumentError, match=r"state must have shape \(2, 4\)"):
+    with pytest.raises(ArgumentError, match=r"state must have shape \(batch=2, d_inner=4\)"):
         MinGRU(4).step(torch.ones(2, 4), torch.ones(shape))

@@ -165,7 +165,7 @@ def test_keys_and_values_of_other_lengths_are_refused(make):
     state = layer(torch.ones(1, 5, 4))[1]
     state["v"] = state["v"][:, 1:]
     message = r"state\['k'\] and state\['v'\] must hold the same number of steps, got 5 and 4"
-    with pytest.raises(ValueError, match=f"{make.__name__}.forward: {message}"):
+    with pytest.raises(ValueError, match=f"{make.__name__}: {message}"):
         layer(torch.ones(1, 3, 4), state)
-    with pytest.raises(ValueError, match=f"{make.__name__}.step: {message}"):
+    with pytest.raises(ValueError, match=f"{make.__name__}: {message}"):
         layer.step(torch.ones(1, 4), state)
