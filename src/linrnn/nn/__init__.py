@@ -1,23 +1,55 @@
-"""Parts with parameters and no recurrence."""
+"""Parts of layers: projections, norms, gates, positions, initial values, and no recurrence."""
 
 from linrnn.nn.channel_mix import ChannelMix as ChannelMix
 from linrnn.nn.conv import CausalConv as CausalConv
+from linrnn.nn.gates import unit_gain as unit_gain
 from linrnn.nn.glu import GLU as GLU
+from linrnn.nn.heads import BlockDiagonal as BlockDiagonal
+from linrnn.nn.heads import GatedOut as GatedOut
+from linrnn.nn.heads import Heads as Heads
+from linrnn.nn.heads import LowRank as LowRank
+from linrnn.nn.heads import feature_map as feature_map
+from linrnn.nn.heads import head_norm as head_norm
+from linrnn.nn.heads import l2_normalise as l2_normalise
 from linrnn.nn.mlp import MLP as MLP
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pair import Pair as Pair
+from linrnn.nn.parameters import empty_parameters as empty_parameters
+from linrnn.nn.parameters import lecun_normal as lecun_normal
 from linrnn.nn.pool import Pool as Pool
+from linrnn.nn.relative import RelativePositions as RelativePositions
+from linrnn.nn.ring import check_phase as check_phase
+from linrnn.nn.ring import check_ring as check_ring
+from linrnn.nn.ring import ring as ring
+from linrnn.nn.ring import uniform as uniform
+from linrnn.nn.rotary import rotate as rotate
 from linrnn.ops.past import last_inputs as last_inputs
 from linrnn.ops.past import recall as recall
 
 __all__ = [
     "GLU",
     "MLP",
+    "BlockDiagonal",
     "CausalConv",
     "ChannelMix",
+    "GatedOut",
+    "Heads",
+    "LowRank",
     "Pair",
     "Pool",
+    "RelativePositions",
+    "check_phase",
+    "check_ring",
+    "empty_parameters",
+    "feature_map",
+    "head_norm",
+    "l2_normalise",
     "last_inputs",
+    "lecun_normal",
     "make_norm",
     "recall",
+    "ring",
+    "rotate",
+    "uniform",
+    "unit_gain",
 ]

@@ -16,3 +16,11 @@ def empty_parameters(
         torch.Size([2, 3])
     """
     return lambda *shape: nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+
+def lecun_normal(*linears: nn.Linear) -> None:
+    """Normal weights of variance one over the channels in, no bias."""
+    for linear in linears:
+        nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)

@@ -1,0 +1,97 @@
+"""Transformer-XL: attention to a memory of segments."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.nn import Heads, RelativePositions
+from linrnn.nn.kv_cache import cache_of, cache_spec, check_cache
+from linrnn.ops._precision import wide
+from linrnn.ops.attention import attend, positions
+from linrnn.state_spec import Part
+
+
+class TransformerXL(Mixer):
+    r"""Transformer-XL attention: each step sees its segment so far and a memory before it.
+
+    Equation:
+        q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                in R^{d_head} for each head
+        score_ts = ((q_t + u) . k_s + (q_t + w) . (W_r R_{t-s})) / sqrt(d_head)
+        R_d = [sin(d omega), cos(d omega)] in R^{d_model},  omega_i = 10000^(-2i / d_model)
+        y_t = W_o concat over heads of sum_s softmax_s(score_ts) v_s
+        s runs from ``memory`` steps before the start of t's segment up to t; a segment has
+        ``segment`` steps, counted from the last reset. Initially all weights are N(0, 0.02^2).
+
+    Args:
+        n_heads: heads. Default: one for each 64 channels, at least one.
+        d_head: channels of a head. Default: d_model / n_heads, rounded up.
+        segment: steps of a segment.
+        memory: steps before a segment that it sees, at least 1. Default: those of one segment.
+
+    Departures from the paper:
+        The state holds keys and values, not the inputs they come from, so that a step costs what
+        a token costs; the begun segment is part of it. Gradients flow through the memory: cut
+        them between calls by `linrnn.state.detach`, as the paper does between segments. u and w
+        belong to a layer; the paper shares them. Norm and residual belong to the block.
+
+    Example:
+        >>> y, state = TransformerXL(d_model=8, segment=16)(torch.randn(2, 100, 8))
+        >>> y.shape, state["k"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 31, 1, 8]))
+
+    Reference:
+        Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context", ACL
+        2019, arXiv:1901.02860. Key: dai2019transformer.
+    """
+
+    family: ClassVar[str] = "segment"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        segment: int = 64,
+        memory: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive_int("TransformerXL", d_model=d_model, segment=segment)
+        self.d_model, self.n_heads = d_model, max(1, d_model // 64) if n_heads is None else n_heads
+        check_positive_int("TransformerXL", n_heads=self.n_heads)
+        self.d_head = -(-d_model // self.n_heads) if d_head is None else d_head
+        self.segment, self.memory = segment, segment if memory is None else memory
+        check_positive_int("TransformerXL", d_head=self.d_head, memory=self.memory)
+        to: Any = {"device": device, "dtype": dtype}
+        self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
+        self.place = RelativePositions(d_model, self.n_heads, self.d_head, **to)
+        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: keys and values of what can be seen, steps since a reset."""
+        entry = {"n_heads": self.n_heads, "d_head": self.d_head}
+        return cache_spec(self.memory + self.segment, entry, entry)
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        check_cache("TransformerXL", state)
+        position, before = positions(state["position"], x.shape[1], reset), state["k"].shape[1]
+        q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, K)
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+        first = (position - position % self.segment - self.memory).clamp(min=0)
+        q, far, window = self.place.queries(q, before), position - first, self.memory + self.segment
+        o = attend("softmax", q, self.place.keys(k), v, far, window=window, whole=False)
+        y = self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype))
+        return y, cache_of(k, v, position, reset, window)

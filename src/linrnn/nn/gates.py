@@ -1,0 +1,25 @@
+"""Gates around a recurrence."""
+
+import torch
+from torch import Tensor
+
+
+def unit_gain(log_a: Tensor, log_2: Tensor) -> Tensor:
+    """``sqrt(1 - a^2)``: with it, white input of variance 1 gives a state of variance 1.
+
+    It is the product of the square roots of ``-2 log a``, given by its logarithm, and of the rest,
+    which lies between 0 and 1: so the slope stays finite where ``a`` rounds to 1.
+
+    Args:
+        log_a: at most 0.
+        log_2: ``log(-2 log_a)``.
+
+    Example:
+        >>> unit_gain(torch.tensor(0.6).log(), (-2 * torch.tensor(0.6).log()).log())
+        tensor(0.8000)
+    """
+    y = 2 * log_a
+    small = y > -1e-4
+    y = torch.where(small, -1.0, y)
+    rest = torch.where(small, 1 + log_a, torch.expm1(y) / y)
+    return torch.exp(0.5 * log_2) * rest.sqrt()

@@ -1,0 +1,218 @@
+"""Projections to heads and back, and small maps between."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+
+
+class Heads(nn.Module):
+    """One linear map to several vectors of every head: (..., d_model) to (..., H, size) each.
+
+    Args:
+        d_model: channels in.
+        n_heads: heads.
+        sizes: channels a head of each of the vectors, queries, keys and values for example.
+        bias: add a bias.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Example:
+        >>> q, k, v = Heads(8, 2, (3, 3, 4))(torch.zeros(5, 7, 8))
+        >>> q.shape, v.shape
+        (torch.Size([5, 7, 2, 3]), torch.Size([5, 7, 2, 4]))
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        sizes: Sequence[int],
+        *,
+        bias: bool = False,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.sizes = n_heads, tuple(sizes)
+        self.proj = nn.Linear(d_model, n_heads * sum(sizes), bias=bias, **factory)
+
+    def reset_parameters(self, gain: float | None = None) -> None:
+        """As `torch.nn.Linear`, or with a ``gain`` Glorot-uniform, each vector for itself."""
+        self.proj.reset_parameters()
+        if gain is not None:
+            for rows in self.proj.weight.split([self.n_heads * size for size in self.sizes]):
+                nn.init.xavier_uniform_(rows, gain)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """In the dtype of the parameters."""
+        parts = self.proj(x.to(self.proj.weight.dtype))
+        split = parts.split([self.n_heads * size for size in self.sizes], -1)
+        return tuple(part.unflatten(-1, (self.n_heads, -1)) for part in split)
+
+
+class GatedOut(nn.Module):
+    """``W_o (act(W_g x) * norm(o))``: what heads have read, normed in each, gated by the input.
+
+    Args:
+        d_model: channels in and out.
+        n_heads, d_value: of ``o``, (..., H, d_value).
+        norm: "rms" or "layer" over each head, without parameters, or "none".
+        eps: of the norm.
+        gate: "silu" or "sigmoid".
+        device, dtype: of the parameters, as in torch.nn.
+
+    Example:
+        >>> GatedOut(8, 2, 4)(torch.ones(5, 7, 2, 4), torch.ones(5, 7, 8)).shape
+        torch.Size([5, 7, 8])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_value: int,
+        *,
+        norm: Literal["rms", "layer", "none"] = "rms",
+        eps: float = 1e-6,
+        gate: Literal["silu", "sigmoid"] = "silu",
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        check_in("GatedOut", "norm", norm, ("rms", "layer", "none"))
+        check_in("GatedOut", "gate", gate, ("silu", "sigmoid"))
+        self.norm, self.eps, self.gate = norm, eps, gate
+        self.gate_proj = nn.Linear(d_model, n_heads * d_value, bias=False, **factory)
+        self.out_proj = nn.Linear(n_heads * d_value, d_model, bias=False, **factory)
+
+    def forward(self, o: Tensor, x: Tensor) -> Tensor:
+        """In the dtype of the parameters; the norm is computed in that of ``o``."""
+        gate = self.gate_proj(x.to(self.gate_proj.weight.dtype))
+        gate = F.silu(gate) if self.gate == "silu" else gate.sigmoid()
+        normed = head_norm(o, self.norm, self.eps).flatten(-2)
+        y: Tensor = self.out_proj(gate * normed.to(gate.dtype))
+        return y
+
+
+def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
+    """Norm of every head (..., H, d_value) for itself, without parameters."""
+    if norm == "rms":
+        return F.rms_norm(o, o.shape[-1:], eps=eps)
+    return o if norm == "none" else F.layer_norm(o, o.shape[-1:], eps=eps)
+
+
+class LowRank(nn.Module):
+    """``W_2 act(W_1 x) + b``: a map through a bottleneck.
+
+    Args:
+        d_in, rank, d_out: channels in, between and out.
+        act: "none" or "tanh", between the two.
+        bias: add a bias.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Example:
+        >>> LowRank(8, 2, 6)(torch.zeros(5, 8)).shape
+        torch.Size([5, 6])
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        rank: int,
+        d_out: int,
+        *,
+        act: Literal["none", "tanh"] = "none",
+        bias: bool = True,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        check_positive_int("LowRank", d_in=d_in, rank=rank, d_out=d_out)
+        check_in("LowRank", "act", act, ("none", "tanh"))
+        self.act = act
+        self.down = nn.Linear(d_in, rank, bias=False, **factory)
+        self.up = nn.Linear(rank, d_out, bias=bias, **factory)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In the dtype of the parameters."""
+        z = self.down(x.to(self.down.weight.dtype))
+        y: Tensor = self.up(z.tanh() if self.act == "tanh" else z)
+        return y
+
+
+class BlockDiagonal(nn.Module):
+    """A linear map that mixes the channels of each block among themselves.
+
+    Args:
+        width: channels in and out.
+        blocks: how many; divides the width.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1, or blocks of different size.
+
+    Example:
+        >>> BlockDiagonal(6, 2)(torch.zeros(5, 6)).shape
+        torch.Size([5, 6])
+    """
+
+    def __init__(self, width: int, blocks: int, **factory: Any) -> None:
+        super().__init__()
+        check_positive_int("BlockDiagonal", width=width, blocks=blocks)
+        if width % blocks:
+            raise ArgumentError(
+                f"BlockDiagonal: blocks must divide the width of {width}, got {blocks}."
+            )
+        size = width // blocks
+        self.weight = nn.Parameter(torch.empty(blocks, size, size, **factory))  # block, in, out
+        self.bias = nn.Parameter(torch.empty(blocks, size, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Normal weights of variance one over the block's size, no bias."""
+        nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the last axis, in the dtype of the parameters."""
+        parts = x.to(self.weight.dtype).unflatten(-1, (len(self.weight), -1))
+        y: Tensor = torch.einsum("...bi,bio->...bo", parts, self.weight) + self.bias
+        return y.flatten(-2)
+
+
+def l2_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """The last axis scaled to length 1: ``x / sqrt(sum x^2 + eps)``, smooth at zero.
+
+    Example:
+        >>> l2_normalise(torch.tensor([3.0, 4.0]))
+        tensor([0.6000, 0.8000])
+    """
+    return x * (x.square().sum(-1, keepdim=True) + eps).rsqrt()
+
+
+def feature_map(kind: str, x: Tensor) -> Tensor:
+    """What makes queries and keys positive: "elu" (``elu(x) + 1``), "relu", "exp", "softmax".
+
+    "identity" leaves them as they are.
+
+    Raises:
+        UnknownNameError: another kind.
+
+    Example:
+        >>> feature_map("elu", torch.tensor([0.0, 1.0]))
+        tensor([1., 2.])
+    """
+    check_in("feature_map", "kind", kind, FEATURE_MAPS)
+    y: Tensor = FEATURE_MAPS[kind](x)
+    return y
+
+
+FEATURE_MAPS: dict[str, Any] = {
+    "identity": lambda x: x,
+    "elu": lambda x: F.elu(x) + 1,
+    "relu": F.relu,
+    "exp": torch.exp,
+    "softmax": lambda x: x.softmax(-1),
+}

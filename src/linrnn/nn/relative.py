@@ -1,0 +1,68 @@
+"""Relative positions of Transformer-XL, without its shift."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.ops._precision import wide
+
+
+class RelativePositions(nn.Module):
+    r"""Queries and keys whose products are those of Transformer-XL.
+
+    Equation::
+
+        q'_t . k'_s / sqrt(width) = ((q_t + u) . k_s + (q_t + w) . (W R_{t-s})) / sqrt(d_head)
+        R_d = [sin(d omega), cos(d omega)] in R^{d_model},  omega_i = 10000^(-2i / d_model)
+
+    ``R_{t-s}`` is ``R_t`` turned back by s, so the second term is a product of a vector of t and
+    a vector of s, and any part of a sequence may be read alone. ``width`` is d_head + d_model.
+
+    Args:
+        d_model: channels of R, an even number.
+        n_heads, d_head: of queries and keys.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: an odd d_model.
+
+    Reference:
+        Dai et al. 2019, arXiv:1901.02860, section 3.3.
+
+    Example:
+        >>> place = RelativePositions(6, 2, 4)
+        >>> place.queries(torch.zeros(1, 3, 2, 4), begin=5).shape
+        torch.Size([1, 3, 2, 10])
+    """
+
+    def __init__(self, d_model: int, n_heads: int, d_head: int, **factory: Any) -> None:
+        super().__init__()
+        if d_model % 2:
+            raise ArgumentError(f"RelativePositions: d_model must be even, got {d_model}.")
+        self.d_model, self.n_heads, self.d_head = d_model, n_heads, d_head
+        self.proj = nn.Linear(d_model, n_heads * d_head, bias=False, **factory)
+        self.u = nn.Parameter(torch.zeros(n_heads, d_head, **factory))
+        self.w = nn.Parameter(torch.zeros(n_heads, d_head, **factory))
+
+    def queries(self, q: Tensor, begin: int) -> Tensor:
+        """``q'`` (B, T, H, width) of queries (B, T, H, d_head) at the places from ``begin`` on."""
+        turn = wide(self.proj.weight).unflatten(0, (self.n_heads, -1))  # (H, K, D)
+        s, c = ((q + wide(self.w)).unsqueeze(-2) @ turn).squeeze(-2).chunk(2, -1)
+        sin, cos = self._waves(q, begin)
+        found = torch.cat([q + wide(self.u), s * sin + c * cos, c * sin - s * cos], -1)
+        size: Tensor = found * (found.shape[-1] / self.d_head) ** 0.5
+        return size
+
+    def keys(self, k: Tensor, begin: int = 0) -> Tensor:
+        """``k'`` (B, S, H, width) of keys (B, S, H, d_head)."""
+        sin, cos = (z.expand(*k.shape[:3], -1) for z in self._waves(k, begin))
+        return torch.cat([k, cos, sin], -1)
+
+    def _waves(self, x: Tensor, begin: int) -> tuple[Tensor, Tensor]:
+        """Sines and cosines (T, 1, D / 2) of the places."""
+        place = torch.arange(begin, begin + x.shape[1], dtype=torch.float64, device=x.device)
+        channel = torch.arange(0, self.d_model, 2, dtype=torch.float64, device=x.device)
+        angle = place[:, None, None] * 10_000 ** (-channel / self.d_model)
+        return angle.sin().to(x.dtype), angle.cos().to(x.dtype)
