@@ -242,7 +242,9 @@ def test_inputs_and_states_are_checked():
         net(x, torch.zeros(2))
     with pytest.raises(ArgumentError, match="state must hold 2 layers like the model, got 3"):
         net(x, model(n_layers=3).init_state(2))
-    with pytest.raises(ShapeError, match=r"state must have shape \(batch=2, d_state=8\), got \(1, 8\)"):
+    with pytest.raises(
+        ShapeError, match=r"state must have shape \(batch=2, d_state=8\), got \(1, 8\)"
+    ):
         net(x, net.init_state(1))
     with pytest.raises(DTypeError, match="x must be integer token ids"):
         SequenceModel(5, 5, encoder="tokens")(torch.zeros(1, 3))
@@ -259,7 +261,9 @@ def test_states_of_parts_are_checked():
         net(x, state)
     right = net.init_state(2)
     right["layers"][1] = {"conv": right["layers"][1]["conv"][:1], "mixer": state["layers"][1]}
-    with pytest.raises(ShapeError, match=r"state\['conv'\] must have shape \(batch=2, past=3, channels=8\)"):
+    with pytest.raises(
+        ShapeError, match=r"state\['conv'\] must have shape \(batch=2, past=3, channels=8\)"
+    ):
         net(x, right)
     right["layers"][1] = {"mixer": state["layers"][1]}
     with pytest.raises(DTypeError, match=r"got a dict with \['mixer'\]"):

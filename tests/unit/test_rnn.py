@@ -314,7 +314,11 @@ HX = [
     (lambda h: torch.cat([h, h]), ShapeError, r"\(layers=1, .*\), got \(2, 5, 4\)"),
     (lambda h: h.to(torch.complex128), DTypeError, "hx must be torch.float64, got torch.complex"),
     (lambda h: h.to("meta"), DeviceError, "hx must be on cpu like x, got meta"),
-    (lambda h: (h, h), DTypeError, r"hx must be a tensor of shape \(layers=1, .*\), got a tuple of 2"),
+    (
+        lambda h: (h, h),
+        DTypeError,
+        r"hx must be a tensor of shape \(layers=1, .*\), got a tuple of 2",
+    ),
     (lambda h: "h", DTypeError, "got str"),
 ]
 
@@ -336,7 +340,9 @@ def test_a_wrong_hx_of_another_mixer_and_without_a_batch():
         rnn("gru")(_input(), rnn("lstm")(_input())[1])
     with pytest.raises(DTypeError, match=r"hx must be torch.complex128, got torch.float64"):
         rnn("lru")(_input(), rnn("gru")(_input())[1])
-    with pytest.raises(ShapeError, match=r"hx must have shape \(layers=1, d_state=4\), got \(1, 5, 4\)"):
+    with pytest.raises(
+        ShapeError, match=r"hx must have shape \(layers=1, d_state=4\), got \(1, 5, 4\)"
+    ):
         rnn("gru")(_input()[:, 0], rnn("gru")(_input())[1])
 
 

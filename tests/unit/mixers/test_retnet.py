@@ -1,0 +1,74 @@
+"""RetNet against its parallel equation with complex rotations in NumPy; its decays and start."""
+
+import numpy as np
+import pytest
+import torch
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers import RetNet
+
+
+def make(d_model=6, **options):
+    torch.manual_seed(0)
+    return RetNet(d_model, dtype=torch.float64, **options)
+
+
+def parallel(layer, x):
+    """``(Q K^T * D) V`` of every head, the rotation as complex numbers, then norm and gate."""
+    H, K, V = layer.n_heads, layer.d_key, layer.d_value
+    time, weight = x.shape[0], layer.heads.proj.weight.detach().numpy()
+    q, k, v = np.split(x @ weight.T, [H * K, 2 * H * K], -1)
+    q, k, v = q.reshape(time, H, K), k.reshape(time, H, K) / K**0.5, v.reshape(time, H, V)
+    theta = 10_000.0 ** (-np.arange(K // 2) / max(K // 2 - 1, 1))
+    t = np.arange(time)
+    out = []
+    for h in range(H):
+        z, w = (a[:, h, 0::2] + 1j * a[:, h, 1::2] for a in (q, k))
+        turn = np.exp(1j * t[:, None] * theta)
+        scores = ((z * turn) @ (w * turn).conj().T).real
+        gamma = 1 - 2.0 ** (-5 - h)
+        age = t[:, None] - t
+        decay = np.where(age >= 0, gamma ** np.maximum(age, 0), 0)
+        o = (scores * decay) @ v[:, h]
+        out.append(o / np.sqrt((o**2).mean(-1, keepdims=True) + layer.norm_eps))
+    gate = x @ layer.out.gate_proj.weight.detach().numpy().T
+    y = gate / (1 + np.exp(-gate)) * np.concatenate(out, -1)
+    return y @ layer.out.out_proj.weight.detach().numpy().T
+
+
+@pytest.mark.parametrize(("heads", "time"), [(1, 5), (3, 150)])
+def test_equals_the_parallel_equation(heads, time):
+    layer = make(n_heads=heads)
+    x = torch.randn(time, 6, dtype=torch.float64)
+    y = layer(x[None])[0][0].detach().numpy()
+    np.testing.assert_allclose(y, parallel(layer, x.numpy()), rtol=1e-9, atol=1e-10)
+
+
+def test_positions_go_on_from_call_to_call_and_begin_anew_at_a_reset():
+    layer, x = make(n_heads=2), torch.randn(1, 9, 6, dtype=torch.float64)
+    _, state = layer(x[:, :4])
+    assert state["position"].tolist() == [4]
+    reset = torch.zeros(1, 9, dtype=torch.bool)
+    reset[0, 6] = True
+    assert layer(x, reset=reset)[1]["position"].tolist() == [3]
+
+
+def test_starts_as_published():
+    layer = RetNet(256, n_heads=1)
+    q, k, v = layer.heads.proj.weight.split([256, 256, 512])
+    for weight, gain in (
+        (q, 2**-2.5),
+        (k, 2**-2.5),
+        (v, 2**-2.5),
+        (layer.out.out_proj.weight, 0.5),
+    ):
+        bound = gain * (6 / sum(weight.shape)) ** 0.5
+        assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+@pytest.mark.unchecked
+def test_bad_arguments():
+    with pytest.raises(ArgumentError, match=r"d_key must be even, .* got d_key=3"):
+        RetNet(6, d_key=3)
+    with pytest.raises(ArgumentError, match=r"n_heads at most 19.*n_heads=20"):
+        RetNet(40, n_heads=20)

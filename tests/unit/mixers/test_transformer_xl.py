@@ -1,0 +1,94 @@
+"""Transformer-XL against transformers' relative attention, segment by segment, and its memory."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers import TransformerXL
+from linrnn.testing import MIXER_LAWS
+
+SMALL = {"segment": 4, "memory": 3, "n_heads": 2}
+
+
+def make(d_model=6, **options):
+    torch.manual_seed(0)
+    layer = TransformerXL(d_model, dtype=torch.float64, **{**SMALL, **options})
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    return layer
+
+
+def by_transformers(layer, x):
+    """One segment after another with XLNet's attention, which has these terms and a shift."""
+    module = pytest.importorskip("transformers.models.xlnet.modeling_xlnet")
+    config = module.XLNetConfig(
+        d_model=layer.d_model, n_head=layer.n_heads, n_layer=1, d_inner=4, dropout=0.0
+    )
+    config.d_head = layer.d_head
+    core = module.XLNetRelativeAttention(config).double()
+    H, K, D = layer.n_heads, layer.d_head, layer.d_model
+    core.r_w_bias.data, core.r_r_bias.data = layer.place.u.data, layer.place.w.data
+    core.scale = K**-0.5
+    outputs = []
+    for begin in range(0, x.shape[1], layer.segment):
+        seen = x[:, max(0, begin - layer.memory) : begin + layer.segment]
+        now = x[:, begin : begin + layer.segment]
+        k, v = (z.transpose(0, 1) for z in layer.heads(seen)[1:])
+        q = layer.heads(now)[0].transpose(0, 1)
+        klen, qlen = seen.shape[1], now.shape[1]
+        distance = torch.arange(klen, -qlen, -1, dtype=torch.float64)
+        angle = distance[:, None] * 10_000 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+        R = torch.cat([angle.sin(), angle.cos()], -1)
+        r = (R @ layer.place.proj.weight.T).view(-1, 1, H, K).expand(-1, x.shape[0], -1, -1)
+        later = torch.ones(qlen, klen, dtype=torch.float64).triu(1 + klen - qlen)
+        attended = core.rel_attn_core(q, k, v, r, attn_mask=later[:, :, None, None])
+        outputs.append(layer.o_proj(attended.transpose(0, 1).flatten(2)))
+    return torch.cat(outputs, 1)
+
+
+@pytest.mark.parametrize("time", [3, 4, 11])
+def test_equals_the_relative_attention_of_transformers(time):
+    layer, x = make(), torch.randn(2, time, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0], by_transformers(layer, x), rtol=1e-10, atol=1e-10)
+
+
+def test_a_step_sees_its_segment_and_the_memory_and_nothing_before():
+    layer, x = make(), torch.randn(1, 11, 6, dtype=torch.float64, requires_grad=True)
+    y, _ = layer(x)
+    for t in range(11):
+        (grad,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
+        first = max(0, t - t % 4 - 3)
+        assert grad[0].any(-1).nonzero().flatten().tolist() == list(range(first, t + 1))
+
+
+def test_a_memory_of_everything_is_one_causal_pass():
+    short, whole = make(segment=3, memory=20), make(segment=20, memory=1)
+    x = torch.randn(2, 17, 6, dtype=torch.float64)
+    torch.testing.assert_close(short(x)[0], whole(x)[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "law", ["forms_agree", "causal", "reset_and_packing", "gradients", "edges"]
+)
+def test_laws_hold_where_segments_are_short(law):
+    MIXER_LAWS[law](partial(TransformerXL, **SMALL))
+
+
+def test_far_places_are_as_exact_as_near_ones():
+    layer = make().float()
+    place = layer.place
+    q, k = torch.randn(1, 1, 2, 3), torch.randn(1, 1, 2, 3)
+    near = (place.queries(q, 5) * place.keys(k, 3)).sum(-1)
+    far = (place.queries(q, 1_000_005) * place.keys(k, 1_000_003)).sum(-1)
+    assert math.isclose(near.max().item(), far.max().item(), rel_tol=1e-4)
+
+
+@pytest.mark.unchecked
+def test_bad_arguments():
+    with pytest.raises(ArgumentError, match="d_model must be even, got 5"):
+        TransformerXL(5)
+    with pytest.raises(ArgumentError, match="memory must be an integer of at least 1, got 0"):
+        TransformerXL(6, memory=0)

@@ -1,0 +1,73 @@
+"""Projections to heads and back, low-rank and block-diagonal maps, feature maps."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from linrnn.errors import UnknownNameError
+from linrnn.nn import (
+    BlockDiagonal,
+    GatedOut,
+    Heads,
+    LowRank,
+    feature_map,
+    head_norm,
+    l2_normalise,
+)
+
+
+def test_heads_are_the_rows_of_one_matrix():
+    heads, x = Heads(6, 2, (3, 4), bias=True), torch.randn(2, 5, 6)
+    a, b = heads(x)
+    rows = F.linear(x, heads.proj.weight, heads.proj.bias)
+    torch.testing.assert_close(torch.cat([a.flatten(-2), b.flatten(-2)], -1), rows)
+    assert (a.shape, b.shape) == ((2, 5, 2, 3), (2, 5, 2, 4))
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer", "none"])
+@pytest.mark.parametrize("gate", ["silu", "sigmoid"])
+def test_gated_out_is_its_equation(norm, gate):
+    out, o, x = GatedOut(6, 2, 4, norm=norm, gate=gate), torch.randn(3, 2, 4), torch.randn(3, 6)
+    mean = o.mean(-1, keepdim=True) if norm == "layer" else 0
+    scale = ((o - mean).square().mean(-1, keepdim=True) + 1e-6).sqrt() if norm != "none" else 1
+    z = out.gate_proj(x)
+    z = z * z.sigmoid() if gate == "silu" else z.sigmoid()
+    torch.testing.assert_close(out(o, x), out.out_proj(z * ((o - mean) / scale).flatten(-2)))
+    assert head_norm(o, norm, 1e-6).shape == o.shape
+
+
+@pytest.mark.parametrize("act", ["none", "tanh"])
+def test_low_rank_is_a_product_through_the_bottleneck(act):
+    layer, x = LowRank(6, 2, 4, act=act), torch.randn(3, 6)
+    z = x @ layer.down.weight.T
+    want = (z.tanh() if act == "tanh" else z) @ layer.up.weight.T + layer.up.bias
+    torch.testing.assert_close(layer(x), want)
+
+
+def test_block_diagonal_is_a_matrix_of_blocks():
+    layer, x = BlockDiagonal(6, 2), torch.randn(2, 3, 6)
+    torch.nn.init.normal_(layer.bias)
+    matrix = torch.block_diag(*layer.weight)
+    torch.testing.assert_close(layer(x), x @ matrix + layer.bias.flatten())
+
+
+def test_normalised_keys_have_length_one_and_a_slope_at_zero():
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(l2_normalise(x).norm(dim=-1), torch.ones(5), atol=1e-5, rtol=0)
+    zero = torch.zeros(4, requires_grad=True)
+    l2_normalise(zero).sum().backward()
+    assert zero.grad.isfinite().all()
+
+
+def test_feature_maps():
+    x = torch.randn(5, 4)
+    for kind in ("elu", "relu", "exp", "softmax"):
+        assert (feature_map(kind, x) >= 0).all()
+    torch.testing.assert_close(feature_map("softmax", x).sum(-1), torch.ones(5))
+    assert feature_map("identity", x) is x
+
+
+@pytest.mark.unchecked
+def test_an_unknown_feature_map():
+    with pytest.raises(UnknownNameError, match="feature_map kind named 'cosine'"):
+        feature_map("cosine", torch.zeros(2))
