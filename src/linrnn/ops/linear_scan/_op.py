@@ -57,7 +57,9 @@ linear: Op = Op(
     results=2,
     definition=_definition,
     shapes=_shapes,
-    kernels={name: f"linrnn.ops.linear_scan._{name}" for name in ("triton", "cpu", "tree", "reference")},
+    kernels={
+        name: f"linrnn.ops.linear_scan._{name}" for name in ("triton", "cpu", "tree", "reference")
+    },
     saved=(0,),
     unread={1: 0},
     adjoint=_adjoint,
