@@ -76,6 +76,19 @@ const Kernels& kernels() {
     LINRNN_EXPORT int linrnn_##name(const void* record) { return linrnn::kernels().name(record); }
 LINRNN_KERNELS(LINRNN_ENTRY)
 
+// The fields of a kernel's record in order, behind its size: a name, and what it is where that is
+// no integer. Null: no such kernel.
+#define LINRNN_WORD_NAME(name) #name " "
+#define LINRNN_ARRAY_NAME(name) #name ":array "
+#define LINRNN_REAL_NAME(name) #name ":real "
+#define LINRNN_LAYOUT(kernel, FIELDS) \
+    if (!std::strcmp(name, #kernel))  \
+        return FIELDS(LINRNN_WORD_NAME, LINRNN_ARRAY_NAME, LINRNN_REAL_NAME);
+LINRNN_EXPORT const char* linrnn_record_layout(const char* name) {
+    LINRNN_RECORDS(LINRNN_LAYOUT)
+    return nullptr;
+}
+
 LINRNN_EXPORT const char* linrnn_isa() { return linrnn::kernels().isa; }
 
 LINRNN_EXPORT int linrnn_has_openmp() {

@@ -1,26 +1,25 @@
-// What Python hands to the causal convolution; see scan_args.h for the manner and
-// linrnn/ops/causal_conv/_cpu.py for the other side.
+// What Python hands to the causal convolution.
 #pragma once
 #include "array.h"
 
+#define LINRNN_CAUSAL_CONV_FIELDS(WORD, ARRAY, REAL)                                  \
+    WORD(dtype)    /* of x and y; everything else is F32 for BF16 and F16 */          \
+    WORD(threads)                                                                     \
+    WORD(reverse)                                                                     \
+    WORD(silu)     /* y = silu(convolution) */                                        \
+    WORD(seqs) WORD(time) WORD(channels) WORD(width)                                  \
+    WORD(offsets)  /* as of a scan */                                                 \
+    ARRAY(x) ARRAY(reset)                                                             \
+    WORD(past)     /* (seqs, width - 1, channels): inputs before the first */         \
+    WORD(weight)   /* (width, channels), oldest first */                              \
+    WORD(bias)     /* (channels) or 0 */                                              \
+    ARRAY(y)       /* forward: written.  backward: its gradient */                    \
+    WORD(backward)                                                                    \
+    WORD(rows)     /* backward: groups of units of work, each with a part of `sums` */\
+    ARRAY(grad_x)  /* (seqs, time, channels) */                                       \
+    WORD(grad_past)                                                                   \
+    WORD(sums)     /* double (rows, width + 1, channels): of weight and bias */
+
 namespace linrnn {
-
-struct CausalConvArgs {
-    i64 size;   // sizeof(CausalConvArgs)
-    i64 dtype;  // of x and y; everything else is F32 for BF16 and F16
-    i64 threads;
-    i64 backward;
-    i64 silu;   // y = silu(convolution)
-    i64 seqs, time, channels, width;
-    i64 rows;   // backward: groups of units of work, each with its own part of `sums`
-    Array x, reset;
-    Array y;      // forward: written.  backward: its gradient
-    i64 past;     // (seqs, width - 1, channels): inputs before the first, oldest first
-    i64 weight;   // (width, channels), oldest first
-    i64 bias;     // (channels) or 0
-    i64 grad_x;   // (seqs, time, channels)
-    i64 grad_past;
-    i64 sums;     // double (rows, width + 1, channels): of weight and bias
-};
-
-}  // namespace linrnn
+LINRNN_RECORD(CausalConvArgs, LINRNN_CAUSAL_CONV_FIELDS)
+}

@@ -5,7 +5,7 @@ import torch
 
 import linrnn.ops
 from linrnn.ops import linear_scan
-from linrnn.ops.causal_conv import definition as conv_definition
+from linrnn.ops.causal_conv import _OP as CONV
 from linrnn.testing import BrokenLawError, check_derivatives
 from linrnn.testing._examples import examples, ops
 
@@ -41,7 +41,7 @@ class CountsTwice(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, past, weight):
         ctx.save_for_backward(x, past, weight)
-        return conv_definition(x, past, weight, None, None, False)
+        return CONV.definition(x, past, weight, None, None, None, False, False)
 
     @staticmethod
     def backward(ctx, grad):
@@ -49,7 +49,7 @@ class CountsTwice(torch.autograd.Function):
         if not create:
             sources = [x.detach().requires_grad_() for x in sources]
         with torch.enable_grad():
-            y = conv_definition(*sources, None, None, False)
+            y = CONV.definition(*sources, None, None, None, False, False)
         return torch.autograd.grad(y, sources, grad, create_graph=create)
 
 

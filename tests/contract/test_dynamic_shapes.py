@@ -71,6 +71,11 @@ def fft(batch, time, *, dtype):
     return {"a": a, "b": randn(batch, time, C, dtype=dtype), "initial_state": randn(batch, C)}
 
 
+def conv(batch, time):
+    state = randn(batch, N - 1, C)
+    return {"x": randn(batch, time, C), "weight": randn(C, N), "initial_state": state}
+
+
 OPS = [  # op, options of it, arguments for a size
     *(("linear_scan", {"backend": b}, linear) for b in ("cpu", "tree", "reference")),
     ("linear_scan", {"reverse": True}, functools.partial(linear, constant=True)),
@@ -81,6 +86,7 @@ OPS = [  # op, options of it, arguments for a size
     *(("selective_scan", {"backend": b, "dt_softplus": True}, selective) for b in ("cpu", "tree")),
     ("gated_scan", {"positive": True}, functools.partial(gated, parts=2)),
     ("gated_scan", {"normalise": False}, functools.partial(gated, parts=3)),
+    *(("causal_conv", {"backend": b, "silu": True}, conv) for b in ("cpu", "tree")),
     ("fft_scan", {}, functools.partial(fft, dtype=torch.float32)),
     ("fft_scan", {}, functools.partial(fft, dtype=torch.complex64)),
 ]

@@ -23,10 +23,9 @@ inline Values sum_of(const Values& x, i64 size) {
     return sum;
 }
 
-struct Conv : Problem {
-    i64 seqs, time, channels, width, apart, groups;
+struct Conv : Sequences {
+    i64 channels, width, apart, groups;
     bool smooth;
-    std::vector<unsigned char> reset;
 
     Conv(Random& random, bool large) {
         name = "causal_conv";
@@ -34,43 +33,44 @@ struct Conv : Problem {
         if (large) time += 200, channels += 150;
         width = 1 + random.below(5), apart = random.coin() ? 0 : 3, smooth = random.coin();
         groups = 1 + random.below(5);
-        reset = resets(random, seqs * time, random.coin());
-        inputs = {random.numbers(seqs * time * channels), random.numbers(seqs * (width - 1) * channels),
+        lay_out(random);
+        inputs = {random.numbers(steps() * channels), random.numbers(seqs * (width - 1) * channels),
                   random.numbers(width * channels, 1)};
         if (random.coin()) inputs.push_back(random.numbers(channels));
     }
     double term(i64 s, i64 t, i64 c) const {
-        if (t >= 0) return inputs[0][size_t((s * time + t) * channels + c)];
+        if (t >= 0) return inputs[0][size_t(place(s, t) * channels + c)];
         return inputs[1][size_t((s * (width - 1) + width - 1 + t) * channels + c)];
     }
     Many loop() const override {
-        Values y;
+        Values y(inputs[0].size());
         for (i64 s = 0; s < seqs; ++s)
-            for (i64 t = 0; t < time; ++t)
+            for (i64 t = 0; t < length(s); ++t)
                 for (i64 c = 0; c < channels; ++c) {
                     double v = inputs.size() > 3 ? inputs[3][size_t(c)] : 0;
                     for (i64 j = 0; j < width; ++j) {
                         v += inputs[2][size_t((width - 1 - j) * channels + c)] * term(s, t - j, c);
-                        if (t >= j && !reset.empty() && reset[size_t(s * time + t - j)]) break;
+                        if (t >= j && cut(place(s, t - j))) break;
                     }
-                    y.push_back(smooth ? silu(v) : v);
+                    y[size_t(place(s, t) * channels + c)] = smooth ? silu(v) : v;
                 }
         return {y};
     }
     Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
         const i64 wide = state_dtype(dtype);
-        Rows x(dtype, seqs, time, channels, apart, in[0]);
-        Rows y(dtype, seqs, time, channels, apart, weights ? (*weights)[0] : Values());
+        Rows x(dtype, rows(), time, channels, apart, in[0]);
+        Rows y(dtype, rows(), time, channels, apart, weights ? (*weights)[0] : Values());
         Memory past(wide, in[1]), taps(wide, in[2]), bias(wide, in.size() > 3 ? in[3] : Values());
-        Memory grad_x(dtype, seqs * time * channels), grad_past(wide, zeros(i64(in[1].size())));
+        Memory grad_x(dtype, steps() * channels), grad_past(wide, zeros(i64(in[1].size())));
         Memory sums(linrnn::F64, zeros(groups * (width + 1) * channels));
         linrnn::CausalConvArgs args{};
-        args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.silu = smooth;
+        describe(args);
+        args.dtype = dtype, args.threads = threads, args.silu = smooth;
         args.backward = weights != nullptr, args.rows = weights ? groups : 0;
-        args.seqs = seqs, args.time = time, args.channels = channels, args.width = width;
-        args.x = x.array(), args.reset = array_of(reset, time), args.y = y.array();
+        args.channels = channels, args.width = width, args.x = x.array(), args.y = y.array();
         args.past = past.address(), args.weight = taps.address(), args.bias = bias.address();
-        args.grad_x = grad_x.address(), args.grad_past = grad_past.address();
+        args.grad_x = {grad_x.address(), time * channels, channels};
+        args.grad_past = grad_past.address();
         args.sums = sums.address();
         run(linrnn_causal_conv, &args);
         if (!weights) return {y.values()};
@@ -88,21 +88,20 @@ struct Conv : Problem {
     }
 };
 
-struct Selective : Problem {
+struct Selective : Sequences {
     enum { X, DT, A, B, C, D, INITIAL, Z, BIAS };
-    i64 seqs, time, channels, modes, chunk, groups, rows, apart;
+    i64 channels, modes, chunk, groups, sums_of, apart;
     bool plus, zoh, has[4];  // of D, INITIAL, Z, BIAS: an empty input where it has none
-    std::vector<unsigned char> reset;
 
     Selective(Random& random, bool large) {
         name = "selective_scan";
         seqs = random.size(3), time = random.size(40), channels = random.size(70);
         modes = random.size(17), chunk = 1 + random.below(16), apart = random.coin() ? 0 : 5;
         if (large) channels += 200, time += 20;
-        groups = 1 + random.below(3), rows = seqs ? 1 + random.below(seqs) : 0;
+        lay_out(random);
+        groups = 1 + random.below(3), sums_of = seqs ? 1 + random.below(seqs) : 0;
         plus = random.coin(), zoh = random.coin();
-        reset = resets(random, seqs * time, random.coin());
-        const i64 steps = seqs * time;
+        const i64 steps = this->steps();
         inputs = {random.numbers(steps * channels), magnitudes(random.numbers(steps * channels, 1)),
                   magnitudes(random.numbers(channels * modes)), random.numbers(steps * modes),
                   random.numbers(steps * modes)};
@@ -125,9 +124,9 @@ struct Selective : Problem {
                 const size_t first = size_t((s * channels + c) * modes);
                 Values h = zeros(modes);
                 for (i64 m = 0; has[1] && m < modes; ++m) h[size_t(m)] = inputs[INITIAL][first + size_t(m)];
-                for (i64 t = 0; t < time; ++t) {
-                    const i64 row = s * time + t, at = row * channels + c;
-                    if (!reset.empty() && reset[size_t(row)]) h = zeros(modes);
+                for (i64 j = 0; j < length(s); ++j) {
+                    const i64 row = place(s, j), at = row * channels + c;
+                    if (cut(row)) h = zeros(modes);
                     double x = inputs[X][size_t(at)], dt = step_of(at, c);
                     double sum = has[0] ? inputs[D][size_t(c)] * x : 0;
                     for (i64 m = 0; m < modes; ++m) {
@@ -145,19 +144,20 @@ struct Selective : Problem {
     }
 
     Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
-        const i64 wide = state_dtype(dtype), chunks = (time + chunk - 1) / chunk;
-        auto sequence = [&](int i, i64 width) { return Rows(dtype, seqs, time, width, apart, in[size_t(i)]); };
+        const i64 wide = state_dtype(dtype);
+        const i64 chunks = offsets.empty() ? seqs * ((time + chunk - 1) / chunk) : time / chunk + seqs;
+        auto sequence = [&](int i, i64 width) { return Rows(dtype, rows(), time, width, apart, in[size_t(i)]); };
         Rows x = sequence(X, channels), dt = sequence(DT, channels), b = sequence(B, modes);
-        Rows c = sequence(C, modes), z = sequence(Z, channels), y(dtype, seqs, time, channels, apart);
+        Rows c = sequence(C, modes), z = sequence(Z, channels), y(dtype, rows(), time, channels, apart);
         Memory lam(wide, in[A]), skip(wide, in[D]), initial(wide, in[INITIAL]), bias(wide, in[BIAS]);
-        Memory final(wide, seqs * channels * modes), kept(wide, seqs * chunks * modes * channels);
+        Memory final(wide, seqs * channels * modes), kept(wide, chunks * modes * channels);
         linrnn::SelectiveScanArgs args{};
-        args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.softplus = plus;
-        args.zoh = zoh, args.chunk = chunk, args.seqs = seqs, args.time = time;
-        args.channels = channels, args.modes = modes, args.groups = groups, args.rows = seqs;
+        describe(args);
+        args.dtype = dtype, args.threads = threads, args.softplus = plus, args.zoh = zoh;
+        args.chunk = chunk, args.channels = channels, args.modes = modes, args.groups = groups, args.rows = seqs;
         args.x = x.array(), args.dt = dt.array(), args.B = b.array(), args.C = c.array();
         if (has[2]) args.z = z.array();
-        args.reset = array_of(reset, time), args.y = y.array(), args.A = lam.address();
+        args.y = y.array(), args.A = lam.address();
         args.D = skip.address(), args.bias = bias.address(), args.initial = initial.address();
         args.final = final.address(), args.kept = kept.address();
         run(linrnn_selective_scan, &args);
@@ -165,19 +165,20 @@ struct Selective : Problem {
         return adjoint(args, *weights, dtype);
     }
     Many adjoint(linrnn::SelectiveScanArgs args, const Many& weights, i64 dtype) const {
-        const i64 wide = state_dtype(dtype), numbers = seqs * time * channels;
-        Rows into_y(dtype, seqs, time, channels, apart, weights[0]);
+        const i64 wide = state_dtype(dtype), numbers = steps() * channels;
+        Rows into_y(dtype, rows(), time, channels, apart, weights[0]);
         Memory into_final(wide, weights[1]), initial(wide, seqs * channels * modes);
         Memory x(dtype, numbers), dt(dtype, numbers), z(dtype, has[2] ? numbers : 0);
-        Memory b(wide, groups * seqs * time * modes), c(wide, groups * seqs * time * modes);
+        Memory b(wide, groups * steps() * modes), c(wide, groups * steps() * modes);
         // a group without channels adds nothing, and its part is not written
         const i64 blocks = (channels * bytes_of(wide) + 127) / 128;
         const i64 share = (blocks + groups - 1) / groups, used = share ? (blocks + share - 1) / share : 1;
-        Memory sums(linrnn::F64, zeros(rows * (modes + 2) * channels));
-        args.backward = 1, args.rows = rows, args.groups = used;
+        Memory sums(linrnn::F64, zeros(sums_of * (modes + 2) * channels));
+        args.backward = 1, args.rows = sums_of, args.groups = used;
         args.y = into_y.array(), args.final = into_final.address();
-        args.grad_x = x.address(), args.grad_dt = dt.address(), args.grad_z = z.address();
-        args.grad_B = b.address(), args.grad_C = c.address();
+        auto dense = [&](const Memory& m, i64 width) { return linrnn::Array{m.address(), time * width, width}; };
+        args.grad_x = dense(x, channels), args.grad_dt = dense(dt, channels);
+        args.grad_z = dense(z, channels), args.grad_B = dense(b, modes), args.grad_C = dense(c, modes);
         args.grad_initial = initial.address(), args.sums = sums.address();
         run(linrnn_selective_scan, &args);
         Values total = sum_of(sums.values(), (modes + 2) * channels), of_A(size_t(channels * modes));
@@ -187,8 +188,8 @@ struct Selective : Problem {
         auto skip = total.begin() + modes * channels, bias = skip + channels;
         auto part = [&](const Memory& m) {
             Values all = m.values();
-            all.resize(size_t(used * seqs * time * modes));
-            return sum_of(all, seqs * time * modes);
+            all.resize(size_t(used * steps() * modes));
+            return sum_of(all, steps() * modes);
         };
         return {x.values(), dt.values(), of_A, part(b), part(c), has[0] ? Values(skip, bias) : Values(),
                 has[1] ? initial.values() : Values(), z.values(),

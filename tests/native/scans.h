@@ -1,5 +1,6 @@
 // The kernels with a scan's record: scan, log_scan; and gated_scan.
 #pragma once
+#include "../../src/native/gated_scan_args.h"
 #include "../../src/native/scan_args.h"
 #include "problem.h"
 
@@ -20,15 +21,50 @@ inline linrnn::Array array_of(const std::vector<unsigned char>& mask, i64 time) 
     return {mask.empty() ? 0 : reinterpret_cast<i64>(mask.data()), time, 1};
 }
 
-struct Scan : Problem {
-    bool logs, constant, reverse;
-    i64 seqs, time, channels, unit, apart;
+// A batch, or sequences packed into one row, some of them empty; read forward or backward.
+struct Sequences : Problem {
+    i64 seqs = 0, time = 0;
+    bool reverse = false;
     std::vector<i64> offsets;
     std::vector<unsigned char> reset;
 
+    void lay_out(Random& random) {
+        reverse = random.coin();
+        if (random.below(3) == 0) pack(random);
+        reset = resets(random, rows() * time, random.coin());
+    }
+    void pack(Random& random) {
+        seqs = random.size(6), time = seqs ? time : 0;
+        offsets.assign(size_t(seqs) + 1, time);
+        offsets[0] = 0;
+        for (i64 s = 1; s < seqs; ++s)
+            offsets[size_t(s)] = offsets[size_t(s) - 1] + random.below(time - offsets[size_t(s) - 1] + 1);
+    }
+    i64 rows() const { return offsets.empty() ? seqs : 1; }
+    i64 steps() const { return rows() * time; }
+    i64 length(i64 s) const {
+        return offsets.empty() ? time : offsets[size_t(s) + 1] - offsets[size_t(s)];
+    }
+    // Where the step that sequence s reads as number j lies; before the first one, there is none.
+    i64 place(i64 s, i64 j) const {
+        return (offsets.empty() ? s * time : offsets[size_t(s)]) + (reverse ? length(s) - 1 - j : j);
+    }
+    bool cut(i64 place) const { return !reset.empty() && reset[size_t(place)]; }
+    template <class Args>
+    void describe(Args& args) const {
+        args.size = sizeof args, args.reverse = reverse, args.seqs = seqs, args.time = time;
+        args.offsets = offsets.empty() ? 0 : reinterpret_cast<i64>(offsets.data());
+        args.reset = array_of(reset, time);
+    }
+};
+
+struct Scan : Sequences {
+    bool logs, constant;
+    i64 channels, unit, apart;
+
     Scan(Random& random, bool of_logs, bool large) : logs(of_logs) {
         bool complex = !logs && random.coin();
-        constant = random.coin(), reverse = random.coin(), unit = complex ? 2 : 1;
+        constant = random.coin(), unit = complex ? 2 : 1;
         name = logs ? "log_scan" : "scan";
         has_adjoint = !logs;
         const i64 few[] = {1, 2, 3, 4, 8, 16, 17, 33, 70};
@@ -38,8 +74,7 @@ struct Scan : Problem {
         if (large) dtypes = {linrnn::F32};
         if (complex) dtypes = {linrnn::C64, linrnn::C128};
         apart = random.coin() ? 0 : unit * (1 + random.below(5));
-        if (random.below(3) == 0) pack(random);
-        reset = resets(random, rows() * time, random.coin());
+        lay_out(random);
         const double size = logs ? 2 : complex ? 0.5 : 1;
         inputs = {random.numbers((constant ? 1 : rows() * time) * n(), size),
                   random.numbers(rows() * time * n())};
@@ -47,17 +82,7 @@ struct Scan : Problem {
             if (logs && a > 0) a = -a;  // nothing grows without end
         if (random.coin()) inputs.push_back(random.numbers(seqs * n()));
     }
-    void pack(Random& random) {  // some of them empty
-        seqs = random.size(6), time = seqs ? time : 0;
-        offsets.assign(size_t(seqs) + 1, time);
-        offsets[0] = 0;
-        for (i64 s = 1; s < seqs; ++s)
-            offsets[size_t(s)] = offsets[size_t(s) - 1] + random.below(time - offsets[size_t(s) - 1] + 1);
-    }
     i64 n() const { return channels * unit; }
-    i64 rows() const { return offsets.empty() ? seqs : 1; }
-    i64 first(i64 s) const { return offsets.empty() ? 0 : offsets[size_t(s)]; }
-    i64 length(i64 s) const { return offsets.empty() ? time : offsets[size_t(s) + 1] - first(s); }
 
     void advance(double* h, const double* a, const double* b) const {
         if (logs) {
@@ -79,9 +104,8 @@ struct Scan : Problem {
                 for (i64 u = 0; u < unit && inputs.size() > 2; ++u)
                     state[u] = inputs[2][size_t(s * n() + c + u)];
                 for (i64 j = 0; j < length(s); ++j) {
-                    i64 t = first(s) + (reverse ? length(s) - 1 - j : j);
-                    size_t at = size_t(((offsets.empty() ? s : 0) * time + t) * n() + c);
-                    if (!reset.empty() && reset[at / size_t(n())]) state[0] = state[1] = empty;
+                    size_t at = size_t(place(s, j) * n() + c);
+                    if (cut(place(s, j))) state[0] = state[1] = empty;
                     advance(state, &inputs[0][constant ? size_t(c) : at], &inputs[1][at]);
                     for (i64 u = 0; u < unit; ++u) h[at + size_t(u)] = state[u];
                 }
@@ -107,12 +131,9 @@ struct Scan : Problem {
     }
     linrnn::ScanArgs record(const Operands& o, i64 dtype, i64 threads) const {
         linrnn::ScanArgs args{};
-        args.size = sizeof args, args.dtype = dtype, args.threads = threads;
-        args.reverse = reverse, args.constant = constant;
-        args.seqs = seqs, args.time = time, args.channels = channels;
-        args.offsets = offsets.empty() ? 0 : reinterpret_cast<i64>(offsets.data());
+        describe(args);
+        args.dtype = dtype, args.threads = threads, args.constant = constant, args.channels = channels;
         args.a = o.a.array(), args.b = o.b.array(), args.h = o.h.array();
-        args.reset = array_of(reset, time);
         args.initial = o.initial.address(), args.final = o.final.address();
         return args;
     }
@@ -142,11 +163,10 @@ struct Scan : Problem {
     }
 };
 
-struct Gated : Problem {
-    i64 seqs, time, channels, parts, gate, apart;
+struct Gated : Sequences {
+    i64 channels, parts, gate, apart;
     bool positive;
     double start;
-    std::vector<unsigned char> reset;
 
     Gated(Random& random, bool large) {
         name = "gated_scan";
@@ -155,26 +175,27 @@ struct Gated : Problem {
         if (large) channels += 500, time += 40;
         apart = random.coin() ? 0 : 1 + random.below(5);
         start = random.coin() ? 0 : 0.5;
-        reset = resets(random, seqs * time, random.coin());
-        inputs = {random.numbers(seqs * time * parts * channels)};
+        lay_out(random);
+        inputs = {random.numbers(steps() * parts * channels)};
         if (random.coin()) inputs.push_back(random.numbers(seqs * channels));
     }
     static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
     Many loop() const override {
-        Values h(size_t(seqs * time * channels)), last;
+        Values h(size_t(steps() * channels)), last;
         for (i64 s = 0; s < seqs; ++s)
             for (i64 c = 0; c < channels; ++c) {
                 double state = inputs.size() > 1 ? inputs[1][size_t(s * channels + c)] : start;
-                for (i64 t = 0; t < time; ++t) {
-                    const double* x = &inputs[0][size_t((s * time + t) * parts * channels + c)];
+                for (i64 j = 0; j < length(s); ++j) {
+                    const i64 at = place(s, j);
+                    const double* x = &inputs[0][size_t(at * parts * channels + c)];
                     double f = sigmoid(x[channels]), i = gate ? sigmoid(x[2 * channels]) : f;
                     double keep = gate == 0 ? 1 - f : gate == 1 ? f / (f + i) : f;
                     double add = gate == 0 ? f : gate == 1 ? i / (f + i) : i;
                     double value = !positive ? *x : *x < 0 ? sigmoid(*x) : *x + 0.5;
-                    if (!reset.empty() && reset[size_t(s * time + t)]) state = start;
+                    if (cut(at)) state = start;
                     state = keep * state + add * value;
-                    h[size_t((s * time + t) * channels + c)] = state;
+                    h[size_t(at * channels + c)] = state;
                 }
                 last.push_back(state);
             }
@@ -183,22 +204,23 @@ struct Gated : Problem {
     // One call, backward where it is given weights.
     Many call(const Many& in, const Many& weights, i64 dtype, i64 threads) const {
         const i64 width = parts * channels, wide = state_dtype(dtype);
-        Rows x(dtype, seqs, time, width, apart, in[0]), h(dtype, seqs, time, channels, apart);
+        Rows x(dtype, rows(), time, width, apart, in[0]), h(dtype, rows(), time, channels, apart);
         Memory initial(wide, in.size() > 1 ? in[1] : Values()), final(wide, seqs * channels);
-        std::vector<i64> record = {27 * 8, dtype, threads, 0, gate, positive, seqs, time, channels};
-        auto add = [&record](linrnn::Array a) { record.insert(record.end(), {a.data, a.seq, a.step}); };
-        add(x.array()), record.push_back(channels), add(h.array());
-        Rows into_h(dtype, seqs, time, channels, apart, weights.empty() ? Values() : weights[0]);
-        add(into_h.array()), add(array_of(reset, time));
-        Memory grad_x(dtype, seqs * time * width), grad_initial(wide, seqs * channels), into(wide, 0);
-        record.insert(record.end(), {initial.address(), final.address(), grad_x.address(),
-                                     grad_initial.address(), 0});
-        std::memcpy(&record.back(), &start, 8);
-        run(linrnn_gated_scan, record.data());
+        Rows into_h(dtype, rows(), time, channels, apart, weights.empty() ? Values() : weights[0]);
+        Memory grad_x(dtype, steps() * width), grad_initial(wide, seqs * channels);
+        linrnn::GatedScanArgs args{};
+        describe(args);
+        args.dtype = dtype, args.threads = threads, args.channels = channels;
+        args.gate = gate, args.positive = positive, args.start = start;
+        args.x = x.array(), args.x_part = channels, args.h = h.array();
+        args.initial = initial.address(), args.final = final.address();
+        run(linrnn_gated_scan, &args);
         if (weights.empty()) return {h.values(), final.values()};
         Memory into_final(wide, weights[1]);
-        record[3] = 1, record[23] = into_final.address();
-        run(linrnn_gated_scan, record.data());
+        args.backward = 1, args.final = into_final.address(), args.grad_h = into_h.array();
+        args.grad_x = {grad_x.address(), time * width, width};
+        args.grad_initial = grad_initial.address();
+        run(linrnn_gated_scan, &args);
         Many grads = {grad_x.values()};
         if (in.size() > 1) grads.push_back(grad_initial.values());
         return grads;

@@ -30,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
         ("versions", versions),
         ("machine", machine),
         ("backends", backends),
+        ("ops: what computes them on this machine", ops),
         ("native kernels", native_kernels),
         ("extras", extras),
     ):
@@ -72,6 +73,20 @@ def backends() -> dict[str, str]:
     from linrnn.ops import backend_report
 
     return backend_report()
+
+
+def ops() -> dict[str, str]:
+    """The backends that can compute each op, fastest first; of the others, why not."""
+    from linrnn.ops import backend_report
+    from linrnn.ops._op import ALL
+
+    rows = {}
+    for op in sorted(ALL):
+        report = backend_report(op)
+        able = [name for name, state in report.items() if state == "available"]
+        unable = [f"{name}: {why}" for name, why in report.items() if why != "available"]
+        rows[op] = "; ".join([", ".join(able), *unable])
+    return rows
 
 
 def native_kernels() -> dict[str, str]:

@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int, check_shape
 from linrnn.ops._arguments import check_device, check_numbers, check_reset
-from linrnn.ops.causal_conv import causal_conv
-from linrnn.ops.past import last_inputs
+from linrnn.ops.causal_conv import convolve
 from linrnn.state_spec import Part, initial, real
 
 
@@ -84,8 +83,7 @@ class CausalConv(nn.Module):
         self._check(x, past, reset)
         if x.shape[1] == 0:
             return x, past
-        y = causal_conv(x, past, self.weight, self.bias, reset, self.silu)
-        return y, last_inputs(x, past, reset)
+        return convolve(x, past, self.weight, self.bias, reset, silu=self.silu)
 
     def _check(self, x: Tensor, past: Tensor, reset: Tensor | None) -> None:
         where, width = "CausalConv", self.d_model

@@ -4,13 +4,14 @@ Batch first, time second, always. Each op takes an initial state and returns
 ``(outputs, final_state)``; gradients flow into the one and from the other.
 """
 
-from linrnn.ops._backend import backend_report as backend_report
 from linrnn.ops._backend import use_backend as use_backend
+from linrnn.ops._explain import backend_report as backend_report
+from linrnn.ops._explain import explain as explain
 from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
+from linrnn.ops.causal_conv import causal_conv as causal_conv
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
 from linrnn.ops.gated_scan import gated_scan as gated_scan
-from linrnn.ops.linear_scan import explain as explain
 from linrnn.ops.linear_scan import linear_scan as linear_scan
 from linrnn.ops.log_linear_scan import log_linear_scan as log_linear_scan
 from linrnn.ops.selective_scan import selective_scan as selective_scan
@@ -18,6 +19,7 @@ from linrnn.ops.selective_scan import selective_scan as selective_scan
 __all__ = [
     "accumulator_dtype",
     "backend_report",
+    "causal_conv",
     "distributed_linear_scan",
     "explain",
     "fft_scan",

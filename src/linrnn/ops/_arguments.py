@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DeviceError, DTypeError, check_shape
+from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError, check_shape
 
 _REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_OFFSETS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _NUMBERS = (*_REAL, torch.complex64, torch.complex128)
 
 
@@ -79,6 +80,46 @@ def check_reset(where: str, reset: object, batch: int, time: int) -> None:
     if reset.dtype != torch.bool:
         raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
     check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
+
+
+def check_packed(where: str, name: str, x: Tensor, cu_seqlens: object) -> int:
+    """How many sequences the argument ``name``, x (batch, time, ...), holds.
+
+    Raises:
+        ShapeError, ArgumentError, DTypeError, DeviceError: unless ``cu_seqlens`` is None or offsets
+            of sequences that fill a single row.
+    """
+    batch, time = x.shape[:2]
+    if cu_seqlens is None:
+        return batch
+    if batch != 1:
+        raise ShapeError(
+            f"{where}: {name} must have batch 1 when cu_seqlens is given, got {batch}. "
+            f"Pack the sequences one after the other into a single row."
+        )
+    check_tensor(where, "cu_seqlens", cu_seqlens)
+    assert isinstance(cu_seqlens, Tensor)
+    if cu_seqlens.ndim != 1 or cu_seqlens.shape[0] < 1 or cu_seqlens.dtype not in _OFFSETS:
+        raise ShapeError(
+            f"{where}: cu_seqlens must be a vector of integers [0, ..., time={time}], "
+            f"got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}."
+        )
+    if torch._C._functorch.is_batchedtensor(cu_seqlens):
+        raise ArgumentError(
+            f"{where}: cu_seqlens must be the same for all calls under vmap, got one for each. "
+            "Call it in a loop, or pack all sequences into one row."
+        )
+    if x.device.type == "cpu":  # a kernel on another device takes offsets from either
+        check_device(where, name, x.device, cu_seqlens=cu_seqlens)
+    # reading the values of a GPU tensor would wait for the GPU; inside a graph there are none
+    if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():
+        offsets = cu_seqlens.tolist()
+        if offsets[0] != 0 or offsets[-1] != time or sorted(offsets) != offsets:
+            raise ArgumentError(
+                f"{where}: cu_seqlens must rise from 0 to time={time}, got {offsets[:8]}"
+                f"{'...' if len(offsets) > 8 else ''}."
+            )
+    return cu_seqlens.shape[0] - 1
 
 
 def check_device(where: str, like: str, device: torch.device, **named: Tensor | None) -> None:

@@ -131,20 +131,3 @@ def _announce_slow(op: str, name: str, why: str, strict: bool) -> None:
     if strict:
         raise BackendError(f"{message} Refused because LINRNN_STRICT is set.")
     warnings.warn(message, UserWarning, stacklevel=6)
-
-
-def backend_report() -> dict[str, str]:
-    """Each backend and, for this machine, ``"available"`` or why it is not (float32).
-
-    Example:
-        >>> from linrnn.ops import backend_report
-        >>> backend_report()["tree"]
-        'available'
-    """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    report = {}
-    for name in BACKENDS:
-        kernels = importlib.import_module(f"linrnn.ops.linear_scan._{name}")
-        target = torch.device("cpu") if name == "cpu" else device
-        report[name] = kernels.unavailable(target, torch.float32) or "available"
-    return report

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn.errors import ArgumentError
+
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -25,6 +27,31 @@ def spans(x: Tensor, cu_seqlens: Tensor | None, reverse: bool) -> Iterator[range
     offsets = [0, x.shape[1]] if cu_seqlens is None else cu_seqlens.tolist()
     for start, end in itertools.pairwise(offsets):
         yield range(end - 1, start - 1, -1) if reverse else range(start, end)
+
+
+def checked_offsets(where: str, cu_seqlens: Tensor | None, time: int) -> Tensor | None:
+    """Offsets as a CPU kernel reads them.
+
+    A compiled graph comes here without a look at the values; the kernel would read beyond.
+    """
+    if cu_seqlens is None:
+        return None
+    offsets = dense(cu_seqlens.to(torch.int64))
+    if offsets[0] != 0 or offsets[-1] != time or (offsets.diff() < 0).any():
+        raise ArgumentError(
+            f"{where}: cu_seqlens must rise from 0 to time={time}, got "
+            f"{offsets[:8].tolist()}{'...' if len(offsets) > 8 else ''}."
+        )
+    return offsets
+
+
+def mirrored(
+    x: Tensor, state: Tensor, reset: Tensor | None, cu_seqlens: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The same read from the other end: ``reverse`` of what is written for one direction."""
+    if cu_seqlens is not None:  # the last sequence comes first
+        state, cu_seqlens = state.flip(0), x.shape[1] - cu_seqlens.long().flip(0)
+    return x.flip(1), state, None if reset is None else reset.flip(1), cu_seqlens
 
 
 def empty_results(x: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:

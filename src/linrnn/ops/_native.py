@@ -2,8 +2,11 @@
 
 import ctypes
 import functools
+import operator
 import os
+import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +63,7 @@ def load() -> tuple[NativeLibrary | None, str]:
         )
     try:
         handle = ctypes.CDLL(str(path))
-        handle.linrnn_isa.restype = ctypes.c_char_p
+        handle.linrnn_isa.restype = handle.linrnn_record_layout.restype = ctypes.c_char_p
         return NativeLibrary(
             handle, path, handle.linrnn_isa().decode(), bool(handle.linrnn_has_openmp())
         ), ""
@@ -78,8 +81,64 @@ def unavailable(device: torch.device, dtype: torch.dtype, *, real: bool = False)
     return load()[1] or None
 
 
+_CODES = {"": "q", "array": "3q", "real": "d"}
+_NOTHING = (0, 0, 0)
+
+
+class Kernel:
+    """A kernel, called with the values of its record.
+
+    The library itself says which fields there are, in what order and of what kind
+    (``src/native/*_args.h``); here is said which value stands for which.
+
+    Args:
+        name: of the kernel.
+        fields: the names of the values it is called with, after dtype and threads; an array is
+            three values, those of `array`.
+    """
+
+    def __init__(self, name: str, fields: str) -> None:
+        self.name, self.fields = name, ("dtype", "threads", *fields.split())
+
+    def __call__(self, dtype: torch.dtype, *values: float) -> None:
+        """Compute on numbers of ``dtype``.
+
+        Raises:
+            BackendError: there is no library, it is of another version, or the kernel refused.
+        """
+        run(self.name, self.pack(DTYPES[dtype], threads(), *values))
+
+    @functools.cached_property
+    def pack(self) -> Callable[..., bytes]:
+        """Makes the record of its values."""
+        native, problem = load()
+        if native is None:
+            raise BackendError(f"{self.name}: backend 'cpu' cannot run: {problem}.")
+        layout = (native.handle.linrnn_record_layout(self.name.encode()) or b"").decode()
+        kinds = {name: kind for name, _, kind in (x.partition(":") for x in layout.split())}
+        if set(kinds) != set(self.fields):
+            differ = ", ".join(sorted(set(kinds) ^ set(self.fields)))
+            raise BackendError(
+                f"{self.name}: the native kernel failed: {_FAILURES[_OTHER_VERSION]} "
+                f"(its record and the package's differ in {differ})."
+            )
+        record = struct.Struct("=q" + "".join(_CODES[kind] for kind in kinds.values()))
+        if tuple(kinds) == self.fields:
+            return functools.partial(record.pack, record.size)
+        places = {name: [name] * (3 if kind == "array" else 1) for name, kind in kinds.items()}
+        given = [(name, i) for name in self.fields for i, _ in enumerate(places[name])]
+        wanted = [(name, i) for name in kinds for i, _ in enumerate(places[name])]
+        order = operator.itemgetter(*map(given.index, wanted))
+        return lambda *values: record.pack(record.size, *order(values))
+
+
+def array(x: Tensor | None) -> tuple[int, ...]:
+    """Address and strides of a (sequence, time, ...) tensor; zeros for none."""
+    return _NOTHING if x is None else (x.data_ptr(), *x.stride()[:2])
+
+
 def run(kernel: str, record: bytes) -> None:
-    """Call a kernel with its packed record (``src/native/kernels.h``).
+    """Call a kernel with its record (``src/native/kernels.h``).
 
     Raises:
         BackendError: there is no library, or the kernel refused.

@@ -8,6 +8,7 @@ through the definition.
 
 import functools
 import importlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from linrnn.ops._backend import WRITTEN_FOR, choose
+from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, choose, requested
 from linrnn.ops._derivatives import Gradients, through_definition
 from linrnn.ops._layout import dense
 from linrnn.ops._modes import eager, transformed
@@ -102,6 +103,8 @@ class Op:
 
     def __call__(self, *arguments: Any, backend: str | None = None) -> Any:
         """The results, on the backend asked for or the fastest that can compute them."""
+        if _stopped and threading.get_ident() in _stopped:
+            raise _ReachedError(self, arguments, backend)
         tensors = [x for x in arguments[: self.gradients] if x is not None]
         keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         if not eager(*tensors):
@@ -113,6 +116,8 @@ class Op:
             return self.transform(*arguments, backend=backend)
         lead = arguments[self._lead]
         kernels = self.kernels(lead, arguments, backend)
+        if kernels is None and self._opaque and lead.is_meta:
+            return self.operator()(*arguments, keep, backend)[: self.results]
         if not keep or (kernels is None and lead.numel()):
             return self.compute(kernels, *arguments, backend=backend)
         # an empty call too: what no result depends on has a gradient of zeros
@@ -158,13 +163,32 @@ class Op:
         return None if declines is not None and declines(*arguments) else kernels
 
     def explain(self, arguments: Arguments, backend: str | None) -> str:
-        """What would compute a call, and why."""
+        """What would compute a call, and why; of the automatic choice also why no other would."""
         lead = arguments[self._lead]
         name, why = choose(self.name, self._modules, backend, lead.device, lead.dtype)
         kernels = load(self._modules[name]) if name in self._modules else None
         declines = getattr(kernels, "declines", None)
         reason = None if declines is None else declines(*arguments)
-        return f"composed of PyTorch's operators: {reason}" if reason else why
+        if reason:
+            return f"composed of PyTorch's operators: {reason}"
+        if requested(backend)[0] != "auto":
+            return why
+        problems = self.problems(lead.device, lead.dtype)
+        others = [
+            f"{other} cannot ({problems[other]})" if problems[other] else f"{other} is slower"
+            for other in BACKENDS
+            if other != name and f"{other} cannot" not in why
+        ]
+        return "; ".join([why, *others])
+
+    def problems(self, device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
+        """Each backend, and why it cannot compute on that device and dtype, or None."""
+        found: dict[str, str | None] = {}
+        for name in BACKENDS:
+            module = self._modules.get(name)
+            nothing = None if name not in WRITTEN_FOR else "it has no kernel for this op"
+            found[name] = load(module).unavailable(device, dtype) if module else nothing
+        return found
 
     def run(self, kernels: Kernels | None, arguments: Arguments, *, keep: bool) -> Results:
         """The results, and behind them the extras; None computes an empty call."""
@@ -292,6 +316,29 @@ class Op:
         like = [grads[self._unread[i]] if i in self._unread else x for i, x in enumerate(inputs)]
         pairs = zip(like, wanted, strict=False)
         return [x.new_empty(x.shape) for x, want in pairs if want]
+
+
+class _ReachedError(Exception):
+    """A call of an op that was not made."""
+
+
+#: Threads in which no op computes.
+_stopped: list[int] = []
+
+
+def reached(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The op that a call of ``function`` comes to first, with its arguments and its backend.
+
+    Nothing is computed. None where the call comes to no op.
+    """
+    _stopped.append(threading.get_ident())
+    try:
+        function(*args, **kwargs)
+    except _ReachedError as call:
+        return call.args
+    finally:
+        _stopped.remove(threading.get_ident())
+    return None
 
 
 class _Function(torch.autograd.Function):

@@ -1,19 +1,35 @@
 """Causal convolution by FFT, and the constant diagonal recurrence solved with it."""
 
+import functools
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from linrnn.errors import DTypeError, check_shape
-from linrnn.ops._arguments import check_device, check_numbers
-from linrnn.ops._opaque import opaque
-from linrnn.typing import Inexact
+from linrnn.ops._arguments import (
+    check_device,
+    check_flags,
+    check_numbers,
+    check_packed,
+    check_reset,
+)
+from linrnn.ops._layout import Ends, clear_first, ends, mirrored, n_sequences
+from linrnn.ops._loop import LINEAR, loop
+from linrnn.ops._op import Op
+from linrnn.typing import CuSeqlens, Inexact, ResetMask
 
 
 def fft_scan(
     a: Inexact[Tensor, " channels"],
     b: Inexact[Tensor, "batch time channels"],
-    initial_state: Inexact[Tensor, "batch channels"] | None = None,
-) -> tuple[Inexact[Tensor, "batch time channels"], Inexact[Tensor, "batch channels"]]:
+    initial_state: Inexact[Tensor, "seqs channels"] | None = None,
+    *,
+    reset: ResetMask | None = None,
+    cu_seqlens: CuSeqlens | None = None,
+    reverse: bool = False,
+    backend: str | None = None,
+) -> tuple[Inexact[Tensor, "batch time channels"], Inexact[Tensor, "seqs channels"]]:
     r"""Solve ``h_t = a h_{t-1} + b_t`` with constant ``a`` as a causal convolution.
 
     Equation::
@@ -24,12 +40,15 @@ def fft_scan(
     the rounding error of an FFT is spread evenly over its outputs. So a huge input changes what
     comes before it in its row and channel: by up to 3 roundings of the largest number there, as
     measured from 19 to 16,384 steps. NaN, infinity or an overflow make it NaN. `linear_scan`
-    is faster and more accurate; this is the independent second opinion.
+    is faster and more accurate; this is the independent second opinion. What resets and
+    ``cu_seqlens`` cut apart is convolved apart, those of about one length together.
 
     Args:
         a: decay (channels,), real or complex, ``|a| <= 1`` or its powers overflow.
         b: input (batch, time, channels).
-        initial_state: (batch, channels), zeros if None.
+        initial_state: (batch, channels), one row for each packed sequence, zeros if None.
+        reset, cu_seqlens, reverse: as in `linear_scan`.
+        backend: all are the same, PyTorch's FFT.
 
     Returns:
         ``(h, final_state)`` as `linear_scan` does.
@@ -38,6 +57,7 @@ def fft_scan(
         ShapeError: shapes that do not fit together.
         DTypeError: other numbers than float32, float64, complex64 and complex128.
         DeviceError: tensors on different devices.
+        ArgumentError: ``cu_seqlens`` that do not rise from 0 to ``time``.
 
     Example:
         >>> import torch
@@ -45,32 +65,96 @@ def fft_scan(
         >>> h.flatten()
         tensor([1.0000, 1.5000, 1.7500])
     """
-    batch, channels = _check(a, b, initial_state)
+    _check(a, b, initial_state, reset, cu_seqlens)
+    check_flags("fft_scan", reverse=reverse)
+    h, final = _OP(a, b, initial_state, reset, cu_seqlens, reverse, backend=backend)
+    return h, final
+
+
+def _shapes(a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    seqs = n_sequences(b, rest[2])
+    return b.new_empty(b.shape, dtype=dtype), b.new_empty((seqs, b.shape[2]), dtype=dtype)
+
+
+def _definition(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+    *,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor]:
     if initial_state is None:
-        initial_state = b.new_zeros(batch, channels)
+        initial_state = b.new_zeros(n_sequences(b, cu_seqlens), b.shape[2])
+    a, b, state = _common(a, b, initial_state)
     if b.numel() == 0:
-        dtype = torch.promote_types(a.dtype, b.dtype)
-        return b.to(dtype, copy=True), initial_state.to(dtype, copy=True)
-    return _convolve(a, b, initial_state)
+        return b.clone(), state.clone()
+    if reset is not None and torch._C._functorch.is_batchedtensor(reset):
+        # where the pieces lie is another matter for each call
+        return loop(LINEAR, a, b, state, reset, cu_seqlens, reverse)
+    if reverse:
+        b, state, reset, cu_seqlens = mirrored(b, state, reset, cu_seqlens)
+    if reset is None and cu_seqlens is None:
+        h = _convolve(a, b, state)
+        final = h[:, -1]
+    else:
+        edge = ends(b, cu_seqlens)
+        h = _piecewise(a, b, state, reset, edge)
+        final = state.index_put((edge.kept,), h[edge.row, edge.last])
+    if not reverse:
+        return h, final
+    return h.flip(1), final if cu_seqlens is None else final.flip(0)
 
 
-def _shapes(a: Tensor, b: Tensor, initial_state: Tensor) -> tuple[Tensor, Tensor]:
-    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), initial_state.dtype)
-    return b.new_empty(b.shape, dtype=dtype), b.new_empty(initial_state.shape, dtype=dtype)
+def _common(*tensors: Tensor) -> list[Tensor]:
+    dtype = functools.reduce(torch.promote_types, [x.dtype for x in tensors])
+    return [x.to(dtype) for x in tensors]
 
 
-@opaque("fft_scan", "Tensor a, Tensor b, Tensor initial_state", _shapes)
-def _convolve(a: Tensor, b: Tensor, initial_state: Tensor) -> tuple[Tensor, Tensor]:
+def _piecewise(a: Tensor, b: Tensor, state: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
+    """All states, where a piece begins with each sequence, from its state, and at each reset."""
+    batch, time, channels = b.shape
+    cut = b.new_zeros(batch, time, dtype=torch.bool) if reset is None else reset
+    cut = cut.index_put((edge.row, edge.first), cut.new_ones(()))
+    start = cut.flatten().nonzero().squeeze(1)
+    length = torch.diff(start, append=start.new_tensor([batch * time]))
+    first = torch.searchsorted(start, edge.row * time + edge.first)
+    entering = clear_first(state[edge.kept], reset, edge)
+    states = b.new_zeros(start.shape[0], channels).index_put((first,), entering)
+    size = length.double().log2().ceil()  # pieces of one power of two waste less than half
+    parts, places = [], []
+    for exponent in size.unique().tolist():
+        some = (size == exponent).nonzero().squeeze(1)
+        step = torch.arange(int(length[some].max()), device=b.device)
+        inside = step < length[some, None]
+        place = (start[some, None] + step).clamp(max=batch * time - 1)
+        inputs = torch.where(inside[..., None], b.flatten(0, 1)[place], 0)
+        row, column = inside.nonzero(as_tuple=True)
+        parts.append(_convolve(a, inputs, states[some])[row, column])
+        places.append(place[row, column])
+    order = torch.cat(places).argsort()
+    return torch.cat(parts)[order].view(b.shape)
+
+
+def _convolve(a: Tensor, b: Tensor, initial_state: Tensor) -> Tensor:
     time = b.shape[1]
     powers = _powers(a, time)  # (T, C): a^0 .. a^{T-1}
     h = torch.fft.ifft(torch.fft.fft(b, 2 * time, 1) * torch.fft.fft(powers, 2 * time, 0), dim=1)
-    h = h[:, :time] if b.is_complex() or a.is_complex() else h[:, :time].real
-    h = h + (a * powers) * initial_state[:, None]
-    return h, h[:, -1]
+    driven: Tensor = h[:, :time] if b.is_complex() else h[:, :time].real
+    return driven + (a * powers) * initial_state[:, None]
 
 
-def _check(a: Tensor, b: Tensor, initial_state: Tensor | None) -> tuple[int, int]:
-    """Raise unless the arguments fit together; batch and channels of ``b``."""
+def _check(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> None:
+    """Raise unless the arguments fit together."""
     where = "fft_scan"
     check_numbers(where, {"a": a, "b": b}, initial_state=initial_state)
     for name, x in (("a", a), ("b", b), ("initial_state", initial_state)):
@@ -80,18 +164,20 @@ def _check(a: Tensor, b: Tensor, initial_state: Tensor | None) -> tuple[int, int
                 f"Convert it with {name}.float()."
             )
     check_shape(where, "b", b.shape, {"batch": None, "time": None, "channels": None})
-    batch, _, channels = b.shape
+    batch, time, channels = b.shape
+    seqs = check_packed(where, "b", b, cu_seqlens)
     check_shape(where, "a", a.shape, {"channels": channels})
     if initial_state is not None:
-        axes: dict[str, int | None] = {"batch": batch, "channels": channels}
+        rows = "batch" if cu_seqlens is None else "sequences"
+        axes: dict[str, int | None] = {rows: seqs, "channels": channels}
         check_shape(where, "initial_state", initial_state.shape, axes)
         if initial_state.is_complex() and not (a.is_complex() or b.is_complex()):
             raise DTypeError(
                 f"{where}: initial_state must be real like a and b, got {initial_state.dtype}. "
                 "Make b complex, or pass initial_state.real."
             )
-    check_device(where, "b", b.device, a=a, initial_state=initial_state)
-    return batch, channels
+    check_reset(where, reset, batch, time)
+    check_device(where, "b", b.device, a=a, initial_state=initial_state, reset=reset)
 
 
 def _powers(a: Tensor, time: int) -> Tensor:
@@ -101,3 +187,16 @@ def _powers(a: Tensor, time: int) -> Tensor:
     while len(powers) < time:
         powers, square = torch.cat([powers, powers * square]), square * square
     return powers[:time].to(a.dtype)
+
+
+_OP = Op(
+    "fft_scan",
+    "Tensor a, Tensor b, Tensor? initial_state, Tensor? reset, Tensor? cu_seqlens, bool reverse",
+    gradients=3,
+    results=2,
+    definition=_definition,
+    shapes=_shapes,
+    kernels={},
+    opaque=True,
+    lead=1,
+)

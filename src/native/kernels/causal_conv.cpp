@@ -26,17 +26,16 @@ struct CausalConv {
     static constexpr i64 CHUNK = 32;           // steps of a unit of work
     const CausalConvArgs& args;
 
-    static const S* at(const Array& x, i64 s, i64 t) {
-        return reinterpret_cast<const S*>(x.data) + s * x.seq + t * x.step;
-    }
-    i64 chunks() const { return (args.time + CHUNK - 1) / CHUNK; }
+    // Step t of the one sequence that the arrays hold: see unit().
+    static S* at(const Array& x, i64 t) { return reinterpret_cast<S*>(x.data) + t * x.step; }
+    static i64 chunks(i64 steps) { return (steps + CHUNK - 1) / CHUNK; }
     const A* tap(i64 j, i64 c) const {  // the weight of the input j steps ago
         return reinterpret_cast<const A*>(args.weight) + (args.width - 1 - j) * args.channels + c;
     }
     // Steps back from t that belong to the same sequence, as far as the taps go.
-    i64 reach(i64 s, i64 t) const {
+    i64 reach(i64 t) const {
         if (!args.reset.data) return args.width - 1;
-        auto mask = reinterpret_cast<const unsigned char*>(args.reset.data) + s * args.reset.seq;
+        auto mask = reinterpret_cast<const unsigned char*>(args.reset.data);
         for (i64 j = 0; j < args.width - 1 && j <= t; ++j)
             if (mask[(t - j) * args.reset.step]) return j;
         return args.width - 1;
@@ -56,8 +55,8 @@ struct CausalConv {
     void convolve(i64 s, i64 t, i64 c, i64 n, A* __restrict v) const {
         std::memset(v, 0, L * sizeof(A));
         if (args.bias) put(v, reinterpret_cast<const A*>(args.bias) + c, n);
-        for (i64 j = 0, last = reach(s, t); j <= last; ++j) {
-            if (j <= t) accumulate(v, tap(j, c), at(args.x, s, t - j) + c, n);
+        for (i64 j = 0, last = reach(t); j <= last; ++j) {
+            if (j <= t) accumulate(v, tap(j, c), at(args.x, t - j) + c, n);
             else accumulate(v, tap(j, c), reinterpret_cast<const A*>(args.past) + past_row(s, t - j) + c, n);
         }
     }
@@ -70,7 +69,7 @@ struct CausalConv {
                 convolve(s, t, c, n, v);
                 if (args.silu)
                     for (int l = 0; l < L; ++l) v[l] *= vsigmoid(v[l]);
-                put(const_cast<S*>(at(args.y, s, t)) + c, v, n);
+                put(at(args.y, t) + c, v, n);
             }
     }
 
@@ -93,12 +92,12 @@ struct CausalConv {
     void grad_input(i64 s, i64 t, i64 t0, i64 end, i64 c, i64 n, const A* work) const {
         alignas(64) A g[L] = {};
         for (i64 j = t < 0 ? -t : 0; j < args.width && t + j < end; ++j)
-            if (reach(s, t + j) >= j) accumulate(g, tap(j, c), work + (t + j - t0) * stride() + c, n);
+            if (reach(t + j) >= j) accumulate(g, tap(j, c), work + (t + j - t0) * stride() + c, n);
         if (t < 0) put(reinterpret_cast<A*>(args.grad_past) + past_row(s, t) + c, g, n);
-        else put(reinterpret_cast<S*>(args.grad_x) + (s * args.time + t) * args.channels + c, g, n);
+        else put(at(args.grad_x, t) + c, g, n);
     }
     void grad_before_silu(i64 s, i64 t, i64 c, i64 n, A* __restrict to) const {
-        const S* g = at(args.y, s, t) + c;
+        const S* g = at(args.y, t) + c;
         std::memset(to, 0, L * sizeof(A));
         for (i64 l = 0; l < n; ++l) to[l] = widen(g[l]);
         if (!args.silu) return;
@@ -111,9 +110,9 @@ struct CausalConv {
     }
     // What step t adds to the gradients of the taps, oldest first, and of the bias.
     void add_parts(i64 s, i64 t, const A* __restrict g, A* parts) const {
-        for (i64 j = 0, last = reach(s, t); j <= last; ++j) {
+        for (i64 j = 0, last = reach(t); j <= last; ++j) {
             A* to = parts + (args.width - 1 - j) * stride();
-            if (j <= t) accumulate(to, g, at(args.x, s, t - j), args.channels);
+            if (j <= t) accumulate(to, g, at(args.x, t - j), args.channels);
             else accumulate(to, g, reinterpret_cast<const A*>(args.past) + past_row(s, t - j), args.channels);
         }
         A* __restrict to = parts + args.width * stride();
@@ -122,12 +121,40 @@ struct CausalConv {
     i64 stride() const { return (args.channels + L - 1) / L * L; }
     i64 width(i64 c) const { return args.channels - c < L ? args.channels - c : L; }
 
+    // Chunk k of sequence s, whose kernel sees no other.
+    void unit(i64 s, i64 k, double* sums, A* work) const {
+        const Span span(args, s);
+        CausalConvArgs own = args;
+        own.time = span.count;
+        Array* const arrays[] = {&own.x, &own.y, &own.grad_x};
+        for (Array* x : arrays) *x = span.of(*x, sizeof(S));
+        own.reset = span.of(own.reset, 1);
+        const i64 t0 = k * CHUNK, t1 = t0 + CHUNK < own.time ? t0 + CHUNK : own.time;
+        if (args.backward) CausalConv{own}.backward(s, t0, t1, sums, work);
+        else CausalConv{own}.forward(s, t0, t1);
+    }
+    // The chunks before sequence s. Packed sequences begin one anew each: some of these are empty.
+    i64 units_before(i64 s) const {
+        auto cuts = reinterpret_cast<const i64*>(args.offsets);
+        return cuts ? cuts[s] / CHUNK + s : s * chunks(args.time);
+    }
+    // The sequence of unit u.
+    i64 sequence_of(i64 u) const {
+        if (!args.offsets) return u / chunks(args.time);
+        i64 low = 0, high = args.seqs;
+        while (high - low > 1) {
+            i64 middle = (low + high) / 2;
+            (units_before(middle) <= u ? low : high) = middle;
+        }
+        return low;
+    }
+
     int dispatch() const {
-        if (!args.seqs || !args.time || !args.channels) return 0;  // gradients are given as zeros
-        i64 bytes = args.seqs * args.time * args.channels * i64(sizeof(S));
-        advise(args.backward ? args.grad_x : args.y.data, bytes);
-        i64 units = args.seqs * chunks(), room = (CHUNK + 2 * args.width + 1) * stride();
-        i64 worth = args.seqs * args.time * args.channels / 16384 + 1;
+        const i64 steps = steps_of(args);
+        if (!args.seqs || !steps || !args.channels) return 0;  // gradients are given as zeros
+        advise(args.backward ? args.grad_x.data : args.y.data, steps * args.channels * i64(sizeof(S)));
+        i64 units = units_before(args.seqs), room = (CHUNK + 2 * args.width + 1) * stride();
+        i64 worth = steps * args.channels / 16384 + 1;
         i64 threads = worth < args.threads ? worth : args.threads;
         i64 per_row = args.backward ? (units + args.rows - 1) / args.rows : 1;
         A* work = args.backward ? static_cast<A*>(std::malloc(size_t(threads * room) * sizeof(A))) : nullptr;
@@ -141,10 +168,8 @@ struct CausalConv {
 #endif
             auto sums = reinterpret_cast<double*>(args.sums) + group * (args.width + 1) * args.channels;
             for (i64 u = group * per_row; u < units && u < (group + 1) * per_row; ++u) {
-                i64 s = u / chunks(), t0 = u % chunks() * CHUNK;
-                i64 t1 = t0 + CHUNK < args.time ? t0 + CHUNK : args.time;
-                if (args.backward) backward(s, t0, t1, sums, mine);
-                else forward(s, t0, t1);
+                i64 s = sequence_of(u);
+                unit(s, u - units_before(s), sums, mine);
             }
         }
         std::free(work);

@@ -8,6 +8,7 @@
 // pre-activations. Every thread owns some (sequence, channel block) and streams along time.
 #include <cstring>
 
+#include "../gated_scan_args.h"
 #include "../large_pages.h"
 #include "../storage.h"
 #include "../vecmath.h"
@@ -15,27 +16,6 @@
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
-
-// One flat record; linrnn/ops/gated_scan/_cpu.py repeats the order of the fields.
-struct GatedArgs {
-    i64 size;  // sizeof(GatedArgs)
-    i64 dtype;
-    i64 threads;
-    i64 backward;
-    i64 gate;       // what makes keep and add: see Gate
-    i64 positive;   // value = g(pre-activation), which is positive; else the pre-activation
-    i64 seqs, time, channels;
-    Array x;        // pre-activations (seqs, time, 2 or 3, channels): value, then the gates'
-    i64 x_part;     // stride between those two or three
-    Array h;        // forward: written.  backward: read
-    Array grad_h;   // backward
-    Array reset;    // bytes, or data == 0
-    i64 initial;    // (seqs, channels), or 0: the state before is `start`
-    i64 final;      // forward: written.  backward: its gradient
-    i64 grad_x;     // backward: dense (seqs, time, 2 or 3, channels)
-    i64 grad_initial;
-    double start;   // the state before a sequence, and so at a reset
-};
 
 enum Gate : i64 { ONE = 0, NORMALISED = 1, FREE = 2 };
 
@@ -127,14 +107,15 @@ struct GatedScan {
     using A = typename Accumulator<S>::type;
     static constexpr i64 PARTS = GATE == ONE ? 2 : 3;
 
-    const GatedArgs& args;
+    const GatedScanArgs& args;
 
+    // Step t of the one sequence that the arrays hold: see unit().
     template <class P = S>
-    static P* at(const Array& array, i64 s, i64 t, i64 c) {
-        return reinterpret_cast<P*>(array.data) + s * array.seq + t * array.step + c;
+    static P* at(const Array& array, i64 t, i64 c) {
+        return reinterpret_cast<P*>(array.data) + t * array.step + c;
     }
-    bool cut(i64 s, i64 t) const {
-        return args.reset.data && *at<const std::uint8_t>(args.reset, s, t, 0);
+    bool cut(i64 t) const {
+        return args.reset.data && *at<const std::uint8_t>(args.reset, t, 0);
     }
     A* state(i64 pointer, i64 s, i64 c) const {
         return reinterpret_cast<A*>(pointer) + s * args.channels + c;
@@ -146,8 +127,8 @@ struct GatedScan {
         if (args.initial) put(h, state(args.initial, s, c), n);
         else begin(h, n);
     }
-    Rows<const A> fetch_x(i64 s, i64 t, i64 c, A (*buffer)[BLOCK], i64 n) const {
-        const S* row = at<const S>(args.x, s, t, c);
+    Rows<const A> fetch_x(i64 t, i64 c, A (*buffer)[BLOCK], i64 n) const {
+        const S* row = at<const S>(args.x, t, c);
         const A* a = fetch(row, buffer[0], n);
         const A* u = fetch(row + args.x_part, buffer[1], n);
         return {a, u, PARTS == 2 ? u : fetch(row + 2 * args.x_part, buffer[2], n)};
@@ -157,10 +138,10 @@ struct GatedScan {
         alignas(64) A h[BLOCK], buffer[PARTS][BLOCK];
         enter(h, s, c, n);
         for (i64 t = 0; t < args.time; ++t) {
-            if (cut(s, t)) begin(h, n);
-            Rows<const A> x = fetch_x(s, t, c, buffer, n);
+            if (cut(t)) begin(h, n);
+            Rows<const A> x = fetch_x(t, c, buffer, n);
             advance<GATE, POSITIVE>(h, x.a, x.u, x.v, n);
-            put(at(args.h, s, t, c), h, n);
+            put(at(args.h, t, c), h, n);
         }
         put(state(args.final, s, c), h, n);
     }
@@ -172,25 +153,36 @@ struct GatedScan {
         enter(first, s, c, n);
         begin(fresh, n);
         const i64 channels = args.channels;
-        S* out = reinterpret_cast<S*>(args.grad_x) + s * args.time * PARTS * channels + c;
         for (i64 t = args.time - 1; t >= 0; --t) {
-            bool clear = cut(s, t);
+            bool clear = cut(t);
             const A* before = clear ? fresh
-                              : t   ? fetch(at<const S>(args.h, s, t - 1, c), hbuf, n)
+                              : t   ? fetch(at<const S>(args.h, t - 1, c), hbuf, n)
                                     : first;
-            const A* grad_h = fetch(at<const S>(args.grad_h, s, t, c), gbuf, n);
-            retreat<GATE, POSITIVE>(carry, fetch_x(s, t, c, buffer, n), before, grad_h, grad[0],
+            const A* grad_h = fetch(at<const S>(args.grad_h, t, c), gbuf, n);
+            retreat<GATE, POSITIVE>(carry, fetch_x(t, c, buffer, n), before, grad_h, grad[0],
                                     grad[1], PARTS == 2 ? nullptr : grad[PARTS - 1], n);
-            for (i64 p = 0; p < PARTS; ++p) put(out + (t * PARTS + p) * channels, grad[p], n);
+            for (i64 p = 0; p < PARTS; ++p) put(at(args.grad_x, t, c) + p * channels, grad[p], n);
             if (clear) std::memset(carry, 0, size_t(n) * sizeof(A));
         }
         put(state(args.grad_initial, s, c), carry, n);
     }
 
+    // Some channels of sequence s, whose kernel sees no other.
+    void unit(i64 s, i64 c, i64 n) const {
+        const Span span(args, s);
+        GatedScanArgs own = args;
+        own.time = span.count;
+        Array* const arrays[] = {&own.x, &own.h, &own.grad_h, &own.grad_x};
+        for (Array* x : arrays) *x = span.of(*x, sizeof(S));
+        own.reset = span.of(own.reset, 1);
+        if (own.backward) GatedScan{own}.backward(s, c, n);
+        else GatedScan{own}.forward(s, c, n);
+    }
+
     int dispatch() const {
-        const i64 n = args.channels, size = args.seqs * args.time * n;
+        const i64 n = args.channels, size = steps_of(args) * n;
         if (!args.seqs || !n) return 0;
-        if (args.backward) advise(args.grad_x, size * PARTS * i64(sizeof(S)));
+        if (args.backward) advise(args.grad_x.data, size * PARTS * i64(sizeof(S)));
         else advise(args.h.data, size * i64(sizeof(S)));
         i64 worth = size / THREAD_ELEMENTS, threads = worth < args.threads ? worth : args.threads;
         if (threads < 1) threads = 1;
@@ -203,21 +195,20 @@ struct GatedScan {
 #pragma omp parallel for num_threads(int(threads)) schedule(dynamic) if (threads > 1)
         for (i64 j = 0; j < args.seqs * blocks; ++j) {
             i64 s = j / blocks, c = (j % blocks) * block, width = n - c < block ? n - c : block;
-            if (args.backward) backward(s, c, width);
-            else forward(s, c, width);
+            unit(s, c, width);
         }
         return 0;
     }
 };
 
 template <class S, Gate GATE>
-int run_value(const GatedArgs& args) {
+int run_value(const GatedScanArgs& args) {
     return args.positive ? GatedScan<S, GATE, true>{args}.dispatch()
                          : GatedScan<S, GATE, false>{args}.dispatch();
 }
 
 template <class S>
-int run_gate(const GatedArgs& args) {
+int run_gate(const GatedScanArgs& args) {
     switch (args.gate) {
         case ONE: return run_value<S, ONE>(args);
         case NORMALISED: return run_value<S, NORMALISED>(args);
@@ -228,8 +219,8 @@ int run_gate(const GatedArgs& args) {
 }  // namespace
 
 int gated_scan(const void* record) {
-    const GatedArgs& args = *static_cast<const GatedArgs*>(record);
-    if (args.size != i64(sizeof(GatedArgs))) return 3;
+    const GatedScanArgs& args = *static_cast<const GatedScanArgs*>(record);
+    if (args.size != i64(sizeof(GatedScanArgs))) return 3;
     switch (args.dtype) {
         case F32: return run_gate<float>(args);
         case F64: return run_gate<double>(args);

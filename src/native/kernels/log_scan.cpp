@@ -61,16 +61,14 @@ struct LogScan {
 
     void run(i64 s, i64 c, i64 n) const {
         alignas(64) A h[BLOCK], rest[BLOCK], abuf[BLOCK], bbuf[BLOCK];
-        auto cu = reinterpret_cast<const i64*>(args.offsets);
-        const i64 row = cu ? 0 : s, start = cu ? cu[s] : 0;
-        const i64 length = cu ? cu[s + 1] - start : args.time;
-        const i64 first = args.reverse ? start + length - 1 : start, by = args.reverse ? -1 : 1;
+        const Span span(args, s);
+        const i64 row = span.row;
         const A* a = nullptr;
         if (args.constant) a = fetch(reinterpret_cast<const S*>(args.a.data) + c, abuf, n);
         clear(h, rest, n);
         if (args.initial) put(h, state(args.initial, s, c), n);
-        for (i64 j = 0; j < length; ++j) {
-            const i64 t = first + j * by;
+        for (i64 j = 0; j < span.count; ++j) {
+            const i64 t = span.first + j * span.by;
             if (args.reset.data && *at<const std::uint8_t>(args.reset, row, t, 0)) clear(h, rest, n);
             if (!args.constant) a = fetch(at<const S>(args.a, row, t, c), abuf, n);
             advance(h, rest, a, fetch(at<const S>(args.b, row, t, c), bbuf, n), n);
@@ -80,8 +78,7 @@ struct LogScan {
     }
 
     int dispatch() const {
-        auto cu = reinterpret_cast<const i64*>(args.offsets);
-        const i64 n = args.channels, steps = cu ? cu[args.seqs] : args.seqs * args.time;
+        const i64 n = args.channels, steps = steps_of(args);
         advise(args.h.data, steps * n * i64(sizeof(S)));
         i64 worth = steps * n / THREAD_ELEMENTS;
         i64 threads = worth < args.threads ? worth : args.threads;

@@ -161,8 +161,10 @@ struct SelectiveScan {
 
     // --------------------------------------------------------------------------- rows and tiles
 
-    static const S* at(const Array& x, i64 s, i64 t) {
-        return reinterpret_cast<const S*>(x.data) + s * x.seq + t * x.step;
+    // Step t of the one sequence that the arrays hold: see unit().
+    template <class P = S>
+    static P* at(const Array& x, i64 t) {
+        return reinterpret_cast<P*>(x.data) + t * x.step;
     }
     // A block's part of a row, zeros in the lanes beyond the last channel.
     static void load(const S* from, i64 n, A* __restrict to) {
@@ -190,18 +192,13 @@ struct SelectiveScan {
     i64 sequence(i64 states, i64 s) const {
         return states ? states + s * args.channels * args.modes * i64(sizeof(A)) : 0;
     }
-    A* kept(i64 s, i64 k, i64 c) const {
-        return reinterpret_cast<A*>(args.kept) +
-               (s * chunks() + k) * args.modes * args.channels + c;
+    A* kept(i64 k, i64 c) const {
+        return reinterpret_cast<A*>(args.kept) + k * args.modes * args.channels + c;
     }
-    bool resets(i64 s, i64 t) const {
-        return args.reset.data &&
-               reinterpret_cast<const unsigned char*>(
-                   args.reset.data)[s * args.reset.seq + t * args.reset.step];
+    bool resets(i64 t) const {
+        return args.reset.data && *at<const unsigned char>(args.reset, t);
     }
-    void load_modes(const Array& x, i64 s, i64 t, A* to) const {
-        unpack(at(x, s, t), to, args.modes);
-    }
+    void load_modes(const Array& x, i64 t, A* to) const { unpack(at(x, t), to, args.modes); }
 
     // Asks for a block's part of a row before it is needed: neighbouring steps lie a row apart, where
     // no hardware looks for them. Stores wait for their row like loads do.
@@ -212,8 +209,8 @@ struct SelectiveScan {
         (void)row;
 #endif
     }
-    void prefetch(const Array& x, i64 s, i64 t, i64 c) const {
-        if (x.data && t + AHEAD < args.time) prefetch(at(x, s, t + AHEAD) + c);
+    void prefetch(const Array& x, i64 t, i64 c) const {
+        if (x.data && t + AHEAD < args.time) prefetch(at(x, t + AHEAD) + c);
     }
     static constexpr i64 AHEAD = 6;
 
@@ -221,13 +218,13 @@ struct SelectiveScan {
     struct Row {
         alignas(64) A x[L], dt[L], raw[L], input[L], gate[L], z[L];
     };
-    void load_row(i64 s, i64 t, i64 c, i64 n, const A* bias, Row& r) const {
-        prefetch(args.x, s, t, c);
-        prefetch(args.dt, s, t, c);
-        prefetch(args.z, s, t, c);
-        prefetch(args.y, s, t, c);
-        load(at(args.x, s, t) + c, n, r.x);
-        load(at(args.dt, s, t) + c, n, r.raw);
+    void load_row(i64 t, i64 c, i64 n, const A* bias, Row& r) const {
+        prefetch(args.x, t, c);
+        prefetch(args.dt, t, c);
+        prefetch(args.z, t, c);
+        prefetch(args.y, t, c);
+        load(at(args.x, t) + c, n, r.x);
+        load(at(args.dt, t) + c, n, r.raw);
         for (int l = 0; l < L; ++l) r.raw[l] += bias[l];
         if (args.softplus)
             for (int l = 0; l < L; ++l) r.dt[l] = vsoftplus(r.raw[l]);
@@ -235,7 +232,7 @@ struct SelectiveScan {
             std::memcpy(r.dt, r.raw, sizeof r.dt);
         for (int l = 0; l < L; ++l) r.input[l] = args.zoh ? r.x[l] : r.dt[l] * r.x[l];
         if (!args.z.data) return;
-        load(at(args.z, s, t) + c, n, r.z);
+        load(at(args.z, t) + c, n, r.z);
         for (int l = 0; l < L; ++l) r.gate[l] = vsigmoid(r.z[l]);
     }
 
@@ -258,23 +255,23 @@ struct SelectiveScan {
     }
 
     template <bool ZOH>
-    void forward_chunk(i64 s, i64 k, i64 c, i64 n, A* h, const A* lam, A* B, A* C) const {
+    void forward_chunk(i64 k, i64 c, i64 n, A* h, const A* lam, A* B, A* C) const {
         alignas(64) A skip[L], bias[L], y[L];
         Row r;
         load_channels(args.D, c, n, skip);
         load_channels(args.bias, c, n, bias);
         if (args.kept)
-            for (i64 m = 0; m < args.modes; ++m) put(kept(s, k, c) + m * args.channels, h + m * L, n);
+            for (i64 m = 0; m < args.modes; ++m) put(kept(k, c) + m * args.channels, h + m * L, n);
         for (i64 t = k * args.chunk; t < args.time && t < (k + 1) * args.chunk; ++t) {
-            load_row(s, t, c, n, bias, r);
-            load_modes(args.B, s, t, B);
-            load_modes(args.C, s, t, C);
-            if (resets(s, t)) std::memset(h, 0, size_t(tile()) * sizeof(A));
+            load_row(t, c, n, bias, r);
+            load_modes(args.B, t, B);
+            load_modes(args.C, t, C);
+            if (resets(t)) std::memset(h, 0, size_t(tile()) * sizeof(A));
             for (int l = 0; l < L; ++l) y[l] = skip[l] * r.x[l];
             advance<ZOH>(h, lam, r, B, C, y);
             if (args.z.data)
                 for (int l = 0; l < L; ++l) y[l] *= r.z[l] * r.gate[l];
-            put(const_cast<S*>(at(args.y, s, t)) + c, y, n);
+            put(at(args.y, t) + c, y, n);
         }
     }
 
@@ -288,7 +285,7 @@ struct SelectiveScan {
         }
         for (i64 k = 0; k < chunks(); ++k)
             for (i64 b = first; b < last; ++b)
-                forward_chunk<ZOH>(s, k, b * L, width(b), h + (b - first) * tile(),
+                forward_chunk<ZOH>(k, b * L, width(b), h + (b - first) * tile(),
                                    lam + (b - first) * tile(), B, C);
         for (i64 b = first; b < last; ++b)
             store_states(h + (b - first) * tile(), sequence(args.final, s), b * L, width(b));
@@ -372,38 +369,38 @@ struct SelectiveScan {
 
     // Forward again from the kept state; writes the gradient of z.
     template <bool ZOH>
-    void replay_chunk(i64 s, i64 k, i64 c, i64 n, const A* lam, A* h, const Tape& tape,
+    void replay_chunk(i64 k, i64 c, i64 n, const A* lam, A* h, const Tape& tape,
                       double* sum_D) const {
         alignas(64) A skip[L], bias[L], y[L], out[L], partial[L] = {};
         load_channels(args.D, c, n, skip);
         load_channels(args.bias, c, n, bias);
         std::memset(h, 0, size_t(tile()) * sizeof(A));
-        for (i64 m = 0; m < args.modes; ++m) put(h + m * L, kept(s, k, c) + m * args.channels, n);
+        for (i64 m = 0; m < args.modes; ++m) put(h + m * L, kept(k, c) + m * args.channels, n);
         for (i64 t = k * args.chunk, j = 0; t < args.time && j < args.chunk; ++t, ++j) {
             Row& r = tape.rows[j];
             A* __restrict g = tape.grad + j * L;
-            prefetch(dense(args.grad_x, s, t) + c);
-            prefetch(dense(args.grad_dt, s, t) + c);
-            if (args.z.data && t + AHEAD < args.time) prefetch(dense(args.grad_z, s, t + AHEAD) + c);
-            load_row(s, t, c, n, bias, r);
-            load(at(args.y, s, t) + c, n, out);
+            prefetch(at(args.grad_x, t) + c);
+            prefetch(at(args.grad_dt, t) + c);
+            prefetch(args.grad_z, t, c);
+            load_row(t, c, n, bias, r);
+            load(at(args.y, t) + c, n, out);
             if (args.z.data)
                 for (int l = 0; l < L; ++l) g[l] = out[l] * (r.z[l] * r.gate[l]);
             else
                 std::memcpy(g, out, sizeof out);
-            if (resets(s, t)) std::memset(h, 0, size_t(tile()) * sizeof(A));
+            if (resets(t)) std::memset(h, 0, size_t(tile()) * sizeof(A));
             for (int l = 0; l < L; ++l) y[l] = skip[l] * r.x[l], partial[l] += g[l] * r.x[l];
             replay<ZOH>(h, lam, r, tape.B + j * padded(), tape.C + j * padded(), g, j, tape, y);
             if (!args.z.data) continue;
             for (int l = 0; l < L; ++l)
                 y[l] *= out[l] * r.gate[l] * (A(1) + r.z[l] * (A(1) - r.gate[l]));
-            put(dense(args.grad_z, s, t) + c, y, n);
+            put(at(args.grad_z, t) + c, y, n);
         }
         for (i64 l = 0; l < n; ++l) sum_D[l] += double(partial[l]);
     }
 
     template <bool ZOH>
-    void retreat_chunk(i64 s, i64 k, i64 c, i64 n, const A* lam, A* carry, const Tape& tape,
+    void retreat_chunk(i64 k, i64 c, i64 n, const A* lam, A* carry, const Tape& tape,
                        double* sum_bias) const {
         alignas(64) A skip[L], for_x[L], for_dt[L], partial[L] = {};
         load_channels(args.D, c, n, skip);
@@ -417,7 +414,7 @@ struct SelectiveScan {
             std::memset(for_dt, 0, sizeof for_dt);
             retreat<ZOH>(carry, lam, r, tape.B + j * padded(), tape.C + j * padded(), g, j, tape,
                          for_x, for_dt);
-            if (resets(s, t)) std::memset(carry, 0, size_t(tile()) * sizeof(A));
+            if (resets(t)) std::memset(carry, 0, size_t(tile()) * sizeof(A));
             for (int l = 0; l < L; ++l) {
                 if (!ZOH) for_dt[l] += r.x[l] * for_x[l], for_x[l] *= r.dt[l];
                 for_x[l] += skip[l] * g[l];
@@ -425,19 +422,15 @@ struct SelectiveScan {
             if (args.softplus)
                 for (int l = 0; l < L; ++l) for_dt[l] *= vsigmoid(r.raw[l]);
             for (int l = 0; l < L; ++l) partial[l] += for_dt[l];
-            put(dense(args.grad_x, s, t) + c, for_x, n);
-            put(dense(args.grad_dt, s, t) + c, for_dt, n);
+            put(at(args.grad_x, t) + c, for_x, n);
+            put(at(args.grad_dt, t) + c, for_dt, n);
         }
         for (i64 l = 0; l < n; ++l) sum_bias[l] += double(partial[l]);
     }
 
-    S* dense(i64 data, i64 s, i64 t) const {
-        return reinterpret_cast<S*>(data) + (s * args.time + t) * args.channels;
-    }
-
-    // Blocks [first, last) of one sequence, channel group g; sums go to row `row`.
+    // Blocks [first, last) of one sequence; sums go to row `row`.
     template <bool ZOH>
-    void backward(i64 s, i64 g, i64 first, i64 last, i64 row, A* work) const {
+    void backward(i64 s, i64 first, i64 last, i64 row, A* work) const {
         Tape tape;
         A* end = lay_out(work, tape);
         A *h = end, *lam = h + tile(), *carry = lam + (last - first) * tile();
@@ -452,22 +445,22 @@ struct SelectiveScan {
             std::memset(tape.for_B, 0, size_t(room) * sizeof(A));
             std::memset(tape.for_C, 0, size_t(room) * sizeof(A));
             for (i64 j = 0; j < steps; ++j) {
-                load_modes(args.B, s, start + j, tape.B + j * padded());
-                load_modes(args.C, s, start + j, tape.C + j * padded());
+                load_modes(args.B, start + j, tape.B + j * padded());
+                load_modes(args.C, start + j, tape.C + j * padded());
             }
             for (i64 b = first; b < last; ++b) {
                 i64 c = b * L, n = width(b), i = (b - first) * tile();
                 std::memset(tape.sum_A, 0, size_t(tile()) * sizeof(A));
-                replay_chunk<ZOH>(s, k, c, n, lam + i, h, tape,
+                replay_chunk<ZOH>(k, c, n, lam + i, h, tape,
                                   sums + args.modes * args.channels + c);
-                retreat_chunk<ZOH>(s, k, c, n, lam + i, carry + i, tape,
+                retreat_chunk<ZOH>(k, c, n, lam + i, carry + i, tape,
                                    sums + (args.modes + 1) * args.channels + c);
                 for (i64 m = 0; m < args.modes; ++m)
                     for (i64 l = 0; l < n; ++l)
                         sums[m * args.channels + c + l] += double(tape.sum_A[m * L + l]);
             }
-            write_modes(tape.for_B, args.grad_B, g, s, start, steps);
-            write_modes(tape.for_C, args.grad_C, g, s, start, steps);
+            write_modes(tape.for_B, args.grad_B, start, steps);
+            write_modes(tape.for_C, args.grad_C, start, steps);
         }
         for (i64 b = first; b < last; ++b)
             store_states(carry + (b - first) * tile(), sequence(args.grad_initial, s), b * L,
@@ -475,15 +468,15 @@ struct SelectiveScan {
     }
 
     // Adds up the lanes of a chunk's sums over channels.
-    void write_modes(const A* from, i64 to, i64 g, i64 s, i64 start, i64 steps) const {
-        A* out = reinterpret_cast<A*>(to) + ((g * args.seqs + s) * args.time + start) * args.modes;
-        for (i64 i = 0; i < steps * args.modes; ++i) {
-            alignas(64) A x[L];
-            std::memcpy(x, from + i * L, sizeof x);
-            for (int half = L / 2; half > 0; half /= 2)
-                for (int l = 0; l < half; ++l) x[l] += x[l + half];
-            out[i] = x[0];
-        }
+    void write_modes(const A* from, const Array& to, i64 start, i64 steps) const {
+        for (i64 t = start; t < start + steps; ++t)
+            for (i64 m = 0; m < args.modes; ++m, from += L) {
+                alignas(64) A x[L];
+                std::memcpy(x, from, sizeof x);
+                for (int half = L / 2; half > 0; half /= 2)
+                    for (int l = 0; l < half; ++l) x[l] += x[l + half];
+                at<A>(to, t)[m] = x[0];
+            }
     }
 
     i64 row_room() const { return i64(sizeof(Row) / sizeof(A)) * args.chunk; }
@@ -515,13 +508,33 @@ struct SelectiveScan {
 
     // ------------------------------------------------------------------------------ the division
 
+    // Sequence s and channel group g, whose kernel sees no other.
     void unit(i64 s, i64 g, i64 row, A* work) const {
+        const Span span(args, s);
+        SelectiveScanArgs own = args;
+        own.time = span.count;
+        Array* const rows[] = {&own.x, &own.dt,     &own.B,       &own.C,     &own.z,
+                               &own.y, &own.grad_x, &own.grad_dt, &own.grad_z};
+        Array* const sums[] = {&own.grad_B, &own.grad_C};
+        for (Array* x : rows) *x = span.of(*x, sizeof(S));
+        for (Array* x : sums) {
+            *x = span.of(*x, sizeof(A));
+            x->data += g * steps_of(args) * args.modes * i64(sizeof(A));
+        }
+        own.reset = span.of(own.reset, 1);
+        // packed sequences begin a chunk anew each: some of the room is left empty
+        auto cuts = reinterpret_cast<const i64*>(args.offsets);
+        i64 before = cuts ? cuts[s] / args.chunk + s : s * chunks();
+        if (own.kept) own.kept += before * args.modes * args.channels * i64(sizeof(A));
+        SelectiveScan{own}.run(s, g, row, work);
+    }
+    void run(i64 s, i64 g, i64 row, A* work) const {
         i64 share = (blocks() + args.groups - 1) / args.groups, first = g * share;
         i64 last = first + share < blocks() ? first + share : blocks();
         if (first >= last) return;
         if (args.backward) {
-            if (args.zoh) backward<true>(s, g, first, last, row, work);
-            else backward<false>(s, g, first, last, row, work);
+            if (args.zoh) backward<true>(s, first, last, row, work);
+            else backward<false>(s, first, last, row, work);
         } else {
             if (args.zoh) forward<true>(s, first, last, work);
             else forward<false>(s, first, last, work);
@@ -530,22 +543,23 @@ struct SelectiveScan {
 
     // No channel adds anything to the gradients that all of them share.
     int nothing() const {
-        A *for_B = reinterpret_cast<A*>(args.grad_B), *for_C = reinterpret_cast<A*>(args.grad_C);
-        for (i64 i = 0; args.backward && i < args.groups * args.seqs * args.time * args.modes; ++i)
+        A *for_B = at<A>(args.grad_B, 0), *for_C = at<A>(args.grad_C, 0);
+        for (i64 i = 0; args.backward && i < args.groups * steps_of(args) * args.modes; ++i)
             for_B[i] = for_C[i] = A(0);
         return 0;
     }
 
     int dispatch() const {
         if (!args.seqs || !args.channels) return nothing();
-        i64 bytes = args.seqs * args.time * args.channels * i64(sizeof(S));
-        if (args.backward) advise(args.grad_x, bytes), advise(args.grad_dt, bytes), advise(args.grad_z, bytes);
-        else advise(args.y.data, bytes);
+        const i64 size = steps_of(args) * args.channels, bytes = size * i64(sizeof(S));
+        if (!args.backward) advise(args.y.data, bytes);
+        else
+            advise(args.grad_x.data, bytes), advise(args.grad_dt.data, bytes), advise(args.grad_z.data, bytes);
         i64 share = (blocks() + args.groups - 1) / args.groups;
         i64 room = 2 * share * tile() + (args.backward ? tape_room() + tile() : 2 * padded());
         i64 stride = (room + 63) / 64 * 64, per_row = (args.seqs + args.rows - 1) / args.rows;
         // steps times channels times modes that repay waking another thread
-        i64 worth = args.seqs * args.time * args.channels * args.modes / 65536 + 1;
+        i64 worth = size * args.modes / 65536 + 1;
         i64 threads = worth < args.threads ? worth : args.threads;
         void* memory = std::malloc(size_t(threads * stride) * sizeof(A) + 64);
         if (!memory) return 1;

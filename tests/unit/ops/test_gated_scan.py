@@ -11,11 +11,15 @@ from torch.func import grad, vmap
 from linrnn.errors import DTypeError, ShapeError
 from linrnn.ops import _native, gated_scan, use_backend
 from linrnn.ops.gated_scan import _cpu as _gated_scan_cpu
-from linrnn.ops.gated_scan._composite import gated_scan as composed
 
 KINDS = [(2, False, True), (2, True, True)]
 KINDS += [(3, positive, normalise) for positive in (False, True) for normalise in (False, True)]
 needs_kernel = pytest.mark.skipif(bool(_native.load()[1]), reason="no native library")
+
+
+def composed(x, h0, reset, positive, normalise, start):
+    options = {"positive": positive, "normalise": normalise, "start": start}
+    return gated_scan(x, h0, reset=reset, **options, backend="reference")
 
 
 def arguments(shape, parts, dtype=torch.float64, seed=0):
@@ -222,12 +226,13 @@ def test_few_channels_on_many_threads_are_composed(monkeypatch):
     x, h0, reset = arguments((1, 50, 8), 2)
     expected = with_gradients(gated_scan, x, h0, reset=reset)
     monkeypatch.setattr(_native, "threads", lambda: 64)
-    assert _gated_scan_cpu.declines(x)
-    assert not _gated_scan_cpu.declines(x.expand(8, -1, -1, -1))
+    assert _gated_scan_cpu.declines(x, None, None, None)
+    assert not _gated_scan_cpu.declines(x.expand(8, -1, -1, -1), None, None, None)
     assert_close(with_gradients(gated_scan, x, h0, reset=reset), expected, 8)
     op = torch.ops.linrnn
-    h, _ = op.gated_scan(x, h0, reset, False, True, 0.0, True, None)
-    given = (x, h0, reset, False, True, 0.0, [h], [torch.ones_like(h), torch.zeros_like(h0)])
+    h, _ = op.gated_scan(x, h0, reset, None, False, True, 0.0, False, True, None)
+    arguments_of = (x, h0, reset, None, False, True, 0.0, False)
+    given = (*arguments_of, [h], [torch.ones_like(h), torch.zeros_like(h0)])
     grads = op.gated_scan_backward(*given, [True, True], None)
     monkeypatch.undo()
     again = op.gated_scan_backward(*given, [True, True], None)

@@ -53,9 +53,7 @@ CASES = {
     ],
     "siso_convolve": [(system(torch.float64), randn(*SEQUENCE), randn(B, N, 2))],
     "attend": [attended("softmax", 2), attended("relu_squared")],
-    "fft_scan": [(randn(N), randn(*SEQUENCE, dtype=torch.complex128), randn(B, N))],
 }
-ELSEWHERE = {"selective_scan_definition"}  # an op's own, in tests/contract/test_dynamic_shapes.py
 each = pytest.mark.parametrize(
     ("name", "arguments"), [(name, case) for name, cases in CASES.items() for case in cases]
 )
@@ -66,7 +64,7 @@ def operator(name):
 
 
 def test_every_operator_is_tried():
-    assert set(ALL) - ELSEWHERE == set(CASES)
+    assert set(ALL) == set(CASES)
 
 
 @each

@@ -11,7 +11,7 @@ import pytest
 
 def test_the_watched_program_calls_every_kernel(root):
     listed = (root / "src" / "native" / "kernels.h").read_text(encoding="utf-8")
-    kernels = set(re.findall(r"X\((\w+)\)", listed.split("LINRNN_KERNELS(X)")[1]))
+    kernels = set(re.findall(r"X\((\w+)", listed.split("LINRNN_KERNELS(X)")[1]))
     sources = (root / "tests" / "native").glob("*.h")
     called = {n for f in sources for n in re.findall(r"\blinrnn_(\w+)\b", f.read_text())}
     assert len(kernels) > 5

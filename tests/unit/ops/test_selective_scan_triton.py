@@ -79,6 +79,40 @@ assert grad[:, :6].isfinite().all()
 """)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_packed_sequences_equal_the_definition(interpreted, reverse):
+    interpreted(f"""
+from linrnn.ops import selective_scan
+from linrnn.testing import check_close
+torch.manual_seed(0)
+time, channels, modes = 13, 3, 2
+shapes = ((1, time, channels), (1, time, channels), (channels, modes), (1, time, modes),
+          (1, time, modes), (channels,), (5, channels, modes), (1, time, channels), (channels,))
+inputs = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+inputs[2] = -inputs[2].abs()
+offsets = torch.tensor([0, 0, 6, 7, 13, 13])
+names = ("D", "initial_state", "z", "dt_bias")
+
+def run(backend, cu_seqlens):
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    options = dict(zip(names, leaves[5:]), dt_softplus=True, reset=torch.rand(1, time) < 0.2)
+    if cu_seqlens is None:
+        options["initial_state"] = options["initial_state"][:1]
+    y, final = selective_scan(*leaves[:5], **options, cu_seqlens=cu_seqlens,
+                              reverse={reverse}, backend=backend)
+    loss = (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum() + final.square().sum()
+    return [y, final, *torch.autograd.grad(loss, leaves)]
+
+for cu_seqlens in (None, offsets, offsets.int()):
+    with laws._PoisonedMemory():
+        torch.manual_seed(1)
+        expected = run("tree", cu_seqlens)
+        torch.manual_seed(1)
+        for i, (got, true) in enumerate(zip(run("triton", cu_seqlens), expected, strict=True)):
+            check_close(f"result {{i}}", got, true, roundings=64)
+""")
+
+
 COMPILE = """
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
@@ -86,7 +120,7 @@ from triton.compiler import ASTSource
 from linrnn.ops.selective_scan import _triton_kernels as kernels
 
 SEQUENCES = {"x", "dt", "B", "C", "z", "y", "grad_x", "grad_dt", "grad_z", "grad_y"}
-NUMBERS = {"seqs", "time", "channels", "modes", "chunk"}
+NUMBERS = {"batch", "time", "channels", "modes", "chunk"}
 
 def compiled(name, storage, wide, zoh):
     function = getattr(kernels, name)
@@ -96,14 +130,16 @@ def compiled(name, storage, wide, zoh):
             kinds[argument] = "*" + storage
         elif argument == "reset":
             kinds[argument] = "*i1"
+        elif argument == "cu_seqlens":
+            kinds[argument] = "*i64"
         elif argument in NUMBERS or argument.endswith(("_seq", "_step")):
             kinds[argument] = "i32"
-        elif argument in ("SOFTPLUS", "ZOH", "DTYPE", "BLOCK", "MODES"):
+        elif argument in ("SOFTPLUS", "ZOH", "REVERSE", "DTYPE", "BLOCK", "MODES"):
             kinds[argument] = "constexpr"
         else:
             kinds[argument] = "*" + wide
     constants = {
-        "SOFTPLUS": True, "ZOH": zoh, "BLOCK": 16, "MODES": 16,
+        "SOFTPLUS": True, "ZOH": zoh, "REVERSE": zoh, "BLOCK": 16, "MODES": 16,
         "DTYPE": tl.float64 if wide == "fp64" else tl.float32,
     }
     source = ASTSource(function, kinds, constants)

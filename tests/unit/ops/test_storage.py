@@ -11,13 +11,13 @@ import torch
 from linrnn.mixers import RWKV4, Mamba
 from linrnn.ops import (
     _native,
+    causal_conv,
     gated_scan,
     linear_scan,
     log_linear_scan,
     selective_scan,
     use_backend,
 )
-from linrnn.ops.causal_conv import causal_conv, definition
 from linrnn.state import map_state
 
 F32, F64, C64, C128 = torch.float32, torch.float64, torch.complex64, torch.complex128
@@ -29,11 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def conv(x, past, weight, bias):
-    return (causal_conv(x, past, weight, bias, None, True),)
-
-
-def defined_conv(x, past, weight, bias):
-    return (definition(x, past, weight, bias, None, True),)
+    return causal_conv(x, weight, bias, past, silu=True)
 
 
 def packed_scan(a, b):
@@ -93,7 +89,7 @@ def test_an_axis_without_entries(name, sizes, threads, monkeypatch):
     inputs = arguments(name, F64, *sizes)
     got = results(function, inputs)
     with use_backend("reference"):
-        expected = results(defined_conv if name == "conv" else function, inputs)
+        expected = results(function, inputs)
     for one, other in zip(got, expected, strict=True):
         torch.testing.assert_close(one, other)
 

@@ -5,23 +5,31 @@ from typing import Any
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, ShapeError, check_shape
-from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
-from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._arguments import (
+    check_device,
+    check_flags,
+    check_numbers,
+    check_packed,
+    check_reset,
+)
+from linrnn.ops._layout import accumulator_dtype, n_sequences
 from linrnn.ops._op import Op
 from linrnn.ops.gated_scan._composite import gated_scan as composite
-from linrnn.typing import Float, ResetMask
+from linrnn.typing import CuSeqlens, Float, ResetMask
 
 
 def gated_scan(
     x: Float[Tensor, "batch time parts channels"],
-    initial_state: Float[Tensor, "batch channels"] | None = None,
+    initial_state: Float[Tensor, "seqs channels"] | None = None,
     *,
     positive: bool = False,
     normalise: bool = True,
     start: float = 0.0,
     reset: ResetMask | None = None,
+    cu_seqlens: CuSeqlens | None = None,
+    reverse: bool = False,
     backend: str | None = None,
-) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels"]]:
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "seqs channels"]]:
     r"""Gate a diagonal recurrence by its input, from pre-activations that lie side by side.
 
     Equation::
@@ -38,12 +46,14 @@ def gated_scan(
 
     Args:
         x: pre-activations (batch, time, 2 or 3, channels), in the order above.
-        initial_state: state before the first step, (batch, channels); None is ``start``.
+        initial_state: state before the first step, (batch, channels), one row for each packed
+            sequence; None is ``start``.
         positive: make the values positive by g.
         normalise: of three parts only: let the two gates sum to one. Computed from the
             logarithm of their ratio, so both may underflow.
         start: the state before a sequence begins, in every channel.
-        reset: boolean (batch, time); True begins a new sequence at that step.
+        reset: boolean (batch, time); True begins a new sequence at that step, from ``start``.
+        cu_seqlens, reverse: as in `linear_scan`.
         backend: ``cpu`` for the kernel; ``tree``, ``reference`` or ``triton`` for the composition
             with `linear_scan` on that backend; None takes what `use_backend` or ``LINRNN_BACKEND``
             asks for, else the fastest that can.
@@ -57,7 +67,8 @@ def gated_scan(
         ShapeError: shapes that do not fit together, or other than two or three parts.
         DTypeError: integers or complex numbers, or a reset that is not boolean.
         DeviceError: tensors on different devices.
-        ArgumentError: an option that is no truth value, or a ``start`` that is no number.
+        ArgumentError: an option that is no truth value, a ``start`` that is no number, or
+            ``cu_seqlens`` that do not rise from 0 to ``time``.
         BackendError: the backend asked for cannot compute this call.
 
     Example:
@@ -70,17 +81,20 @@ def gated_scan(
     Reference:
         Feng et al., "Were RNNs All We Needed?", 2024, arXiv:2410.01201.
     """
-    _check(x, initial_state, reset)
-    check_flags("gated_scan", positive=positive, normalise=normalise)
+    _check(x, initial_state, reset, cu_seqlens)
+    check_flags("gated_scan", positive=positive, normalise=normalise, reverse=reverse)
     if isinstance(start, bool) or not isinstance(start, (int, float)):
         raise ArgumentError(f"gated_scan: start must be a number, got {start!r:.60}.")
     if initial_state is not None:
         initial_state = initial_state.to(accumulator_dtype(x.dtype))
-    h, final = _OP(x, initial_state, reset, positive, normalise, start, backend=backend)
+    options = (positive, normalise, start, reverse)
+    h, final = _OP(x, initial_state, reset, cu_seqlens, *options, backend=backend)
     return h, final
 
 
-def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> None:
+def _check(
+    x: Tensor, initial_state: Tensor | None, reset: Tensor | None, cu_seqlens: Tensor | None
+) -> None:
     where = "gated_scan"
     check_numbers(where, {"x": x}, real=True, initial_state=initial_state)
     if x.ndim != 4 or x.shape[2] not in (2, 3):
@@ -89,23 +103,25 @@ def _check(x: Tensor, initial_state: Tensor | None, reset: Tensor | None) -> Non
             "Split the projection with .unflatten(-1, (2, -1))."
         )
     batch, time, _, channels = x.shape
+    seqs = check_packed(where, "x", x, cu_seqlens)
     if initial_state is not None:
-        check_shape(
-            where, "initial_state", initial_state.shape, {"batch": batch, "channels": channels}
-        )
+        axes = {"batch" if cu_seqlens is None else "sequences": seqs, "channels": channels}
+        check_shape(where, "initial_state", initial_state.shape, axes)
     check_reset(where, reset, batch, time)
     check_device(where, "x", x.device, initial_state=initial_state, reset=reset)
 
 
 def _shapes(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     batch, time, _, channels = x.shape
-    final = x.new_empty((batch, channels), dtype=accumulator_dtype(x.dtype))
+    seqs = n_sequences(x, rest[2])
+    final = x.new_empty((seqs, channels), dtype=accumulator_dtype(x.dtype))
     return x.new_empty((batch, time, channels)), final
 
 
 _OP = Op(
     "gated_scan",
-    "Tensor x, Tensor? initial_state, Tensor? reset, bool positive, bool normalise, float start",
+    "Tensor x, Tensor? initial_state, Tensor? reset, Tensor? cu_seqlens, bool positive, "
+    "bool normalise, float start, bool reverse",
     gradients=2,
     results=2,
     definition=composite,

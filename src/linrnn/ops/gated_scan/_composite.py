@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._layout import accumulator_dtype, n_sequences
 from linrnn.ops.linear_scan import linear_scan
 
 
@@ -15,9 +15,11 @@ def gated_scan(
     x: Tensor,
     initial_state: Tensor | None,
     reset: Tensor | None,
+    cu_seqlens: Tensor | None,
     positive: bool,
     normalise: bool,
     start: float,
+    reverse: bool,
     *,
     backend: str | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -26,10 +28,11 @@ def gated_scan(
     keep, b = keep_and_input(wide, positive, normalise)
     if start:
         if initial_state is None:
-            initial_state = wide.new_full((x.shape[0], x.shape[-1]), start)
+            initial_state = wide.new_full((n_sequences(x, cu_seqlens), x.shape[-1]), start)
         if reset is not None:
             b = torch.where(reset[..., None], b + start * keep, b)
-    h, final = linear_scan(keep, b, initial_state, reset=reset, backend=backend)
+    layout = {"reset": reset, "cu_seqlens": cu_seqlens}
+    h, final = linear_scan(keep, b, initial_state, **layout, reverse=reverse, backend=backend)
     return h.to(x.dtype), final
 
 

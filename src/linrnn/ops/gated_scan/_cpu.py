@@ -1,16 +1,26 @@
 """`gated_scan` by the native kernels in ``src/native/kernels/gated_scan.cpp``."""
 
-import struct
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from linrnn.ops import _native
-from linrnn.ops._layout import accumulator_dtype, dense, unit_channels
-from linrnn.ops._native import DTYPES, pointer
+from linrnn.ops._layout import (
+    accumulator_dtype,
+    checked_offsets,
+    dense,
+    n_sequences,
+    unit_channels,
+)
+from linrnn.ops._native import array, pointer
 
-# the fields of GatedArgs, in order
-_RECORD = struct.Struct("=26qd")
+_SCAN = _native.Kernel(
+    "gated_scan",
+    "reverse backward gate positive seqs time channels offsets x x_part h reset initial start "
+    "final grad_h grad_x grad_initial",
+)
 _LINE = 32  # channels a thread works on at least
 _PASSES = 8  # over memory, that the composition of PyTorch's operators makes for our one
 
@@ -20,13 +30,13 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return _native.unavailable(device, dtype, real=True)
 
 
-def declines(x: Tensor, *rest: object) -> str | None:
+def declines(x: Tensor, *rest: Any) -> str | None:
     """Why operators are faster.
 
     The kernel shares sequences and channels between threads but not time: where these keep less
     than one thread in eight busy, operators that do share time are faster, for all their passes.
     """
-    units = len(x) * -(-x.shape[-1] // _LINE)
+    units = n_sequences(x, rest[2]) * -(-x.shape[-1] // _LINE)
     if _native.threads() <= _PASSES * units:
         return None
     return "there are too few sequences and channels for the threads to share"
@@ -36,19 +46,16 @@ def forward(
     x: Tensor,
     initial_state: Tensor | None,
     reset: Tensor | None,
-    positive: bool,
-    normalise: bool,
-    start: float,
+    cu_seqlens: Tensor | None,
+    *options: Any,
 ) -> tuple[Tensor, Tensor]:
     """``(h, final_state)`` in one pass over the pre-activations."""
     x = unit_channels(x)
     batch, time, _, channels = x.shape
     h = torch.empty((batch, time, channels), dtype=x.dtype)
-    final = torch.empty((batch, channels), dtype=accumulator_dtype(x.dtype))
-    if initial_state is not None:
-        initial_state = dense(initial_state)
-    states = (pointer(initial_state), final.data_ptr(), 0, 0)
-    _run(x, h, None, reset, (positive, normalise, start), states)
+    wide = accumulator_dtype(x.dtype)
+    final = torch.empty((n_sequences(x, cu_seqlens), channels), dtype=wide)
+    _run(x, h, initial_state, reset, cu_seqlens, options, (final.data_ptr(), 0, 0, 0, 0, 0, 0, 0))
     return h, final
 
 
@@ -56,60 +63,50 @@ def backward(
     x: Tensor,
     initial_state: Tensor | None,
     reset: Tensor | None,
-    positive: bool,
-    normalise: bool,
-    start: float,
-    h: Tensor,
-    grad_h: Tensor,
-    grad_final: Tensor,
+    cu_seqlens: Tensor | None,
+    *rest: Any,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``(x, initial_state)`` in one pass over ``x``, ``h`` and ``grad_h``."""
+    *options, h, grad_h, grad_final = rest
     x, h, grad_h = unit_channels(x), unit_channels(h), unit_channels(grad_h)
     grad_final = dense(grad_final)
     grad_x = torch.empty(x.shape, dtype=x.dtype)
     grad_initial = torch.empty_like(grad_final)
-    if initial_state is not None:
-        initial_state = dense(initial_state)
-    states = (
-        pointer(initial_state),
-        grad_final.data_ptr(),
-        grad_x.data_ptr(),
-        grad_initial.data_ptr(),
-    )
-    _run(x, h, grad_h, reset, (positive, normalise, start), states)
+    outputs = (grad_final.data_ptr(), *array(grad_h), *array(grad_x), grad_initial.data_ptr())
+    _run(x, h, initial_state, reset, cu_seqlens, options, outputs, backward=True)
     return grad_x, grad_initial
 
 
 def _run(
     x: Tensor,
     h: Tensor,
-    grad_h: Tensor | None,
+    initial_state: Tensor | None,
     reset: Tensor | None,
-    kind: tuple[bool, bool, float],
-    states: tuple[int, int, int, int],
+    cu_seqlens: Tensor | None,
+    options: Sequence[Any],
+    outputs: tuple[int, ...],
+    *,
+    backward: bool = False,
 ) -> None:
-    batch, time, parts, channels = x.shape
-    positive, normalise, start = kind
-    sequence, step, part, _ = x.stride()
-    record = _RECORD.pack(
-        _RECORD.size,
-        DTYPES[x.dtype],
-        _native.threads(),
-        grad_h is not None,
+    _, time, parts, channels = x.shape
+    positive, normalise, start, reverse = options
+    initial_state = None if initial_state is None else dense(initial_state)
+    cu_seqlens = checked_offsets("gated_scan", cu_seqlens, time)
+    _SCAN(
+        x.dtype,
+        reverse,
+        backward,
         0 if parts == 2 else 1 if normalise else 2,
         positive,
-        batch,
+        n_sequences(x, cu_seqlens),
         time,
         channels,
-        x.data_ptr(),
-        sequence,
-        step,
-        part,
-        h.data_ptr(),
-        *h.stride()[:2],
-        *((0, 0, 0) if grad_h is None else (grad_h.data_ptr(), *grad_h.stride()[:2])),
-        *((0, 0, 0) if reset is None else (reset.data_ptr(), *reset.stride())),
-        *states,
+        pointer(cu_seqlens),
+        *array(x),
+        x.stride(2),
+        *array(h),
+        *array(reset),
+        pointer(initial_state),
         start,
+        *outputs,
     )
-    _native.run("gated_scan", record)

@@ -5,19 +5,18 @@ from math import prod
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_shape
+from linrnn.errors import DTypeError, ShapeError, check_shape
 from linrnn.ops._arguments import (
     check_device,
     check_flags,
     check_numbers,
+    check_packed,
     check_reset,
-    check_tensor,
 )
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops.linear_scan._op import linear
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
 
-_OFFSETS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _STEP_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
@@ -150,25 +149,6 @@ def unflat_channels(h: Tensor, final: Tensor, shape: torch.Size) -> tuple[Tensor
     return h.reshape(shape), final.reshape(final.shape[0], *shape[2:])
 
 
-def explain(
-    a: Inexact[Tensor, "..."],
-    b: Inexact[Tensor, "batch time *channels"],
-    initial_state: Inexact[Tensor, "seqs *channels"] | None = None,
-    *,
-    backend: str | None = None,
-) -> str:
-    """Say which backend `linear_scan` would run for these arguments, and why.
-
-    Example:
-        >>> import torch
-        >>> from linrnn.ops import explain
-        >>> explain(torch.ones(2), torch.ones(1, 4, 2), backend="tree")
-        'tree: asked for by the argument backend='
-    """
-    arguments = check_arguments("explain", a, b, initial_state, None, None)
-    return linear.explain(arguments, backend)
-
-
 def check_arguments(
     where: str,
     a: Tensor,
@@ -193,7 +173,13 @@ def check_arguments(
             f"{where}: a must have the shape of b {tuple(b.shape)}, or, constant in time, "
             f"its channel axes {tuple(b.shape[2:])}, got {tuple(a.shape)}."
         )
-    _check_layout(where, b, initial_state, reset, cu_seqlens)
+    batch, time, *channels = b.shape
+    seqs = check_packed(where, "b", b, cu_seqlens)
+    if initial_state is not None:
+        axes = {"sequences" if cu_seqlens is not None else "batch": seqs}
+        axes |= {f"channels{i}": n for i, n in enumerate(channels)}
+        check_shape(where, "initial_state", initial_state.shape, axes)
+    check_reset(where, reset, batch, time)
     check_device(where, "b", b.device, a=a, initial_state=initial_state, reset=reset)
     dtype = torch.promote_types(a.dtype, b.dtype)
     if initial_state is not None:
@@ -206,44 +192,3 @@ def check_arguments(
     if a.ndim == b.ndim and a.shape != b.shape:
         a = a.expand(b.shape)
     return a.to(dtype), b.to(dtype), initial_state
-
-
-def _check_layout(
-    where: str,
-    b: Tensor,
-    initial_state: Tensor | None,
-    reset: Tensor | None,
-    cu_seqlens: Tensor | None,
-) -> None:
-    batch, time, *channels = b.shape
-    seqs = batch
-    if cu_seqlens is not None:
-        if batch != 1:
-            raise ShapeError(f"{where}: b must have batch 1 when cu_seqlens is given, got {batch}.")
-        check_tensor(where, "cu_seqlens", cu_seqlens)
-        if cu_seqlens.ndim != 1 or cu_seqlens.shape[0] < 1 or cu_seqlens.dtype not in _OFFSETS:
-            raise ShapeError(
-                f"{where}: cu_seqlens must be a vector of integers [0, ..., time={time}], "
-                f"got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}."
-            )
-        if torch._C._functorch.is_batchedtensor(cu_seqlens):
-            raise ArgumentError(
-                f"{where}: cu_seqlens must be the same for all calls under vmap, got one for each. "
-                "Call it in a loop, or pack all sequences into one row."
-            )
-        seqs = cu_seqlens.shape[0] - 1
-        if b.device.type == "cpu":  # a kernel on another device takes offsets from either
-            check_device(where, "b", b.device, cu_seqlens=cu_seqlens)
-        # reading the values of a GPU tensor would wait for the GPU; inside a graph there are none
-        if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():
-            offsets = cu_seqlens.tolist()
-            if offsets[0] != 0 or offsets[-1] != time or sorted(offsets) != offsets:
-                raise ArgumentError(
-                    f"{where}: cu_seqlens must rise from 0 to time={time}, got {offsets[:8]}"
-                    f"{'...' if len(offsets) > 8 else ''}."
-                )
-    if initial_state is not None:
-        axes = {"sequences" if cu_seqlens is not None else "batch": seqs}
-        axes |= {f"channels{i}": n for i, n in enumerate(channels)}
-        check_shape(where, "initial_state", initial_state.shape, axes)
-    check_reset(where, reset, batch, time)

@@ -1,17 +1,23 @@
 """`linear_scan` by the native kernels in ``src/native/kernels/scan.cpp``."""
 
-import struct
-
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError
 from linrnn.ops import _native
-from linrnn.ops._layout import dense, empty_results, n_sequences, unit_channels
-from linrnn.ops._native import DTYPES, pointer
+from linrnn.ops._layout import (
+    checked_offsets,
+    dense,
+    empty_results,
+    n_sequences,
+    unit_channels,
+)
+from linrnn.ops._native import array, pointer
 
-# the fields of ScanArgs in src/native/scan_args.h, in order
-_RECORD = struct.Struct("=27q")
+_FIELDS = (
+    "reverse backward constant seqs time channels offsets a b h reset "
+    "initial final grad_a grad_b grad_initial"
+)
+_SCAN, LOG_SCAN = _native.Kernel("scan", _FIELDS), _native.Kernel("log_scan", _FIELDS)
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -67,14 +73,12 @@ def _run(
     states: tuple[int, int, int, int, int],
     *,
     backward: bool = False,
-    kernel: str = "scan",
+    kernel: _native.Kernel = _SCAN,
 ) -> None:
     _, time, channels = h.shape
     constant = a.ndim == 1
-    record = _RECORD.pack(
-        _RECORD.size,
-        DTYPES[h.dtype],
-        _native.threads(),
+    kernel(
+        h.dtype,
         reverse,
         backward,
         constant,
@@ -82,17 +86,12 @@ def _run(
         time,
         channels,
         pointer(cu_seqlens),
-        a.data_ptr(),
-        *((0, 0) if constant else a.stride()[:2]),
-        b.data_ptr(),
-        *b.stride()[:2],
-        h.data_ptr(),
-        *h.stride()[:2],
-        pointer(reset),
-        *((0, 0) if reset is None else reset.stride()),
+        *((a.data_ptr(), 0, 0) if constant else array(a)),
+        *array(b),
+        *array(h),
+        *array(reset),
         *states,
     )
-    _native.run(kernel, record)
 
 
 def _prepare(
@@ -101,16 +100,5 @@ def _prepare(
     """Inputs as the kernel reads them: any batch and time strides, channels side by side."""
     if initial_state is not None:
         initial_state = dense(initial_state)
-    if cu_seqlens is not None:
-        cu_seqlens = dense(cu_seqlens.to(torch.int64))
-        _check_offsets(cu_seqlens, b.shape[1])
+    cu_seqlens = checked_offsets("linear_scan", cu_seqlens, b.shape[1])
     return unit_channels(a), unit_channels(b), initial_state, cu_seqlens
-
-
-def _check_offsets(cu_seqlens: Tensor, time: int) -> None:
-    """A compiled graph comes here without a look at the values; the kernel would read beyond."""
-    if cu_seqlens[0] != 0 or cu_seqlens[-1] != time or (cu_seqlens.diff() < 0).any():
-        raise ArgumentError(
-            f"linear_scan: cu_seqlens must rise from 0 to time={time}, got "
-            f"{cu_seqlens[:8].tolist()}{'...' if len(cu_seqlens) > 8 else ''}."
-        )

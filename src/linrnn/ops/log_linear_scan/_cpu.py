@@ -30,7 +30,8 @@ def forward(
     a, b, initial_state, cu_seqlens = _scan_cpu._prepare(log_a, log_b, initial_state, cu_seqlens)
     log_h, final = empty_results(b, cu_seqlens)
     states = (pointer(initial_state), final.data_ptr(), 0, 0, 0)
-    _scan_cpu._run(a, b, log_h, reset, cu_seqlens, reverse, states, kernel="log_scan")
+    kernel = _scan_cpu.LOG_SCAN
+    _scan_cpu._run(a, b, log_h, reset, cu_seqlens, reverse, states, kernel=kernel)
     return log_h, final
 
 

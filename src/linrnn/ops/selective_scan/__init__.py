@@ -6,12 +6,18 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_in, check_shape
-from linrnn.ops._arguments import check_device, check_flags, check_numbers, check_reset
+from linrnn.ops._arguments import (
+    check_device,
+    check_flags,
+    check_numbers,
+    check_packed,
+    check_reset,
+)
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._op import Op
 from linrnn.ops.selective_scan._reference import Problem
 from linrnn.ops.selective_scan._reference import selective_scan as definition
-from linrnn.typing import Float, ResetMask
+from linrnn.typing import CuSeqlens, Float, ResetMask
 
 _WHERE = "selective_scan"
 
@@ -23,15 +29,17 @@ def selective_scan(
     B: Float[Tensor, "batch time d_state"],
     C: Float[Tensor, "batch time d_state"],
     D: Float[Tensor, " channels"] | None = None,
-    initial_state: Float[Tensor, "batch channels d_state"] | None = None,
+    initial_state: Float[Tensor, "seqs channels d_state"] | None = None,
     *,
     z: Float[Tensor, "batch time channels"] | None = None,
     dt_bias: Float[Tensor, " channels"] | None = None,
     dt_softplus: bool = False,
     b_disc: Literal["euler", "zoh"] = "euler",
     reset: ResetMask | None = None,
+    cu_seqlens: CuSeqlens | None = None,
+    reverse: bool = False,
     backend: str | None = None,
-) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels d_state"]]:
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "seqs channels d_state"]]:
     r"""Run one small state-space model a channel, with step, input and output chosen by the input.
 
     Equation::
@@ -48,12 +56,13 @@ def selective_scan(
         A: continuous-time decay, one for every channel and mode; negative.
         B, C: how an input enters the state and how the state is read, shared by all channels.
         D: weight of the input in the output, or None.
-        initial_state: state before the first step, or None for zeros.
+        initial_state: state before the first step, one for each packed sequence, or None for zeros.
         z: where given, the output is ``y * silu(z)``.
         dt_bias: added to ``dt`` first.
         dt_softplus: use ``softplus(dt + dt_bias)``.
         b_disc: how ``B`` is discretised.
         reset: boolean (batch, time); True clears the state before that step.
+        cu_seqlens, reverse: as in `linear_scan`.
         backend: ``cpu`` or ``triton`` for the kernels; ``tree`` or ``reference`` for the
             definition, chunk by chunk through `linear_scan` on that backend; None takes what
             `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that can.
@@ -65,6 +74,7 @@ def selective_scan(
 
     Raises:
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.
+        ArgumentError: ``cu_seqlens`` that do not rise from 0 to ``time``.
         UnknownNameError: an unknown ``b_disc`` or backend.
         BackendError: the backend asked for cannot compute this call.
 
@@ -81,29 +91,32 @@ def selective_scan(
         2023, arXiv:2312.00752.
     """
     check_in(_WHERE, "b_disc", b_disc, ("euler", "zoh"))
-    check_flags(_WHERE, dt_softplus=dt_softplus)
+    check_flags(_WHERE, dt_softplus=dt_softplus, reverse=reverse)
     required = {"x": x, "dt": dt, "A": A, "B": B, "C": C}
     optional = {"D": D, "initial_state": initial_state, "z": z, "dt_bias": dt_bias}
     check_numbers(_WHERE, required, real=True, **optional)
     given = required | {name: t for name, t in optional.items() if t is not None}
-    _check(given, reset)
+    _check(given, reset, cu_seqlens)
     store, wide = _dtypes(given)
     cast = {n: t.to(store if n in ("x", "dt", "B", "C", "z") else wide) for n, t in given.items()}
     sequences = (cast["x"], cast["dt"], cast["A"], cast["B"], cast["C"])
     D, initial_state, z, dt_bias = (cast.get(n) for n in ("D", "initial_state", "z", "dt_bias"))
-    zoh = b_disc == "zoh"
-    problem = Problem(*sequences, D, initial_state, z, dt_bias, reset, dt_softplus, zoh)
+    optional_tensors = (D, initial_state, z, dt_bias, reset, cu_seqlens)
+    problem = Problem(*sequences, *optional_tensors, dt_softplus, b_disc == "zoh", reverse)
     y, final = _OP(*problem, backend=backend)
     return y, final
 
 
-def _check(given: dict[str, Tensor], reset: Tensor | None) -> None:
+def _check(given: dict[str, Tensor], reset: Tensor | None, cu_seqlens: Tensor | None) -> None:
     x, A = given["x"], given["A"]
     check_shape(_WHERE, "x", x.shape, {"batch": None, "time": None, "channels": None})
     batch, time, channels = x.shape
     check_shape(_WHERE, "A", A.shape, {"channels": channels, "d_state": None})
+    seqs = check_packed(_WHERE, "x", x, cu_seqlens)
+    rows = "batch" if cu_seqlens is None else "sequences"
     sizes = {"batch": batch, "time": time, "channels": channels, "d_state": A.shape[1]}
-    axes = {"initial_state": ("batch", "channels", "d_state"), "A": ("channels", "d_state")}
+    sizes[rows] = seqs
+    axes = {"initial_state": (rows, "channels", "d_state"), "A": ("channels", "d_state")}
     axes |= dict.fromkeys(("D", "dt_bias"), ("channels",))
     axes |= dict.fromkeys(("B", "C"), ("batch", "time", "d_state"))
     for name, t in given.items():
@@ -126,22 +139,25 @@ def _dtypes(given: dict[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
 
 def _shapes(*fields: Any) -> tuple[Tensor, Tensor]:
     p = Problem(*fields)
-    return p.x.new_empty(p.x.shape), p.A.new_empty(p.x.shape[0], *p.A.shape)
+    return p.x.new_empty(p.x.shape), p.A.new_empty(p.seqs, *p.A.shape)
 
 
 def _kept_states(kernels: Any, *fields: Any) -> tuple[Tensor]:
     """Room for the state before each chunk, from which the backward pass computes the others."""
     p = Problem(*fields)
     batch, time, channels = p.x.shape
-    chunks = -(-time // kernels.CHUNK)
     # batch and chunks on one axis: a graph would ask whether an axis of chunks has length 1
-    return (p.A.new_empty(batch * chunks, p.A.shape[1], channels),)
+    chunks = batch * -(-time // kernels.CHUNK)
+    if p.cu_seqlens is not None:  # each sequence begins one anew
+        chunks = time // kernels.CHUNK + p.seqs
+    return (p.A.new_empty(chunks, p.A.shape[1], channels),)
 
 
 _OP = Op(
     "selective_scan",
     "Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? initial_state, "
-    "Tensor? z, Tensor? dt_bias, Tensor? reset, bool dt_softplus, bool zoh",
+    "Tensor? z, Tensor? dt_bias, Tensor? reset, Tensor? cu_seqlens, bool dt_softplus, bool zoh, "
+    "bool reverse",
     gradients=9,
     results=2,
     definition=definition,

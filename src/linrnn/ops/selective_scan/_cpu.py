@@ -1,21 +1,24 @@
 """`selective_scan` by the native kernels in ``src/native/kernels/selective_scan.cpp``."""
 
-import struct
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from linrnn.ops import _native
-from linrnn.ops._layout import dense, unit_channels
-from linrnn.ops._native import DTYPES, pointer
+from linrnn.ops._layout import checked_offsets, dense, unit_channels
+from linrnn.ops._native import array, pointer
 from linrnn.ops.selective_scan._reference import Problem
 
 #: Steps between the states kept for the backward pass, which expands one chunk at a time.
 CHUNK = 32
 
-# the fields of SelectiveScanArgs in src/native/selective_scan_args.h, in order
-_RECORD = struct.Struct("=47q")
+_SCAN = _native.Kernel(
+    "selective_scan",
+    "reverse softplus zoh chunk seqs time channels modes offsets groups rows x dt B C z reset "
+    "A D bias initial kept y final backward grad_x grad_dt grad_z grad_B grad_C grad_initial sums",
+)
+_NO_GRADIENTS = (0,) * 18
 #: Rows of partial sums over sequences: their number bounds the memory, not the threads.
 _MOST_ROWS = 64
 #: Channels are divided into groups where there are not this many sequences a thread.
@@ -32,8 +35,8 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     *fields, kept = inputs
     p = _prepare(Problem(*fields))
     y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
-    final = p.A.new_empty(len(p.x), *p.A.shape)
-    _run(p, kept, y, final, _groups(p), len(p.x), (0,) * 7)
+    final = p.A.new_empty(p.seqs, *p.A.shape)
+    _run(p, _groups(p), p.seqs, kept, y, final, _NO_GRADIENTS)
     return y, final
 
 
@@ -45,15 +48,17 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     *fields, kept, grad_y, grad_final = inputs
     p = _prepare(Problem(*fields))
     batch, time, channels = p.x.shape
-    modes, groups, rows = p.A.shape[1], _groups(p), min(batch, _MOST_ROWS)
+    modes, groups, rows = p.A.shape[1], _groups(p), min(p.seqs, _MOST_ROWS)
     x, dt, z = (
         None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in (p.x, p.dt, p.z)
     )
     B, C = (p.A.new_empty(groups, batch, time, modes) for _ in "BC")
-    initial = p.A.new_empty(batch, channels, modes)
+    initial = p.A.new_empty(p.seqs, channels, modes)
     sums = torch.zeros(rows, modes + 2, channels, dtype=torch.float64)
-    outputs = tuple(pointer(t) for t in (x, dt, z, B, C, initial, sums))
-    _run(p, kept, unit_channels(grad_y), dense(grad_final), groups, rows, outputs)
+    grad_y, grad_final = unit_channels(grad_y), dense(grad_final)
+    gradients = (field for t in (x, dt, z, B[0], C[0]) for field in array(t))
+    outputs = (True, *gradients, initial.data_ptr(), sums.data_ptr())
+    _run(p, groups, rows, kept, grad_y, grad_final, outputs)
     B, C = (t.sum(0) if groups > 1 else t.squeeze(0) for t in (B, C))
     total = sums.sum(0)
     # an operator's results must not share memory
@@ -65,35 +70,34 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 
 def _run(
     p: Problem,
+    groups: int,
+    rows: int,
     kept: Tensor | None,
     y: Tensor,
     final: Tensor,
-    groups: int,
-    rows: int,
     outputs: tuple[int, ...],
 ) -> None:
-    record = _RECORD.pack(
-        _RECORD.size,
-        DTYPES[p.x.dtype],
-        _native.threads(),
-        any(outputs),
+    _, time, channels = p.x.shape
+    _SCAN(
+        p.x.dtype,
+        p.reverse,
         p.dt_softplus,
         p.zoh,
         CHUNK,
-        *p.x.shape,
+        p.seqs,
+        time,
+        channels,
         p.A.shape[1],
+        pointer(p.cu_seqlens),
         groups,
         rows,
-        *(field for t in (p.x, p.dt, p.B, p.C, p.z, p.reset, y) for field in _array(t)),
-        *(pointer(t) for t in (p.A, p.D, p.dt_bias, p.initial_state, final)),
+        *(field for t in (p.x, p.dt, p.B, p.C, p.z, p.reset) for field in array(t)),
+        *(pointer(t) for t in (p.A, p.D, p.dt_bias, p.initial_state)),
         pointer(kept),
+        *array(y),
+        final.data_ptr(),
         *outputs,
     )
-    _native.run("selective_scan", record)
-
-
-def _array(t: Tensor | None) -> tuple[int, int, int]:
-    return (0, 0, 0) if t is None else (t.data_ptr(), t.stride(0), t.stride(1))
 
 
 def _prepare(p: Problem) -> Problem:
@@ -101,12 +105,13 @@ def _prepare(p: Problem) -> Problem:
     x, dt, B, C = (unit_channels(t) for t in (p.x, p.dt, p.B, p.C))
     z = None if p.z is None else unit_channels(p.z)
     D, h, bias = (None if t is None else dense(t) for t in (p.D, p.initial_state, p.dt_bias))
-    return Problem(x, dt, dense(p.A), B, C, D, h, z, bias, p.reset, p.dt_softplus, p.zoh)
+    offsets = checked_offsets("selective_scan", p.cu_seqlens, p.x.shape[1])
+    return Problem(x, dt, dense(p.A), B, C, D, h, z, bias, p.reset, offsets, *p[-3:])
 
 
 def _groups(p: Problem) -> int:
     """Parts the channels are divided into, so that every thread has something to do."""
-    batch, threads = len(p.x), _native.threads()
+    batch, threads = p.seqs, _native.threads()
     if batch % threads == 0 or batch >= _ENOUGH * threads:
         return 1
     blocks = -(-p.x.shape[2] * p.A.element_size() // 128)

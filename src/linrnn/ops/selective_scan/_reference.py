@@ -4,6 +4,7 @@ Runs on any device and is differentiable to any order. A chunk's (B, steps, d, N
 dropped when it is done and computed again by the backward pass.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from linrnn.ops._layout import n_sequences
 from linrnn.ops.linear_scan import linear_scan
 
 #: Steps whose expanded states exist at once.
@@ -30,8 +32,15 @@ class Problem(NamedTuple):
     z: Tensor | None
     dt_bias: Tensor | None
     reset: Tensor | None
+    cu_seqlens: Tensor | None
     dt_softplus: bool
     zoh: bool
+    reverse: bool
+
+    @property
+    def seqs(self) -> int:
+        """How many sequences there are."""
+        return n_sequences(self.x, self.cu_seqlens)
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -46,13 +55,28 @@ def selective_scan(*fields: Any, backend: str | None = None) -> tuple[Tensor, Te
     The states of each chunk are found by `linear_scan` on ``backend``.
     """
     p = Problem(*fields)
+    if p.cu_seqlens is None:
+        return _read(p, p.initial_state, backend)
+    ys, finals = [], []
+    for s, (start, end) in enumerate(itertools.pairwise(p.cu_seqlens.tolist())):
+        state = None if p.initial_state is None else p.initial_state[s : s + 1]
+        y, final = _read(_steps(p, slice(start, end)), state, backend)
+        ys.append(y)
+        finals.append(final)
+    return torch.cat(ys, 1), torch.cat(finals)
+
+
+def _read(p: Problem, state: Tensor | None, backend: str | None) -> tuple[Tensor, Tensor]:
+    """One sequence a row, chunk by chunk in the order of reading."""
     batch, time, channels = p.x.shape
-    state = p.initial_state
     if state is None:
         state = p.x.new_zeros(batch, channels, p.A.shape[1], dtype=p.A.dtype)
     ys = []
     for start in range(0, time, CHUNK):
-        part = _steps(p, slice(start, start + CHUNK))
+        window = slice(start, start + CHUNK)
+        if p.reverse:
+            window = slice(max(0, time - start - CHUNK), time - start)
+        part = _steps(p, window)
         if torch.is_grad_enabled() and time > CHUNK and not torch.compiler.is_compiling():
             y, state = checkpoint(
                 _chunk, part, state, backend, use_reentrant=False, preserve_rng_state=False
@@ -60,7 +84,9 @@ def selective_scan(*fields: Any, backend: str | None = None) -> tuple[Tensor, Te
         else:
             y, state = _chunk(part, state, backend)
         ys.append(y)
-    return torch.cat(ys, 1) if ys else p.x.clone(), state.clone() if not ys else state
+    if not ys:
+        return p.x.clone(), state.clone()
+    return torch.cat(ys[::-1] if p.reverse else ys, 1), state
 
 
 def discretise(dt: Tensor, A: Tensor, zoh: bool) -> tuple[Tensor, Tensor]:
@@ -97,7 +123,7 @@ def _chunk(p: Problem, state: Tensor, backend: str | None) -> tuple[Tensor, Tens
         dt = F.softplus(dt)
     a, weight = discretise(dt, p.A, p.zoh)  # (B, T, d, N)
     b = weight * x[..., None] * B[:, :, None]
-    h, state = linear_scan(a, b, state, reset=p.reset, backend=backend)
+    h, state = linear_scan(a, b, state, reset=p.reset, reverse=p.reverse, backend=backend)
     y = torch.einsum("btdn,btn->btd", h, C)
     if p.D is not None:
         y = y + p.D * x

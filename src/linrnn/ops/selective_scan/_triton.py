@@ -30,7 +30,7 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     *fields, kept = inputs
     p = Problem(*fields)
     y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
-    final = p.A.new_empty(len(p.x), *p.A.shape)
+    final = p.A.new_empty(p.seqs, *p.A.shape)
     grid, options = _launch(p)
     with torch.cuda.device_of(p.x):
         _kernels().run_forward[grid](
@@ -55,13 +55,14 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     batch, time, channels = p.x.shape
     modes = p.A.shape[1]
     grid, options = _launch(p)
-    parts = (grid[0] // batch, batch, time, modes)
+    seqs = p.seqs
+    parts = (grid[0] // seqs, batch, time, modes)
     x, dt = (torch.empty(p.x.shape, dtype=p.x.dtype, device=p.x.device) for _ in "xd")
     z = None if p.z is None else torch.empty_like(x)
     B, C = (p.A.new_empty(parts) for _ in "BC")
-    A, initial = (p.A.new_empty(batch, channels, modes) for _ in "Ah")
-    D, bias = (p.A.new_empty(batch, channels) for _ in "Db")
-    scratch = p.A.new_empty(batch, min(CHUNK, time), channels, modes)
+    A, initial = (p.A.new_empty(seqs, channels, modes) for _ in "Ah")
+    D, bias = (p.A.new_empty(seqs, channels) for _ in "Db")
+    scratch = p.A.new_empty(seqs, min(CHUNK, time), channels, modes)
     with torch.cuda.device_of(p.x):
         _kernels().run_backward[grid](
             *_inputs(p),
@@ -93,9 +94,10 @@ def _launch(p: Problem) -> tuple[tuple[int], dict[str, Any]]:
     modes = max(1, 1 << (p.A.shape[1] - 1).bit_length())
     block = max(1, _TILE // modes)
     double = p.A.dtype == torch.float64
-    return (len(p.x) * -(-p.x.shape[2] // block),), {
+    return (p.seqs * -(-p.x.shape[2] // block),), {
         "SOFTPLUS": p.dt_softplus,
         "ZOH": p.zoh,
+        "REVERSE": p.reverse,
         "DTYPE": kernels.tl.float64 if double else kernels.tl.float32,
         "BLOCK": block,
         "MODES": modes,
@@ -108,7 +110,8 @@ def _inputs(p: Problem) -> tuple[Any, ...]:
     rows = (None if t is None else unit_channels(t) for t in (p.x, p.dt, p.B, p.C, p.z))
     parameters = (None if t is None else dense(t) for t in (p.A, p.D, p.dt_bias))
     sequences = (field for t in (*rows, p.reset) for field in _steps(t))
-    return (*sequences, *parameters)
+    offsets = None if p.cu_seqlens is None else p.cu_seqlens.to(p.x.device, torch.long)
+    return (*sequences, *parameters, offsets)
 
 
 def _steps(t: Tensor | None) -> tuple[Tensor | None, int, int]:

@@ -78,6 +78,34 @@ def _place(channels, modes, BLOCK: tl.constexpr, MODES: tl.constexpr):
 
 
 @triton.jit
+def _span(cu_seqlens, s, time):
+    """The row of a sequence, its first place in it and how many steps it has."""
+    row, start, count = s, s * 0, time
+    if cu_seqlens is not None:
+        row, start = s * 0, tl.load(cu_seqlens + s).to(tl.int64)
+        count = (tl.load(cu_seqlens + s + 1) - start).to(tl.int32)
+    return row, start, count
+
+
+@triton.jit
+def _where(start, count, t, REVERSE: tl.constexpr):
+    """The place of step t in the order of reading."""
+    place = start + t
+    if REVERSE:
+        place = start + count - 1 - t
+    return place
+
+
+@triton.jit
+def _kept_before(cu_seqlens, s, start, time, chunk):
+    """How many chunks lie before a sequence; each packed one begins one anew."""
+    before = s * tl.cdiv(time, chunk)
+    if cu_seqlens is not None:
+        before = start // chunk + s
+    return before
+
+
+@triton.jit
 def _channels(p, c, channels, DTYPE: tl.constexpr):
     """A parameter of each channel, 0 where there is none."""
     v = tl.zeros(c.shape, DTYPE)
@@ -110,9 +138,9 @@ def _clear(h, reset, s, seq, t, step):
 @triton.jit
 def run_forward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
-    reset, reset_seq, reset_step, A, D, bias, initial, y, y_seq, y_step, final, kept,
-    time, channels, modes, chunk,
-    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, DTYPE: tl.constexpr,
+    reset, reset_seq, reset_step, A, D, bias, cu_seqlens,
+    initial, y, y_seq, y_step, final, kept, time, channels, modes, chunk,
+    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
     BLOCK: tl.constexpr, MODES: tl.constexpr,
 ):  # fmt: skip
     s, _, c, n, tile, inside = _place(channels, modes, BLOCK, MODES)
@@ -123,32 +151,35 @@ def run_forward(
     h = tl.zeros((BLOCK, MODES), DTYPE)
     if initial is not None:
         h = tl.load(initial + s * size + tile, mask=inside, other=0)
-    for t in range(0, time):
+    row, start, count = _span(cu_seqlens, s, time)
+    before = _kept_before(cu_seqlens, s, start, time, chunk)
+    for i in range(0, count):
         if kept is not None:  # noqa: SIM102
-            if t % chunk == 0:
-                k = s * tl.cdiv(time, chunk) + t // chunk
+            if i % chunk == 0:
+                k = before + i // chunk
                 tl.store(kept + k * size + tile, h, mask=inside)
-        x_t = _row(x, s, x_seq, t, x_step, c, channels, DTYPE)
-        d_t = _step_size(_row(dt, s, dt_seq, t, dt_step, c, channels, DTYPE) + shift, SOFTPLUS)
-        b_t = _row(B, s, B_seq, t, B_step, n, modes, DTYPE)
-        c_t = _row(C, s, C_seq, t, C_step, n, modes, DTYPE)
+        t = _where(start, count, i, REVERSE)
+        x_t = _row(x, row, x_seq, t, x_step, c, channels, DTYPE)
+        d_t = _step_size(_row(dt, row, dt_seq, t, dt_step, c, channels, DTYPE) + shift, SOFTPLUS)
+        b_t = _row(B, row, B_seq, t, B_step, n, modes, DTYPE)
+        c_t = _row(C, row, C_seq, t, C_step, n, modes, DTYPE)
         a, w = _discretise(d_t, lam, ZOH)
-        h = a * _clear(h, reset, s, reset_seq, t, reset_step) + w * b_t[None, :] * x_t[:, None]
+        h = a * _clear(h, reset, row, reset_seq, t, reset_step) + w * b_t[None, :] * x_t[:, None]
         out = tl.sum(h * c_t[None, :], 1) + skip * x_t
         if z is not None:
-            z_t = _row(z, s, z_seq, t, z_step, c, channels, DTYPE)
+            z_t = _row(z, row, z_seq, t, z_step, c, channels, DTYPE)
             out = out * z_t * _sigmoid(z_t)
-        tl.store(y + s * y_seq + t * y_step + c, out, mask=c < channels)
+        tl.store(y + row * y_seq + t * y_step + c, out, mask=c < channels)
     tl.store(final + s * size + tile, h, mask=inside)
 
 
 @triton.jit
 def run_backward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
-    reset, reset_seq, reset_step, A, D, bias, grad_y, y_seq, y_step, grad_final, kept, scratch,
+    reset, reset_seq, reset_step, A, D, bias, cu_seqlens, grad_y, y_seq, y_step, grad_final, kept, scratch,
     grad_x, grad_dt, grad_z, grad_B, grad_C, grad_A, grad_D, grad_bias, grad_initial,
-    seqs, time, channels, modes, chunk,
-    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, DTYPE: tl.constexpr,
+    batch, time, channels, modes, chunk,
+    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
     BLOCK: tl.constexpr, MODES: tl.constexpr,
 ):  # fmt: skip
     s, block, c, n, tile, inside = _place(channels, modes, BLOCK, MODES)
@@ -156,47 +187,51 @@ def run_backward(
     skip = _channels(D, c, channels, DTYPE)
     shift = _channels(bias, c, channels, DTYPE)
     size = channels * modes
-    rows = (block * seqs + s) * time  # of this block's sums over channels
-    chunks = tl.cdiv(time, chunk)
+    row, first, count = _span(cu_seqlens, s, time)
+    rows = (block * batch + row) * time  # of this block's sums over channels
+    chunks = tl.cdiv(count, chunk)
+    before_it = _kept_before(cu_seqlens, s, first, time, chunk)
     carry = tl.load(grad_final + s * size + tile, mask=inside, other=0)
     for_A = tl.zeros((BLOCK, MODES), DTYPE)
     for_D = tl.zeros((BLOCK,), DTYPE)
     for_bias = tl.zeros((BLOCK,), DTYPE)
     for i in range(0, chunks):
         start = (chunks - 1 - i) * chunk
-        steps = tl.minimum(chunk, time - start)
-        h = tl.load(kept + (s * chunks + chunks - 1 - i) * size + tile, mask=inside, other=0)
+        steps = tl.minimum(chunk, count - start)
+        h = tl.load(kept + (before_it + chunks - 1 - i) * size + tile, mask=inside, other=0)
         for j in range(0, steps):
-            t = start + j
-            x_t = _row(x, s, x_seq, t, x_step, c, channels, DTYPE)
-            d_t = _step_size(_row(dt, s, dt_seq, t, dt_step, c, channels, DTYPE) + shift, SOFTPLUS)
-            b_t = _row(B, s, B_seq, t, B_step, n, modes, DTYPE)
-            c_t = _row(C, s, C_seq, t, C_step, n, modes, DTYPE)
-            g = _row(grad_y, s, y_seq, t, y_step, c, channels, DTYPE)
-            h = _clear(h, reset, s, reset_seq, t, reset_step)
+            t = _where(first, count, start + j, REVERSE)
+            x_t = _row(x, row, x_seq, t, x_step, c, channels, DTYPE)
+            d_t = _step_size(
+                _row(dt, row, dt_seq, t, dt_step, c, channels, DTYPE) + shift, SOFTPLUS
+            )
+            b_t = _row(B, row, B_seq, t, B_step, n, modes, DTYPE)
+            c_t = _row(C, row, C_seq, t, C_step, n, modes, DTYPE)
+            g = _row(grad_y, row, y_seq, t, y_step, c, channels, DTYPE)
+            h = _clear(h, reset, row, reset_seq, t, reset_step)
             tl.store(scratch + (s * chunk + j) * size + tile, h, mask=inside)
             a, w = _discretise(d_t, lam, ZOH)
             h = a * h + w * b_t[None, :] * x_t[:, None]
             if z is not None:
-                z_t = _row(z, s, z_seq, t, z_step, c, channels, DTYPE)
+                z_t = _row(z, row, z_seq, t, z_step, c, channels, DTYPE)
                 gate = _sigmoid(z_t)
                 out = tl.sum(h * c_t[None, :], 1) + skip * x_t
                 slope = gate * (1 + z_t * (1 - gate))
-                tl.store(grad_z + (s * time + t) * channels + c, g * out * slope, c < channels)
+                tl.store(grad_z + (row * time + t) * channels + c, g * out * slope, c < channels)
                 g = g * z_t * gate
             tl.store(grad_C + (rows + t) * modes + n, tl.sum(g[:, None] * h, 0), mask=n < modes)
             for_D += g * x_t
         tl.debug_barrier()  # what is read back may have been written by another thread
         for j in range(0, steps):
-            t = start + steps - 1 - j
-            x_t = _row(x, s, x_seq, t, x_step, c, channels, DTYPE)
-            raw = _row(dt, s, dt_seq, t, dt_step, c, channels, DTYPE) + shift
+            t = _where(first, count, start + steps - 1 - j, REVERSE)
+            x_t = _row(x, row, x_seq, t, x_step, c, channels, DTYPE)
+            raw = _row(dt, row, dt_seq, t, dt_step, c, channels, DTYPE) + shift
             d_t = _step_size(raw, SOFTPLUS)
-            b_t = _row(B, s, B_seq, t, B_step, n, modes, DTYPE)
-            c_t = _row(C, s, C_seq, t, C_step, n, modes, DTYPE)
-            g = _row(grad_y, s, y_seq, t, y_step, c, channels, DTYPE)
+            b_t = _row(B, row, B_seq, t, B_step, n, modes, DTYPE)
+            c_t = _row(C, row, C_seq, t, C_step, n, modes, DTYPE)
+            g = _row(grad_y, row, y_seq, t, y_step, c, channels, DTYPE)
             if z is not None:
-                z_t = _row(z, s, z_seq, t, z_step, c, channels, DTYPE)
+                z_t = _row(z, row, z_seq, t, z_step, c, channels, DTYPE)
                 g = g * z_t * _sigmoid(z_t)
             before = tl.load(
                 scratch + (s * chunk + steps - 1 - j) * size + tile, mask=inside, other=0
@@ -219,9 +254,9 @@ def run_backward(
             for_bias += for_dt
             for_b = tl.sum(delta * w * x_t[:, None], 0)
             tl.store(grad_B + (rows + t) * modes + n, for_b, mask=n < modes)
-            tl.store(grad_x + (s * time + t) * channels + c, for_x, mask=c < channels)
-            tl.store(grad_dt + (s * time + t) * channels + c, for_dt, mask=c < channels)
-            carry = _clear(a * delta, reset, s, reset_seq, t, reset_step)
+            tl.store(grad_x + (row * time + t) * channels + c, for_x, mask=c < channels)
+            tl.store(grad_dt + (row * time + t) * channels + c, for_dt, mask=c < channels)
+            carry = _clear(a * delta, reset, row, reset_seq, t, reset_step)
         tl.debug_barrier()  # before the next chunk overwrites the scratch
     tl.store(grad_initial + s * size + tile, carry, mask=inside)
     tl.store(grad_A + s * size + tile, for_A, mask=inside)

@@ -1,0 +1,67 @@
+"""Which backend computes a call, or could on this machine, and why the others do not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import linrnn.ops
+from linrnn.errors import check_in
+from linrnn.ops._op import ALL, reached
+
+
+def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **kwargs: Any) -> str:
+    """Say which backend would compute a call of an op, and why no other one.
+
+    Args:
+        op: an op of `linrnn.ops`, or its name. Left out, it is `linear_scan`, whose first argument
+            may stand in its place.
+        args, kwargs: those of the call, ``backend`` among them. They are checked; nothing is
+            computed.
+
+    Raises:
+        UnknownNameError: no such op.
+        LinrnnError: what the op raises for these arguments.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.ops import explain
+        >>> explain("gated_scan", torch.ones(1, 4, 2, 3), backend="tree")
+        'tree: asked for by the argument backend='
+        >>> explain(torch.ones(2), torch.ones(1, 4, 2), backend="tree")
+        'tree: asked for by the argument backend='
+    """
+    if isinstance(op, str):
+        check_in("explain", "op", op, tuple(ALL))
+        op = getattr(linrnn.ops, op)
+    if not callable(op):
+        args = args if op is None else (op, *args)
+        op = linrnn.ops.linear_scan
+    call = reached(op, *args, **kwargs)
+    if call is None:
+        return "PyTorch's operators: one step from a state is a single torch.addcmul"
+    found, arguments, backend = call
+    reasons: str = found.explain(arguments, backend)
+    return reasons
+
+
+def backend_report(op: str = "linear_scan") -> dict[str, str]:
+    """Each backend and, for this machine, ``"available"`` or why it is not (float32).
+
+    Args:
+        op: the name of the op that is to be computed.
+
+    Raises:
+        UnknownNameError: no such op.
+
+    Example:
+        >>> from linrnn.ops import backend_report
+        >>> backend_report()["tree"]
+        'available'
+    """
+    check_in("backend_report", "op", op, tuple(ALL))
+    best = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_best, on_cpu = (ALL[op].problems(d, torch.float32) for d in (best, torch.device("cpu")))
+    found = on_best | {"cpu": on_cpu["cpu"]}
+    return {name: why or "available" for name, why in found.items()}
