@@ -10,9 +10,9 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 # lowest first; parts on one line may not import each other
 LAYERS = (
     {"errors"},
-    {"_door"},
+    {"_door", "_reading"},
     {
-        *("_catalogue", "_finite", "_memory", "_numbers", "_reading", "_schema", "_signals"),
+        *("_catalogue", "_finite", "_import_path", "_memory", "_numbers", "_schema", "_signals"),
         "_storage",
     },
     {"typing", "state"},
@@ -20,6 +20,7 @@ LAYERS = (
     {"nn"},
     {"mixers"},
     {"testing"},
+    {"_pattern"},
     {"block", "rnn"},
     {"backbone"},
     {"_stream_input"},

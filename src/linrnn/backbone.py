@@ -1,17 +1,16 @@
 """The one backbone: a residual stack around any mixer, by default the LRU paper's Figure 1."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from linrnn import mixers
+from linrnn._pattern import MixerLike, choose
 from linrnn.block import Block
 from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._bidirectional import Bidirectional, check_lengths
+from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import Pair, Pool, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import Stack
@@ -20,7 +19,7 @@ from linrnn.typing import Bool, Float, Inexact, Integer, State
 
 
 class SequenceModel(nn.Module):
-    r"""Encoder, a stack of residual blocks around one kind of mixer, pooling, linear head.
+    r"""Encoder, a stack of residual blocks around mixers, pooling, linear head.
 
     Equation::
 
@@ -29,9 +28,14 @@ class SequenceModel(nn.Module):
     Args:
         d_input: channels of a real input, or the vocabulary size when ``encoder="tokens"``.
         d_output: outputs of the head: classes, regression targets, or vocabulary.
-        mixer: a name from `linrnn.mixers.names`.
-        mixer_options: keyword arguments of that mixer besides ``d_model``. A mixer that depends
-            on its place in the stack, with options ``layer`` and ``n_layers``, is told it.
+        mixer: a name from `linrnn.mixers.names`, an import path such as ``pkg.module:Mine``, a
+            class, an instance, or a pattern of these, ``("lru", "lru", "attention")`` or
+            ``"lru,lru,attention"``, which is repeated along the depth. An instance is taken as it
+            is where one layer alone has it; else each has a copy with parameters drawn anew.
+        mixer_options: keyword arguments of that mixer besides ``d_model``. Of a pattern each goes
+            to every mixer that has it, ``{"attention": {"n_heads": 2}}`` to the mixer of that name,
+            or class, alone. A mixer that depends on its place in the stack, with options ``layer``
+            and ``n_layers``, is told it.
         d_model: width of the residual stream.
         n_layers: number of blocks.
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
@@ -75,7 +79,7 @@ class SequenceModel(nn.Module):
         d_input: int,
         d_output: int,
         *,
-        mixer: str = "lru",
+        mixer: MixerLike = "lru",
         mixer_options: Mapping[str, Any] | None = None,
         d_model: int = 64,
         n_layers: int = 4,
@@ -119,16 +123,12 @@ class SequenceModel(nn.Module):
         else:
             self.encoder = nn.Linear(d_input, d_model, **factory)
         self.bidirectional = bidirectional
-        build = Bidirectional.build if bidirectional else mixers.build
-        options = dict(mixer_options or {})
-        placed = "n_layers" in inspect.signature(mixers.load(mixer)).parameters
         self.blocks = nn.ModuleList()
-        for layer in range(n_layers):
+        for layer, choice in enumerate(choose(where, mixer, mixer_options, n_layers)):
             place: dict[str, Any] = {"layer": layer, "n_layers": n_layers}
-            own = options | place if placed else options
             self.blocks.append(
                 Block(
-                    build(mixer, d_model, own, **factory),
+                    choice.build(d_model, place, both_ways=bidirectional, **factory),
                     kind=block,
                     norm=norm,
                     norm_eps=norm_eps,

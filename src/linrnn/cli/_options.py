@@ -1,13 +1,14 @@
 """The options of ``linrnn train``: those of every run, of the chosen mixer and of the task."""
 
 import dataclasses
-import inspect
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
 from linrnn import mixers, tasks
+from linrnn._declared import dataclass_of, declared
+from linrnn._import_path import look_here
+from linrnn._pattern import OneMixer, import_all, label, option_names, options_of, pattern
 from linrnn.train import Config
 
 UNTUNED = "none"
@@ -29,10 +30,6 @@ class Start(NamedTuple):
     """Scale of that recipe, or `UNTUNED`."""
 
 
-# what the backbone says itself: width, and place in the stack
-_NOT_OPTIONS = ("self", "d_model", "layer", "n_layers", "device", "dtype")
-
-
 def peek(argv: Sequence[str], flag: str) -> str | None:
     """The value of a flag before anything else is parsed, or None."""
     for i, arg in enumerate(argv):
@@ -52,12 +49,14 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
 
     Raises:
         UnknownNameError: no such mixer.
+        ArgumentError: an import path that leads to none.
         SystemExit: with 2 for wrong options and 0 after ``--help``.
     """
     import tyro
 
     config = start.config
     mixer = peek(argv, "--mixer") or config.mixer
+    import_named(mixer)
     defaults = config.mixer_options if mixer == config.mixer else {}
     source = f"those of the recipe {start.recipe}, scale {start.scale}"
     if start.recipe == UNTUNED:
@@ -85,6 +84,17 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
     return config, chosen.out
 
 
+def import_named(mixer: str) -> None:
+    """Import what a command names by import paths.
+
+    Raises:
+        ArgumentError: one leads to no mixer.
+    """
+    if ":" in mixer:
+        look_here()
+    import_all(mixer)
+
+
 def spell_out(argv: Sequence[str], short: Mapping[str, str]) -> list[str]:
     """A command line with the full names of options in place of a task's short ones.
 
@@ -97,56 +107,39 @@ def spell_out(argv: Sequence[str], short: Mapping[str, str]) -> list[str]:
     return ["".join((full.get(name, name), sign, value)) for name, sign, value in parts]
 
 
-def mixer_class(name: str, defaults: dict[str, Any]) -> type:
-    """A dataclass of the options in a mixer's constructor, described by its docstring.
+def mixer_class(mixer: str, defaults: Mapping[str, Any]) -> type:
+    """A dataclass of the options of a mixer, or, of a pattern, one of such dataclasses by name.
 
     Args:
-        name: of the mixer.
-        defaults: override those of the constructor.
+        mixer: a name, an import path, whose module is imported, or several with commas between.
+        defaults: override those of the constructors, as `linrnn.SequenceModel` takes them.
     """
-    import tyro
-
-    cls = mixers.load(name)
-    hints = get_type_hints(cls.__init__)
-    words = argument_docs(cls.__doc__ or "")
-    options = [
-        (
-            option,
-            Annotated[hints[option], tyro.conf.arg(help=words.get(option, ""))],
-            dataclasses.field(default=defaults.get(option, parameter.default)),
-        )
-        for option, parameter in inspect.signature(cls.__init__).parameters.items()
-        if option not in _NOT_OPTIONS
-    ]
-    made = dataclasses.make_dataclass(f"{cls.__name__}Options", options, frozen=True, kw_only=True)
-    made.__doc__ = f"The mixer {name}."
+    given = options_of(mixer, defaults)
+    classes = {label(part): _one_mixer_class(part, given[label(part)]) for part in pattern(mixer)}
+    if len(classes) == 1:
+        return next(iter(classes.values()))
+    groups = [(name, cls, _default(cls)) for name, cls in classes.items()]
+    made = dataclasses.make_dataclass("MixerOptions", groups, frozen=True, kw_only=True)
+    made.__doc__ = f"The mixers {mixer}, each with options of its own."
     return made
 
 
-def argument_docs(docstring: str) -> dict[str, str]:
-    """The text on each argument in the ``Args:`` section of a docstring.
+def _one_mixer_class(mixer: OneMixer, defaults: Mapping[str, Any]) -> type:
+    cls, known = mixers.load(mixer), option_names(mixer)
+    options = [
+        o._replace(default=defaults.get(o.name, o.default))
+        for o in declared(cls)
+        if o.name in known
+    ]
+    return dataclass_of(f"{cls.__name__}Options", f"The mixer {label(mixer)}.", options)
 
-    Example:
-        >>> argument_docs('''One line.
-        ...
-        ...     Args:
-        ...         a, b: first
-        ...             line.
-        ...         c: last.
-        ...
-        ...     Raises:
-        ...         Nothing.
-        ... ''')
-        {'a': 'First line.', 'b': 'First line.', 'c': 'Last.'}
-    """
-    section = re.search(r"\n *Args:\n(.*?)(?:\n *\n|\Z)", inspect.cleandoc(docstring), re.DOTALL)
-    entries = re.split(r"\n(?=    \w)", "\n" + section[1]) if section else []
-    found: dict[str, str] = {}
-    for entry in filter(str.strip, entries):
-        names, _, text = entry.partition(":")
-        words = " ".join(text.split())
-        found |= {name.strip(): words[:1].upper() + words[1:] for name in names.split(",")}
-    return found
+
+def _default(cls: type) -> Any:
+    """A field of a class, with a value where it needs no arguments."""
+    fields: Any = dataclasses.fields(cls)
+    no = dataclasses.MISSING
+    needs = any(f.default is no and f.default_factory is no for f in fields)
+    return dataclasses.field() if needs else dataclasses.field(default=cls())
 
 
 def _command(start: Start, mixer: str, options: type) -> type:
@@ -164,16 +157,19 @@ def _command(start: Start, mixer: str, options: type) -> type:
     ]
     groups = [
         ("model", type(config.model), config.model),
-        ("mixer", options, options()),
         ("optim", type(config.optim), config.optim),
         ("train", type(config.train), config.train),
         ("task", type(config.task_options), config.task_options),
     ]
     fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top + groups]
+    fields.insert(len(top) + 1, ("mixer", options, _default(options)))
     return dataclasses.make_dataclass("TrainCommand", fields, frozen=True, kw_only=True)
 
 
-_MIXER_HELP = "What mixes information along time; `linrnn list mixers` shows all."
+_MIXER_HELP = (
+    "What mixes information along time: one of `linrnn list mixers`, an import path such as "
+    "pkg.module:Mine, or several with commas between, repeated along the depth."
+)
 _RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all; none: untuned."
 _SCALE_HELP = "Which scale of the recipe: cpu takes minutes, paper is as published."
 _SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."

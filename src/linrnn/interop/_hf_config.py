@@ -5,6 +5,8 @@ from typing import Any, ClassVar, get_type_hints
 from transformers import PreTrainedConfig
 
 from linrnn import mixers
+from linrnn._import_path import is_import_path
+from linrnn._pattern import check_stored, import_all, pattern, stored
 from linrnn._schema import check_type
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
@@ -35,8 +37,11 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
     output a step. ``hidden_size`` and ``num_hidden_layers`` are other names of ``d_model`` and
     ``n_layers``.
 
+    ``mixer`` may be what `linrnn.SequenceModel` takes, and becomes a text that a file can hold.
+
     Raises:
         UnknownNameError: no such mixer.
+        UntrustedError: a file names a mixer of a module that may not be imported.
         DataError: ``linrnn_format`` is that of a newer linrnn.
         ArgumentError: a field of the wrong type, or an empty vocabulary.
 
@@ -56,7 +61,7 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
 
     linrnn_format: int = FORMAT
     vocab_size: int = 256
-    mixer: str = "lru"
+    mixer: Any = "lru"
     mixer_options: dict[str, Any] | None = None
     d_model: int = 64
     n_layers: int = 4
@@ -85,8 +90,13 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
                 f"LinrnnConfig: the format must be at most {FORMAT}, got {self.linrnn_format}. "
                 "Read the model with the version of linrnn that wrote it, or a newer one."
             )
-        if self.mixer not in mixers.names():
-            raise UnknownNameError("mixer", self.mixer, mixers.names())
+        if not isinstance(self.mixer, str):
+            self.mixer, self.mixer_options = stored(self.mixer, self.mixer_options, self.d_model)
+        check_type("LinrnnConfig", "mixer", str, self.mixer)
+        for part in pattern(self.mixer):
+            if not is_import_path(part) and part not in mixers.names():
+                raise UnknownNameError("mixer", part, mixers.names())
+        import_all(self.mixer)
         if self.vocab_size < 1:
             raise ArgumentError(
                 f"LinrnnConfig: vocab_size must be an integer of at least 1, got {self.vocab_size}."
@@ -95,8 +105,13 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """A configuration from what a file holds: of the known keys alone; see ``transformers``."""
+        """A configuration from what a file holds: of the known keys alone; see ``transformers``.
+
+        Raises:
+            UntrustedError: it names a mixer of a module that may not be imported.
+        """
         values = known(config_dict, KEYS) | {"auto_map": AUTO_MAP}
+        check_stored("LinrnnConfig", values.get("mixer", ""))
         return super().from_dict(values, **kwargs)
 
     @classmethod

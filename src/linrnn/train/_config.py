@@ -102,20 +102,22 @@ class Config:
 
     Raises:
         UnknownNameError: no such task or precision, norm, ...
-        ArgumentError: a value of the wrong type, a number outside its range, or a pool that does
-            not suit the task.
+        ArgumentError: a value of the wrong type, a number outside its range, a pool that does
+            not suit the task, or a mixer that no text can stand for.
     """
 
     task: str
     """Name of the task."""
-    mixer: str = "lru"
-    """Name of the mixer."""
+    mixer: Any = "lru"
+    """What mixes along time, as `linrnn.SequenceModel` takes it. Here it becomes a text: a name or
+    an import path, or several with commas between; of an instance the class and the options are
+    kept, and its parameters are drawn anew like all others."""
     seed: int = 0
     """Seed of the initial weights, the order of the data, dropout and augmentation."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The residual stack."""
     mixer_options: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the mixer's constructor besides ``d_model``."""
+    """Arguments of the mixer's constructor besides ``d_model``, or of those of a pattern."""
     task_options: Any = None
     """An instance of the task's ``Options``; None takes the defaults."""
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -126,7 +128,6 @@ class Config:
     def __post_init__(self) -> None:
         if not isinstance(self.task, str) or self.task not in tasks.names():
             raise UnknownNameError("task", self.task, tasks.names())
-        check_type("Config", "mixer", str, self.mixer)
         check_type("Config", "mixer_options", dict[str, Any], self.mixer_options)
         check_type("Config", "seed", int, self.seed)
         if self.seed < 0:
@@ -136,6 +137,7 @@ class Config:
             check_type("Config", name, cls, part)
             check_fields("Config", part, f"{name}.")
         _check_model(self.model)
+        self._keep_mixer()
         _check_optim(self.optim)
         _check_train(self.train)
         if self.train.carry_state:
@@ -151,6 +153,17 @@ class Config:
                 f"Config: model.pool must be one of {', '.join(pools)} for the task {self.task}, "
                 f"got {self.model.pool!r}. Use --model.pool {pools[0]}."
             )
+
+    def _keep_mixer(self) -> None:
+        """Put a text in the place of classes and instances."""
+        if isinstance(self.mixer, str):
+            check_type("Config", "mixer", str, self.mixer)
+            return
+        from linrnn._pattern import stored
+
+        mixer, options = stored(self.mixer, self.mixer_options, self.model.d_model)
+        object.__setattr__(self, "mixer", mixer)
+        object.__setattr__(self, "mixer_options", options)
 
 
 def to_json(config: Config) -> dict[str, Any]:

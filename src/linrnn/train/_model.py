@@ -79,17 +79,20 @@ def build_model(config: Config, task: Task, limit: int | None = None) -> Sequenc
         )
 
 
-def load_model(run: Path | str) -> tuple[SequenceModel, Task, Config]:
+def load_model(run: Path | str, *, trust: bool = False) -> tuple[SequenceModel, Task, Config]:
     """The best weights of a run, in evaluation mode, with its task and configuration.
 
     Args:
         run: the run folder.
+        trust: import the modules of mixers that the run names by import paths, which runs their
+            code. Without it they must have been imported before, or be named in ``LINRNN_TRUST``.
 
     Raises:
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
+        UntrustedError: the run names a mixer of a module that may not be imported.
     """
     folder = RunFolder(Path(run))
-    config = folder.load_config()
+    config = folder.load_config(trust=trust)
     weights, _ = load_tensors(folder.weights(), inside=folder.path)
     with folder.suits():
         task = build_task(config, folder)
