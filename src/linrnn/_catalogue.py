@@ -76,10 +76,15 @@ def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:
             f"{package}: the name {name!r} must be that of one {kind}, got those of "
             f"{' and '.join(owners)}. Uninstall or rename one of them."
         )
-    return _load_plugin(plugins[0], kind, base) if plugins else _load_file(package, name, base)
+    return _load_plugin(plugins[0], kind, base) if plugins else own_class(package, name, base)
 
 
-def _load_file(package: str, name: str, base: type[T]) -> type[T]:
+def own_class(package: str, name: str, base: type[T]) -> type[T]:
+    """The one subclass of ``base`` in ``<package>/<name>.py``, whatever others register.
+
+    Raises:
+        LinrnnError: the file does not define exactly one such class.
+    """
     module = importlib.import_module(f"{package}.{name}")
     found = [
         c

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import cast, get_args
 
 from linrnn import recipes, tasks
+from linrnn.cli._entries import summaries
 from linrnn.cli._options import UNTUNED, Start, parse_train, peek
 from linrnn.cli._progress import make_reporter, summary
 from linrnn.cli._recipes import expectation
-from linrnn.cli.list import summaries
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import Result
 from linrnn.train._config import OnNan

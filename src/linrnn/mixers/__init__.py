@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from linrnn._catalogue import entries, load_class, stems
+from linrnn._catalogue import entries, load_class, own_class, stems
 from linrnn._import_path import check_class, import_class, is_import_path
 from linrnn._schema import check_type
 from linrnn.errors import ArgumentError, UnknownNameError
@@ -20,6 +20,17 @@ from linrnn.errors import ArgumentError, UnknownNameError
 if TYPE_CHECKING:
     from linrnn.mixers._base import Mixer as Mixer
     from linrnn.mixers._bidirectional import Bidirectional as Bidirectional
+
+FAMILIES = {
+    "diagonal": "diagonal linear recurrences",
+    "ssm": "state-space models",
+    "gated": "gated",
+    "linear-attention": "linear attention and weighted means",
+    "oscillator": "oscillators",
+    "dense": "dense recurrences",
+    "attention": "attention",
+}
+"""`Mixer.family` in words, in the order of lists; one that is not here is its own word, and last."""
 
 _PUBLIC = {"Mixer": "_base", "Bidirectional": "_bidirectional"}
 
@@ -34,6 +45,21 @@ def names() -> list[str]:
         True
     """
     return entries(__name__)
+
+
+def by_family(families: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names under the heading of their family, in the order of `FAMILIES`.
+
+    Args:
+        families: the family of each name.
+
+    Example:
+        >>> by_family({"lru": "diagonal", "mine": "new", "slru": "diagonal"})
+        {'diagonal linear recurrences': ['lru', 'slru'], 'new': ['mine']}
+    """
+    order = [*FAMILIES, *sorted({*families.values()} - {*FAMILIES})]
+    found = {f: [name for name in families if families[name] == f] for f in order}
+    return {FAMILIES.get(f, f): its for f, its in found.items() if its}
 
 
 def load(mixer: "str | type[Mixer] | Mixer") -> "type[Mixer]":
@@ -156,5 +182,7 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
     for stem in stems(__name__):
         if stem.replace("_", "") == name.lower():
-            return load(stem)
+            from linrnn.mixers._base import Mixer
+
+            return own_class(__name__, stem, Mixer)  # type: ignore[type-abstract]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
