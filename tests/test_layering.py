@@ -12,8 +12,8 @@ LAYERS = (
     {"errors"},
     {"_door", "_reading"},
     {
-        *("_catalogue", "_finite", "_import_path", "_memory", "_numbers", "_schema", "_signals"),
-        "_storage",
+        *("_catalogue", "_declared", "_finite", "_import_path", "_memory", "_numbers", "_schema"),
+        *("_signals", "_storage"),
     },
     {"typing", "state"},
     {"ops"},

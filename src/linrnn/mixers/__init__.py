@@ -30,7 +30,7 @@ FAMILIES = {
     "dense": "dense recurrences",
     "attention": "attention",
 }
-"""`Mixer.family` in words, in the order of lists; one that is not here is its own word, and last."""
+"""`Mixer.family` in words, in the order of lists; others stand as they are, and last."""
 
 _PUBLIC = {"Mixer": "_base", "Bidirectional": "_bidirectional"}
 
@@ -184,5 +184,5 @@ def __getattr__(name: str) -> Any:
         if stem.replace("_", "") == name.lower():
             from linrnn.mixers._base import Mixer
 
-            return own_class(__name__, stem, Mixer)  # type: ignore[type-abstract]
+            return own_class(__name__, stem, Mixer)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
