@@ -45,12 +45,13 @@ def declared(cls: type, leave_out: Collection[str] = ()) -> list[Option]:
         default = parameter.default
         known = default is not None and default is not parameter.empty
         hint = hints.get(name, type(default) if known else str)
-        found.append(Option(name, hint, default, words.get(name, "")))
+        text = words.get(name, "").replace("``", "")
+        found.append(Option(name, hint, default, text))
     return found
 
 
-def dataclass_of(name: str, doc: str, options: Iterable[Option], module: str = __name__) -> type:
-    """A frozen dataclass with a field for each option, whose docstring describes them.
+def dataclass_of(name: str, doc: str, options: Iterable[Option], *, frozen: bool = True) -> type:
+    """A dataclass with a field for each option, whose docstring describes them.
 
     Example:
         >>> made = dataclass_of("Sizes", "Of a box.", [Option("height", int, 3, "In cm.")])
@@ -59,9 +60,7 @@ def dataclass_of(name: str, doc: str, options: Iterable[Option], module: str = _
     """
     options = list(options)
     fields = [(o.name, o.hint, _field(o.default)) for o in options]
-    made = dataclasses.make_dataclass(
-        name, fields, frozen=True, kw_only=True, namespace={"__module__": module}
-    )
+    made = dataclasses.make_dataclass(name, fields, frozen=frozen, kw_only=True)
     made.__doc__ = "\n".join([doc, "", "Args:", *(f"    {o.name}: {o.help}" for o in options)])
     return made
 

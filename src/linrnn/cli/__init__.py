@@ -104,7 +104,8 @@ def _trust(args: list[str]) -> list[str]:
         look_here()
     if not any(arg.partition("=")[0] == "--trust" for arg in args):
         return args
-    from linrnn.cli._options import import_named, peek
+    from linrnn.cli._mixer_options import import_named
+    from linrnn.cli._options import peek
 
     path = peek(args, "--trust")
     if path is None:

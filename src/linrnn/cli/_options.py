@@ -3,13 +3,12 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from linrnn import mixers, tasks
-from linrnn._declared import dataclass_of, declared
-from linrnn._import_path import look_here
-from linrnn._pattern import OneMixer, import_all, label, option_names, options_of, pattern
-from linrnn.train import Config
+from linrnn import tasks
+
+if TYPE_CHECKING:
+    from linrnn.train import Config
 
 UNTUNED = "none"
 """Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
@@ -22,7 +21,7 @@ MOST_SEEDS = 10_000
 class Start(NamedTuple):
     """Where the options of a run start from."""
 
-    config: Config
+    config: "Config"
     """Its values are the defaults."""
     recipe: str
     """Name of the recipe it is of, or `UNTUNED`."""
@@ -40,7 +39,7 @@ def peek(argv: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]:
+def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None]":
     """A configuration changed by the command line, and the run folder if one is given.
 
     Args:
@@ -53,6 +52,8 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
         SystemExit: with 2 for wrong options and 0 after ``--help``.
     """
     import tyro
+
+    from linrnn.cli._mixer_options import import_named, mixer_class
 
     config = start.config
     mixer = peek(argv, "--mixer") or config.mixer
@@ -84,17 +85,6 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
     return config, chosen.out
 
 
-def import_named(mixer: str) -> None:
-    """Import what a command names by import paths.
-
-    Raises:
-        ArgumentError: one leads to no mixer.
-    """
-    if ":" in mixer:
-        look_here()
-    import_all(mixer)
-
-
 def spell_out(argv: Sequence[str], short: Mapping[str, str]) -> list[str]:
     """A command line with the full names of options in place of a task's short ones.
 
@@ -107,44 +97,11 @@ def spell_out(argv: Sequence[str], short: Mapping[str, str]) -> list[str]:
     return ["".join((full.get(name, name), sign, value)) for name, sign, value in parts]
 
 
-def mixer_class(mixer: str, defaults: Mapping[str, Any]) -> type:
-    """A dataclass of the options of a mixer, or, of a pattern, one of such dataclasses by name.
-
-    Args:
-        mixer: a name, an import path, whose module is imported, or several with commas between.
-        defaults: override those of the constructors, as `linrnn.SequenceModel` takes them.
-    """
-    given = options_of(mixer, defaults)
-    classes = {label(part): _one_mixer_class(part, given[label(part)]) for part in pattern(mixer)}
-    if len(classes) == 1:
-        return next(iter(classes.values()))
-    groups = [(name, cls, _default(cls)) for name, cls in classes.items()]
-    made = dataclasses.make_dataclass("MixerOptions", groups, frozen=True, kw_only=True)
-    made.__doc__ = f"The mixers {mixer}, each with options of its own."
-    return made
-
-
-def _one_mixer_class(mixer: OneMixer, defaults: Mapping[str, Any]) -> type:
-    cls, known = mixers.load(mixer), option_names(mixer)
-    options = [
-        o._replace(default=defaults.get(o.name, o.default))
-        for o in declared(cls)
-        if o.name in known
-    ]
-    return dataclass_of(f"{cls.__name__}Options", f"The mixer {label(mixer)}.", options)
-
-
-def _default(cls: type) -> Any:
-    """A field of a class, with a value where it needs no arguments."""
-    fields: Any = dataclasses.fields(cls)
-    no = dataclasses.MISSING
-    needs = any(f.default is no and f.default_factory is no for f in fields)
-    return dataclasses.field() if needs else dataclasses.field(default=cls())
-
-
 def _command(start: Start, mixer: str, options: type) -> type:
     """The dataclass that tyro turns into the command line."""
     import tyro
+
+    from linrnn.cli._mixer_options import defaults_of
 
     config = start.config
     arg = tyro.conf.arg
@@ -162,7 +119,7 @@ def _command(start: Start, mixer: str, options: type) -> type:
         ("task", type(config.task_options), config.task_options),
     ]
     fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top + groups]
-    fields.insert(len(top) + 1, ("mixer", options, _default(options)))
+    fields.insert(len(top) + 1, ("mixer", options, defaults_of(options)))
     return dataclasses.make_dataclass("TrainCommand", fields, frozen=True, kw_only=True)
 
 

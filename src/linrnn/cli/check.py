@@ -16,7 +16,7 @@ from linrnn.errors import ArgumentError, UnknownNameError
 if TYPE_CHECKING:
     from linrnn.testing._mixer_runs import MakeMixer
 
-EPILOG = """MIXER is a name, or an import path: linrnn check pkg.module:Mine. Options may follow, as for
+EPILOG = """MIXER is a name or an import path, pkg.module:Mine. Options may follow, as in
 `linrnn compare`: lru:form=conv.
 
 A law is kept (pass), is not kept and the class says so with its reason (declared), or is broken;
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 def _maker(text: str) -> "MakeMixer":
     """What makes the layers to check."""
     from linrnn import mixers
-    from linrnn.cli._options import import_named
+    from linrnn.cli._mixer_options import import_named
     from linrnn.cli.compare import parse_mixer
 
     name, given = parse_mixer(text)

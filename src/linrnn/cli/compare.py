@@ -11,8 +11,7 @@ from typing import Any
 from linrnn import mixers, tasks
 from linrnn._catalogue import stems
 from linrnn._import_path import is_import_path
-from linrnn._pattern import options_of, pattern
-from linrnn.cli._options import MOST_SEEDS, import_named, parse_train
+from linrnn.cli._options import MOST_SEEDS, parse_train
 from linrnn.errors import ArgumentError, UnknownNameError, check_at_most, check_positive_int
 
 EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. It may be an import path,
@@ -72,6 +71,8 @@ def _say(line: str) -> None:
 
 def _entries(options: argparse.Namespace, rest: Sequence[str]) -> list[Any]:
     """One entry for each mixer asked for: the recipe's configuration with the changes given."""
+    from linrnn._pattern import options_of, pattern
+    from linrnn.cli._mixer_options import import_named
     from linrnn.cli.train import starting_config
     from linrnn.compare import Entry
 
@@ -108,6 +109,8 @@ def parse_mixer(text: str) -> tuple[str, dict[str, Any]]:
         >>> parse_mixer("lru+pkg.module:Mine:d_state=4:Mine.gain=2")
         ('lru,pkg.module:Mine', {'d_state': 4, 'Mine': {'gain': 2}})
     """
+    from linrnn._pattern import pattern
+
     words = text.split(":")
     first = next((i for i, word in enumerate(words) if "=" in word), len(words))
     mixer, options = ":".join(words[:first]).replace("+", ","), dict[str, Any]()

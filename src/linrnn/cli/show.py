@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     )
     name = parser.parse_args(argv).name
     if is_import_path(name):
-        from linrnn.cli._options import import_named
+        from linrnn.cli._mixer_options import import_named
 
         import_named(name)
         sys.stdout.write(describe("mixers", name))

@@ -1,6 +1,7 @@
 """From a configuration to a model, and from a run folder to a trained one."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -62,19 +63,9 @@ def build_model(config: Config, task: Task, limit: int | None = None) -> Sequenc
             task.d_output,
             mixer=config.mixer,
             mixer_options=config.mixer_options,
-            d_model=config.model.d_model,
-            n_layers=config.model.n_layers,
-            norm=config.model.norm,
-            prenorm=config.model.prenorm,
-            block=config.model.block,
-            conv_width=config.model.conv_width,
-            bidirectional=config.model.bidirectional,
-            dropout=config.model.dropout,
-            pool=config.model.pool,
             encoder=task.encoder,
-            final_norm=config.model.final_norm,
-            tie_embeddings=config.model.tie_embeddings,
             documents=task.documents,
+            **asdict(config.model),
             dtype=torch.float64 if config.train.precision == "64-true" else torch.float32,
         )
 
