@@ -10,10 +10,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 # lowest first; parts on one line may not import each other
 LAYERS = (
     {"errors"},
-    {"_door"},
+    {"_door", "_reading"},
     {
-        *("_catalogue", "_finite", "_memory", "_numbers", "_reading", "_schema", "_signals"),
-        "_storage",
+        *("_catalogue", "_declared", "_finite", "_import_path", "_memory", "_numbers", "_schema"),
+        *("_signals", "_storage"),
     },
     {"typing", "state"},
     {"ops"},
@@ -21,7 +21,7 @@ LAYERS = (
     {"nn"},
     {"mixers"},
     {"testing"},
-    {"_packing"},
+    {"_packing", "_pattern"},
     {"block", "rnn"},
     {"backbone"},
     {"_stream_input"},

@@ -1,13 +1,24 @@
-"""A catalogue is a folder: one entry a file, found by being there, named by the file's stem."""
+"""A catalogue is a folder: one entry a file, found by being there, named by the file's stem.
+
+Other packages add entries to those that are open by entry points: a group named like the
+catalogue's package, a name, and the import path of a class.
+"""
 
 import importlib
 import inspect
 import pkgutil
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
+from linrnn._reading import why
 from linrnn.errors import LinrnnError, UnknownNameError
 
 T = TypeVar("T")
+
+OPEN = ("linrnn.mixers", "linrnn.tasks")
+"""The catalogues that packages may add to, and the groups of their entry points."""
 
 
 def stems(package: str) -> list[str]:
@@ -16,8 +27,33 @@ def stems(package: str) -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
 
 
+def registered(package: str) -> dict[str, list[EntryPoint]]:
+    """What other packages register under each name, sorted; none of them is imported.
+
+    They are looked up once for each value of ``sys.path``. Names that are no identifiers are left
+    out: on the command line commas, colons and dots have a meaning of their own.
+    """
+    return _registered(package, tuple(sys.path)) if package in OPEN else {}
+
+
+@lru_cache(maxsize=8)
+def _registered(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in sorted(entry_points(group=group), key=lambda e: (e.name, e.value)):
+        if entry.name.isidentifier() and not entry.name.startswith("_"):
+            found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def entries(package: str) -> list[str]:
+    """All names of a catalogue, sorted: its files and what packages register."""
+    return sorted({*stems(package), *registered(package)})
+
+
 def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:
-    """The one subclass of ``base`` defined in ``<package>/<name>.py``; only that file is imported.
+    """The one subclass of ``base`` in ``<package>/<name>.py``, or the one registered by that name.
+
+    Only the file or package that is asked for is imported.
 
     Args:
         package: dotted name of the catalogue's package.
@@ -27,10 +63,28 @@ def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:
 
     Raises:
         UnknownNameError: no such entry.
+        LinrnnError: the file does not define exactly one such class; the name is that of several
+            entries; or a package that registers it cannot be imported.
+    """
+    known = [*stems(package), *registered(package)]
+    if name not in known:
+        raise UnknownNameError(kind, name, known)
+    plugins = registered(package).get(name, [])
+    owners = ["linrnn"] * (name in stems(package)) + [_owner(plugin) for plugin in plugins]
+    if len(owners) > 1:
+        raise LinrnnError(
+            f"{package}: the name {name!r} must be that of one {kind}, got those of "
+            f"{' and '.join(owners)}. Uninstall or rename one of them."
+        )
+    return _load_plugin(plugins[0], kind, base) if plugins else own_class(package, name, base)
+
+
+def own_class(package: str, name: str, base: type[T]) -> type[T]:
+    """The one subclass of ``base`` in ``<package>/<name>.py``, whatever others register.
+
+    Raises:
         LinrnnError: the file does not define exactly one such class.
     """
-    if name not in stems(package):
-        raise UnknownNameError(kind, name, stems(package))
     module = importlib.import_module(f"{package}.{name}")
     found = [
         c
@@ -43,3 +97,26 @@ def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:
             f"class, got {[c.__name__ for c in found]}."
         )
     return found[0]
+
+
+def _load_plugin(plugin: EntryPoint, kind: str, base: type[T]) -> type[T]:
+    where = f"{plugin.group}: the {kind} {plugin.name!r} of {_owner(plugin)}"
+    try:
+        found = plugin.load()
+    except (Exception, SystemExit) as error:
+        raise LinrnnError(
+            f"{where} must be importable, got {type(error).__name__}: {why(error)}. Repair or "
+            "uninstall that package; all others work."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise LinrnnError(
+            f"{where} must be a class derived from {base.__name__}, got {plugin.value}. Repair or "
+            "uninstall that package."
+        )
+    return found
+
+
+def _owner(plugin: EntryPoint) -> str:
+    """The package that registers an entry, for messages."""
+    package = f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else "an unknown package"
+    return f"{package} ({plugin.value})"

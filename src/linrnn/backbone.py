@@ -1,26 +1,47 @@
 """The one backbone: a residual stack around any mixer, by default the LRU paper's Figure 1."""
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from linrnn import mixers
+from linrnn._declared import Option, declared
+from linrnn._pattern import MixerLike, choose
 from linrnn.block import Block
 from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._bidirectional import Bidirectional, check_lengths
+from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import Pair, Pool, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import Stack
 from linrnn.ops._step_program import layer_step, stack_program
 from linrnn.typing import Bool, Float, Inexact, Integer, State
 
+SET_BY_THE_TASK = ("d_input", "d_output", "encoder", "documents")
+"""Arguments of `SequenceModel` that follow from the data. All others but the mixer's are options of
+a model: the command line, the configuration of a run and that of a model of ``transformers`` have
+them from the constructor below and its docstring, where alone an option is added."""
+
+
+def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Option]:
+    """The options of a model, read from the constructor of `SequenceModel`.
+
+    Args:
+        leave_out: those that are no choice.
+        **defaults: in the place of the constructor's.
+
+    Example:
+        >>> [o.default for o in model_options(dropout=0.1) if o.name in ("d_model", "dropout")]
+        [64, 0.1]
+    """
+    fixed = (*SET_BY_THE_TASK, "mixer", "mixer_options", "device", "dtype", *leave_out)
+    options = declared(SequenceModel, fixed)
+    return [o._replace(default=defaults.get(o.name, o.default)) for o in options]
+
 
 class SequenceModel(nn.Module):
-    r"""Encoder, a stack of residual blocks around one kind of mixer, pooling, linear head.
+    r"""Encoder, a stack of residual blocks around mixers, pooling, linear head.
 
     Equation::
 
@@ -29,28 +50,38 @@ class SequenceModel(nn.Module):
     Args:
         d_input: channels of a real input, or the vocabulary size when ``encoder="tokens"``.
         d_output: outputs of the head: classes, regression targets, or vocabulary.
-        mixer: a name from `linrnn.mixers.names`.
-        mixer_options: keyword arguments of that mixer besides ``d_model``. A mixer that depends
-            on its place in the stack, with options ``layer`` and ``n_layers``, is told it.
-        d_model: width of the residual stream.
-        n_layers: number of blocks.
-        norm: ``batch``, ``layer``, ``rms`` or ``none``.
-        norm_eps: see `linrnn.nn.make_norm`.
-        prenorm: normalise before the mixer (True) or after the skip (False).
-        dropout: probability, on what each part of a block adds, and before the GLU.
-        block: ``glu``, ``mlp``, ``channel_mix`` or ``bare``: see `Block`.
+        mixer: a name from `linrnn.mixers.names`, an import path such as ``pkg.module:Mine``, a
+            class, an instance, or a pattern of these, ``("lru", "lru", "attention")`` or
+            ``"lru,lru,attention"``, which is repeated along the depth. An instance is taken as it
+            is where one layer alone has it; else each has a copy with parameters drawn anew.
+        mixer_options: keyword arguments of that mixer besides ``d_model``. Of a pattern each goes
+            to every mixer that has it, ``{"attention": {"n_heads": 2}}`` to the mixer of that name,
+            or class, alone. A mixer that depends on its place in the stack, with options ``layer``
+            and ``n_layers``, is told it.
+        d_model: width of the residual stream, in channels.
+        n_layers: number of residual blocks.
+        norm: normalisation of each block: ``batch``, ``layer``, ``rms`` or ``none``.
+        norm_eps: added to the variance, or mean square, under the root of every norm. Default:
+            PyTorch's, 1e-5, and for ``rms`` the rounding of the dtype.
+        prenorm: normalise before the mixer; False normalises after the skip connection.
+        dropout: probability of dropping a channel, on what each part of a block adds, and before
+            the GLU.
+        block: what follows the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
+            (``glu``), an MLP of four times the width (``mlp``), RWKV's channel mixing
+            (``channel_mix``), or nothing (``bare``).
         conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
             blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
-        bidirectional: read in both directions and add the two; see `linrnn.mixers.Bidirectional`.
-            Such a model needs whole sequences: it has no `step`.
-        pool: ``mean`` or ``last`` over time for one output a sequence, ``none`` for one a step.
+        bidirectional: read in both directions and add the two: see `linrnn.mixers.Bidirectional`.
+            Such a model needs whole sequences and cannot be streamed: it has no `step`.
+        pool: how the outputs over time become one: their ``mean``, the ``last`` one, or ``none``
+            for one output a step.
         encoder: ``linear`` for real inputs (batch, time, d_input), ``tokens`` for integer ones
             (batch, time).
         encoder_norm: normalise what the encoder gives, by the same ``norm``, as RWKV does.
-        final_norm: normalise once more before pooling and head, by the same ``norm``.
+        final_norm: normalise once more before the pooling and the head, by the same ``norm``.
         head_bias: add a bias to each output.
-        tie_embeddings: the head's matrix is that of the embedding, initially normal with variance
-            1 / d_model; needs tokens, and as many outputs as there are tokens.
+        tie_embeddings: one matrix for the embedding of tokens and for the head, which must be of
+            the same size; it is initially normal with variance 1 / d_model.
         documents: 1, or 2 for a question about a pair: both are read by the same layers, and
             ``y = head(pair(pool(x_1), pool(x_2)))`` with `linrnn.nn.Pair`.
         device, dtype: of the parameters, as in torch.nn.
@@ -75,7 +106,7 @@ class SequenceModel(nn.Module):
         d_input: int,
         d_output: int,
         *,
-        mixer: str = "lru",
+        mixer: MixerLike = "lru",
         mixer_options: Mapping[str, Any] | None = None,
         d_model: int = 64,
         n_layers: int = 4,
@@ -119,16 +150,12 @@ class SequenceModel(nn.Module):
         else:
             self.encoder = nn.Linear(d_input, d_model, **factory)
         self.bidirectional = bidirectional
-        build = Bidirectional.build if bidirectional else mixers.build
-        options = dict(mixer_options or {})
-        placed = "n_layers" in inspect.signature(mixers.load(mixer)).parameters
         self.blocks = nn.ModuleList()
-        for layer in range(n_layers):
+        for layer, choice in enumerate(choose(where, mixer, mixer_options, n_layers)):
             place: dict[str, Any] = {"layer": layer, "n_layers": n_layers}
-            own = options | place if placed else options
             self.blocks.append(
                 Block(
-                    build(mixer, d_model, own, **factory),
+                    choice.build(d_model, place, both_ways=bidirectional, **factory),
                     kind=block,
                     norm=norm,
                     norm_eps=norm_eps,

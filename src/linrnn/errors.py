@@ -72,6 +72,10 @@ class RunFolderError(LinrnnError, RuntimeError):
     """A run folder, or a file in it, is missing, damaged, in use or from another version."""
 
 
+class UntrustedError(LinrnnError, RuntimeError):
+    """A file names code to import, and nobody said that it may be run."""
+
+
 class StorageError(LinrnnError, OSError):
     """A file cannot be written: the disk is full, the folder read-only, ..."""
 

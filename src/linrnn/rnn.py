@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -11,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
-from linrnn import mixers
 from linrnn._packing import EndTogether, Layout, Rows, Shrinking, check_packed
+from linrnn._pattern import Choice, MixerLike, choose, label, labels, pattern
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import GLU
 from linrnn.state import leaves, map_state
-from linrnn.state_spec import Spec, check_state, with_axes
+from linrnn.state_spec import check_state, with_axes
 from linrnn.typing import State
 
 
@@ -40,11 +41,14 @@ class RNN(nn.Module):
     the mixer's state is one, each ``(num_layers * num_directions, batch, ...)``. It is
     ``(..., batch, hidden_size)`` as that of `torch.nn.GRU` where a mixer's state is one real
     vector of that size; that of the LRU is complex, that of the LSTM a dict of h and c. In every
-    case it can be passed back as ``hx``. For classification use `last_output`: it is what
-    ``h_n[-1]`` is used for, and means the same with every mixer.
+    case it can be passed back as ``hx``. Where a pattern names different mixers, whose states
+    cannot be stacked, it is the list of them, each ``(batch, ...)``, in the same order. For
+    classification use `last_output`: it is what ``h_n[-1]`` is used for, and means the same with
+    every mixer.
 
     Args:
-        mixer: a name from `linrnn.mixers.names`.
+        mixer: a name, an import path, a class, an instance or a pattern, as for
+            `linrnn.SequenceModel`.
         input_size, hidden_size: channels in, and channels of every layer.
         num_layers: layers, each reading the output of the one before.
         bias: of the maps above, and of the mixer where it has that option.
@@ -54,7 +58,8 @@ class RNN(nn.Module):
         bidirectional: a second mixer in every layer reads backward.
         proj_size: channels out of every layer, as in `torch.nn.LSTM`; 0 leaves hidden_size. The
             projection stands after the recurrence and not in it, so ``h_n`` keeps its size.
-        mixer_options: keyword arguments of the mixer besides ``d_model``.
+        mixer_options: keyword arguments of the mixers besides ``d_model``, as for
+            `linrnn.SequenceModel`.
         glu: put a gate after each mixer. Default: where the mixer is linear, as the LRU and S4D
             are; without it the whole stack would be one linear map.
         device, dtype: of the parameters, as in torch.nn.
@@ -73,7 +78,7 @@ class RNN(nn.Module):
 
     def __init__(
         self,
-        mixer: str,
+        mixer: MixerLike,
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
@@ -89,7 +94,8 @@ class RNN(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.mixer, self.input_size, self.hidden_size = mixer, input_size, hidden_size
+        self.mixer = mixer if isinstance(mixer, str) else ",".join(map(label, pattern(mixer)))
+        self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
         self.dropout, self.bidirectional, self.proj_size = dropout, bidirectional, proj_size
         check_positive_int(
@@ -110,20 +116,21 @@ class RNN(nn.Module):
             )
         width = (2 if bidirectional else 1) * (proj_size or hidden_size)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        options = dict(mixer_options or {})
-        if "bias" in inspect.signature(mixers.load(mixer)).parameters:
-            options.setdefault("bias", bias)
+        directions = 2 if bidirectional else 1
+        choices = choose("RNN", mixer, mixer_options, num_layers)
+        self._mixed = len(labels(mixer)) > 1  # their states are a list, and not stacked
+        self._axis = 0 if self._mixed else 1  # that of the batch in h_n
         self.cells = nn.ModuleList(  # in the order of h_n
             _Cell(
-                mixers.build(mixer, hidden_size, options, **factory),
+                _biased(choice, bias, directions).build(hidden_size, {}, **factory),
                 input_size if layer == 0 else width,
                 proj_size,
                 bias=bias,
                 glu=glu,
                 **factory,
             )
-            for layer in range(num_layers)
-            for _ in range(2 if bidirectional else 1)
+            for layer, choice in enumerate(choices)
+            for _ in range(directions)
         )
 
     def extra_repr(self) -> str:
@@ -163,10 +170,13 @@ class RNN(nn.Module):
             y, h_n = self._read(x, hx, Rows())
             return (y if self.batch_first else y.transpose(0, 1)), h_n
         self._check_input(input, "time")
+        if hx is not None and not self._mixed:
+            hx = self._check_state(hx, input)
         if hx is not None:
-            hx = map_state(lambda h: h.unsqueeze(1), self._check_state(hx, input))
+            # what is no tensor, or of another shape, `_read` finds
+            hx = map_state(lambda h: _unsqueeze(h, self._axis), hx)
         y, h_n = self._read(input[None], hx, Rows())
-        return y[0], map_state(lambda h: h.squeeze(1), h_n)
+        return y[0], map_state(lambda h: h.squeeze(self._axis), h_n)
 
     def last_output(self, output: Tensor | PackedSequence, lengths: Tensor | None = None) -> Tensor:
         """`linrnn.last_output` of what this module returned."""
@@ -181,7 +191,8 @@ class RNN(nn.Module):
         batch, time = int(sizes[0]), len(sizes)
         if hx is not None:
             hx = self._check_state(hx, data, batch=batch)
-            hx = hx if order is None else map_state(lambda h: h.index_select(1, order), hx)
+            if order is not None:
+                hx = map_state(lambda h: h.index_select(self._axis, order), hx)
         present = torch.arange(batch) < sizes[:, None]  # (T, B); rows from long to short
         t, row = present.nonzero(as_tuple=True)
         lengths = present.sum(0)
@@ -195,7 +206,7 @@ class RNN(nn.Module):
         x = data.new_zeros(batch, time, self.input_size).index_put((row, t), data)
         y, h_n = self._read(x, hx, layout)
         if back is not None:
-            h_n = map_state(lambda h: h.index_select(1, back), h_n)
+            h_n = map_state(lambda h: h.index_select(self._axis, back), h_n)
         return PackedSequence(y[row, t], sizes, order, back), h_n
 
     def _read(self, x: Tensor, hx: State | None, layout: Layout) -> tuple[Tensor, State]:
@@ -208,7 +219,7 @@ class RNN(nn.Module):
             outputs = []
             for _ in range(directions):
                 i = len(states)
-                start = None if hx is None else map_state(lambda h, i=i: h[i], hx)  # type: ignore[misc]
+                start = None if hx is None else self._of_cell(hx, i)
                 cell, backward = cast(_Cell, self.cells[i]), i % directions == 1
                 y, state = cell(layout.reverse(x) if backward else x, start, layout)
                 outputs.append(layout.reverse(y) if backward else y)
@@ -216,7 +227,17 @@ class RNN(nn.Module):
             x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
-        return x, cast(State, tree_map(lambda *h: torch.stack(h), *states))
+        return x, self._together(states)
+
+    def _together(self, states: list[State]) -> State:
+        """``h_n`` of the states of all cells."""
+        if self._mixed:
+            return states
+        return cast(State, tree_map(lambda *h: torch.stack(h), *states))
+
+    def _of_cell(self, hx: State, i: int) -> State:
+        """The state of one cell: the inverse of `_together`."""
+        return cast(list[State], hx)[i] if self._mixed else map_state(lambda h: h[i], hx)
 
     def _check_input(self, x: Tensor, *axes: str) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
@@ -233,20 +254,23 @@ class RNN(nn.Module):
             )
 
     def _check_state(self, hx: State, x: Tensor, **axes: int) -> Any:
-        """``hx`` for every layer and direction, with the axes of a batch if there is one."""
-        spec: Spec = with_axes(cast(_Cell, self.cells[0]).mixer.state_spec(), **axes)
+        """``hx`` of every layer and direction, with the axes of a batch if there is one."""
+        mixers = [cast(_Cell, cell).mixer for cell in self.cells]
         dtype = next(self.parameters()).dtype
-        layers = len(self.cells)
+        if self._mixed:
+            specs = [mixer.state_spec() for mixer in mixers]
+            return check_state("RNN", hx, specs, axes["batch"], x.device, dtype, name="hx")
+        spec, layers = with_axes(mixers[0].state_spec(), **axes), len(mixers)
         return check_state("RNN", hx, spec, layers, x.device, dtype, name="hx", first="layers")
 
     def _walks(self) -> bool:
-        """Whether shrinking batches suit the mixer better than marks where sequences start."""
-        mixer = cast(_Cell, self.cells[0]).mixer
-        return mixer.cost == "sequential" or "reset_and_packing" in mixer.declared
+        """Whether shrinking batches suit a mixer better than marks where sequences start."""
+        mixers = [cast(_Cell, cell).mixer for cell in self.cells]
+        return any(m.cost == "sequential" or "reset_and_packing" in m.declared for m in mixers)
 
     def _check_constant_size(self, lengths: Tensor) -> None:
-        state = cast(_Cell, self.cells[0]).mixer.init_state(1)
-        if lengths[0] != lengths[-1] and any(0 in h.shape for h in leaves(state)):
+        states = [cast(_Cell, cell).mixer.init_state(1) for cell in self.cells]
+        if lengths[0] != lengths[-1] and any(0 in h.shape for h in leaves(states)):
             raise ArgumentError(
                 f"RNN: hx must be None for packed sequences of several lengths, since the state "
                 f"of {self.mixer!r} grows with each, got a state. Call it on each sequence alone."
@@ -319,6 +343,18 @@ def _ends(output: Tensor | PackedSequence) -> tuple[Tensor, Tensor]:
     starts = F.pad(sizes.cumsum(0), (1, 0))  # where each step begins in the data
     last, first = data[(starts[lengths - 1] + rows).to(data.device)], data[:batch]
     return (last, first) if back is None else (last[back], first[back])
+
+
+def _unsqueeze(h: object, axis: int) -> Any:
+    return h.unsqueeze(axis) if isinstance(h, Tensor) and h.ndim >= axis else h
+
+
+def _biased(choice: Choice, bias: bool, directions: int) -> Choice:
+    """The choice of a layer with the layer's bias, of which there are so many cells."""
+    alone = choice.alone and directions == 1
+    if isinstance(choice.mixer, Mixer) or not choice.takes("bias"):
+        return replace(choice, alone=alone)
+    return replace(choice, alone=alone, options={"bias": bias, **choice.options})
 
 
 class _Cell(nn.Module):

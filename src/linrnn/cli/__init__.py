@@ -8,15 +8,17 @@ instant.
 
 import ast
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import __version__
+from linrnn._import_path import look_here
 from linrnn._reading import why
 from linrnn.cli._streams import give_up_output, say, standard_streams
-from linrnn.errors import LinrnnError, UnknownNameError
+from linrnn.errors import ArgumentError, LinrnnError, UnknownNameError
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
@@ -45,6 +47,7 @@ def usage() -> str:
             *lines,
             "",
             "`linrnn VERB --help` describes a verb and its options.",
+            "A verb that reads a run whose mixer is an import path takes --trust pkg.module:Mine.",
             "Exit codes: 0 done, 1 the run failed, 2 the command was wrong, 130 interrupted.",
         ]
     )
@@ -90,5 +93,23 @@ def _run(args: list[str]) -> int:
         return 0
     if args[0] not in verbs():
         raise UnknownNameError("verb", args[0], verbs())
+    args = _trust(args)
     code: int = importlib.import_module(f"{__name__}.{args[0]}").main(args[1:])
     return code
+
+
+def _trust(args: list[str]) -> list[str]:
+    """A command without ``--trust PATH``, whose modules are imported: a run may name them then."""
+    if os.environ.get("LINRNN_TRUST"):
+        look_here()
+    if not any(arg.partition("=")[0] == "--trust" for arg in args):
+        return args
+    from linrnn.cli._mixer_options import import_named
+    from linrnn.cli._options import peek
+
+    path = peek(args, "--trust")
+    if path is None:
+        raise ArgumentError("linrnn: --trust must be followed by pkg.module:Mine, got nothing.")
+    import_named(path)
+    at = next(i for i, arg in enumerate(args) if arg.partition("=")[0] == "--trust")
+    return _trust(args[:at] + args[at + (1 if "=" in args[at] else 2) :])

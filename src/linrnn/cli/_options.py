@@ -1,14 +1,14 @@
 """The options of ``linrnn train``: those of every run, of the chosen mixer and of the task."""
 
 import dataclasses
-import inspect
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from linrnn import mixers, tasks
-from linrnn.train import Config
+from linrnn import tasks
+
+if TYPE_CHECKING:
+    from linrnn.train import Config
 
 UNTUNED = "none"
 """Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
@@ -21,16 +21,12 @@ MOST_SEEDS = 10_000
 class Start(NamedTuple):
     """Where the options of a run start from."""
 
-    config: Config
+    config: "Config"
     """Its values are the defaults."""
     recipe: str
     """Name of the recipe it is of, or `UNTUNED`."""
     scale: str
     """Scale of that recipe, or `UNTUNED`."""
-
-
-# what the backbone says itself: width, and place in the stack
-_NOT_OPTIONS = ("self", "d_model", "layer", "n_layers", "device", "dtype")
 
 
 def peek(argv: Sequence[str], flag: str) -> str | None:
@@ -43,7 +39,7 @@ def peek(argv: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]:
+def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None]":
     """A configuration changed by the command line, and the run folder if one is given.
 
     Args:
@@ -52,12 +48,16 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
 
     Raises:
         UnknownNameError: no such mixer.
+        ArgumentError: an import path that leads to none.
         SystemExit: with 2 for wrong options and 0 after ``--help``.
     """
     import tyro
 
+    from linrnn.cli._mixer_options import import_named, mixer_class
+
     config = start.config
     mixer = peek(argv, "--mixer") or config.mixer
+    import_named(mixer)
     defaults = config.mixer_options if mixer == config.mixer else {}
     source = f"those of the recipe {start.recipe}, scale {start.scale}"
     if start.recipe == UNTUNED:
@@ -97,61 +97,11 @@ def spell_out(argv: Sequence[str], short: Mapping[str, str]) -> list[str]:
     return ["".join((full.get(name, name), sign, value)) for name, sign, value in parts]
 
 
-def mixer_class(name: str, defaults: dict[str, Any]) -> type:
-    """A dataclass of the options in a mixer's constructor, described by its docstring.
-
-    Args:
-        name: of the mixer.
-        defaults: override those of the constructor.
-    """
-    import tyro
-
-    cls = mixers.load(name)
-    hints = get_type_hints(cls.__init__)
-    words = argument_docs(cls.__doc__ or "")
-    options = [
-        (
-            option,
-            Annotated[hints[option], tyro.conf.arg(help=words.get(option, ""))],
-            dataclasses.field(default=defaults.get(option, parameter.default)),
-        )
-        for option, parameter in inspect.signature(cls.__init__).parameters.items()
-        if option not in _NOT_OPTIONS
-    ]
-    made = dataclasses.make_dataclass(f"{cls.__name__}Options", options, frozen=True, kw_only=True)
-    made.__doc__ = f"The mixer {name}."
-    return made
-
-
-def argument_docs(docstring: str) -> dict[str, str]:
-    """The text on each argument in the ``Args:`` section of a docstring.
-
-    Example:
-        >>> argument_docs('''One line.
-        ...
-        ...     Args:
-        ...         a, b: first
-        ...             line.
-        ...         c: last.
-        ...
-        ...     Raises:
-        ...         Nothing.
-        ... ''')
-        {'a': 'First line.', 'b': 'First line.', 'c': 'Last.'}
-    """
-    section = re.search(r"\n *Args:\n(.*?)(?:\n *\n|\Z)", inspect.cleandoc(docstring), re.DOTALL)
-    entries = re.split(r"\n(?=    \w)", "\n" + section[1]) if section else []
-    found: dict[str, str] = {}
-    for entry in filter(str.strip, entries):
-        names, _, text = entry.partition(":")
-        words = " ".join(text.split())
-        found |= {name.strip(): words[:1].upper() + words[1:] for name in names.split(",")}
-    return found
-
-
 def _command(start: Start, mixer: str, options: type) -> type:
     """The dataclass that tyro turns into the command line."""
     import tyro
+
+    from linrnn.cli._mixer_options import defaults_of
 
     config = start.config
     arg = tyro.conf.arg
@@ -164,16 +114,19 @@ def _command(start: Start, mixer: str, options: type) -> type:
     ]
     groups = [
         ("model", type(config.model), config.model),
-        ("mixer", options, options()),
         ("optim", type(config.optim), config.optim),
         ("train", type(config.train), config.train),
         ("task", type(config.task_options), config.task_options),
     ]
     fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top + groups]
+    fields.insert(len(top) + 1, ("mixer", options, defaults_of(options)))
     return dataclasses.make_dataclass("TrainCommand", fields, frozen=True, kw_only=True)
 
 
-_MIXER_HELP = "What mixes information along time; `linrnn list mixers` shows all."
+_MIXER_HELP = (
+    "What mixes information along time: one of `linrnn list mixers`, an import path such as "
+    "pkg.module:Mine, or several with commas between, repeated along the depth."
+)
 _RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all; none: untuned."
 _SCALE_HELP = "Which scale of the recipe: cpu takes minutes, paper is as published."
 _SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."

@@ -1,24 +1,12 @@
 """List the mixers, tasks, recipes or reproductions there are, with one line about each."""
 
 import argparse
-import ast
-import importlib
 import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from textwrap import indent
-from typing import TypeGuard
 
-from linrnn._catalogue import stems
+from linrnn.cli._entries import CATALOGUES, families, summaries
 from linrnn.errors import check_in
-
-#: Each catalogue and the base class of its entries; an entry without one is a function.
-CATALOGUES = {
-    "mixers": "Mixer",
-    "tasks": "Task",
-    "recipes": None,
-    "reproductions": "Reproduction",
-}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,10 +21,10 @@ def main(argv: Sequence[str]) -> int:
     kind = parser.parse_args(argv).kind
     if kind is not None:
         check_in("linrnn list", "argument", kind, CATALOGUES)
-        sys.stdout.write(_recipes() if kind == "recipes" else _table(summaries(kind)))
+        sys.stdout.write(_recipes() if kind == "recipes" else _lines(kind))
         return 0
     for heading in CATALOGUES:
-        sys.stdout.write(f"{heading}\n{indent(_table(summaries(heading)), '  ')}")
+        sys.stdout.write(f"{heading}\n{indent(_lines(heading), '  ')}")
     return 0
 
 
@@ -47,34 +35,19 @@ def _recipes() -> str:
     return table()
 
 
-def summaries(kind: str) -> dict[str, str]:
-    """Each name of a catalogue and its summary, read from the source: no entry is imported."""
-    package = f"linrnn.{kind}"
-    folders = importlib.import_module(package).__path__
-    return {name: _summary(_source(folders, name), kind) for name in stems(package)}
+def _lines(kind: str) -> str:
+    """A line for each entry; mixers under the headings of their families."""
+    rows = summaries(kind)
+    if kind != "mixers":
+        return _table(rows)
+    from linrnn.mixers import by_family
+
+    width, text = max(map(len, rows), default=0), ""
+    for heading, names in by_family(families()).items():
+        text += f"{heading}\n" + indent(_table({n: rows.pop(n) for n in names}, width), "  ")
+    return text + _table(rows, width)
 
 
-def _source(folders: Iterable[str], name: str) -> Path:
-    return next(path for f in folders if (path := Path(f, f"{name}.py")).is_file())
-
-
-def _summary(path: Path, kind: str) -> str:
-    """The entry's ``summary`` where it states one, else the first line of its docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    entry = next((node for node in tree.body if _is_entry(node, CATALOGUES[kind])), None)
-    if isinstance(entry, ast.ClassDef):
-        for node in entry.body:
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "summary":
-                return str(ast.literal_eval(node.value)) if node.value else ""
-    return (ast.get_docstring(entry or tree) or "").split("\n")[0]
-
-
-def _is_entry(node: ast.stmt, base: str | None) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:
-    if base is None:
-        return isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
-    return isinstance(node, ast.ClassDef) and base in map(ast.unparse, node.bases)
-
-
-def _table(rows: dict[str, str]) -> str:
-    width = max(map(len, rows), default=0)
+def _table(rows: dict[str, str], width: int = 0) -> str:
+    width = width or max(map(len, rows), default=0)
     return "".join(f"{name:<{width}}  {summary}\n" for name, summary in rows.items())

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import reproductions
+from linrnn.cli._entries import summaries
 from linrnn.cli._options import MOST_SEEDS
-from linrnn.cli.list import summaries
 from linrnn.errors import UnknownNameError, check_at_most, check_in, check_positive_int
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from linrnn import recipes
-from linrnn._catalogue import stems
-from linrnn.cli.list import CATALOGUES
+from linrnn._catalogue import entries, stems
+from linrnn._import_path import is_import_path
+from linrnn.cli._entries import CATALOGUES
 from linrnn.errors import DataError, MissingExtraError, UnknownNameError
 from linrnn.state_spec import describe as describe_state
 
@@ -18,11 +19,21 @@ from linrnn.state_spec import describe as describe_state
 def main(argv: Sequence[str]) -> int:
     """Print everything of that name."""
     parser = argparse.ArgumentParser(prog="linrnn show", description=__doc__)
-    parser.add_argument("name", metavar="NAME", help="one of those `linrnn list` prints")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="one of those `linrnn list` prints, or the import path of a mixer",
+    )
     name = parser.parse_args(argv).name
+    if is_import_path(name):
+        from linrnn.cli._mixer_options import import_named
+
+        import_named(name)
+        sys.stdout.write(describe("mixers", name))
+        return 0
     if name not in _known() and name.replace("-", "_") in stems("linrnn.reproductions"):
         name = name.replace("-", "_")  # as `linrnn reproduce` writes it
-    kinds = [kind for kind in CATALOGUES if name in stems(f"linrnn.{kind}")]
+    kinds = [kind for kind in CATALOGUES if name in entries(f"linrnn.{kind}")]
     if not kinds:
         raise UnknownNameError("mixer, task, recipe or reproduction", name, _known())
     sys.stdout.write("\n".join(describe(kind, name) for kind in kinds))
@@ -30,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _known() -> list[str]:
-    return [known for kind in CATALOGUES for known in stems(f"linrnn.{kind}")]
+    return [known for kind in CATALOGUES for known in entries(f"linrnn.{kind}")]
 
 
 def describe(kind: str, name: str) -> str:
@@ -43,7 +54,7 @@ def describe(kind: str, name: str) -> str:
 
 
 def _describe(kind: str, name: str, page: "_Page") -> str:
-    title = f"{kind.removesuffix('s')} {name}: linrnn.{kind}.{name}.{page.entry}"
+    title = f"{kind.removesuffix('s')} {name}: {page.entry}"
     lines = [title, "=" * len(title), "", page.text, ""]
     lines += [f"{fact}: {value}" for fact, value in page.facts.items()]
     if page.options:
@@ -69,7 +80,11 @@ def _mixer(cls: Any) -> _Page:
         facts[f"Does not keep the law {name!r}" + (f" with form={form!r}" if form else "")] = reason
     parameters = inspect.signature(cls).parameters.values()
     options = [_row(p.name, p.annotation, p.default) for p in parameters]
-    return _Page(cls.__name__, inspect.getdoc(cls) or "", facts, options)
+    return _Page(_path(cls), inspect.getdoc(cls) or "", facts, options)
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _task(cls: Any) -> _Page:
@@ -83,7 +98,7 @@ def _task(cls: Any) -> _Page:
     facts |= _example(task)
     facts |= {f"Published, {p.model}": f"{p.value:g} ({p.source})" for p in task.published}
     options = [_row(f.name, f.type, f.default) for f in dataclasses.fields(cls.Options)]
-    return _Page(cls.__name__, inspect.getdoc(cls) or "", facts, options)
+    return _Page(_path(cls), inspect.getdoc(cls) or "", facts, options)
 
 
 def _example(task: Any) -> dict[str, str]:
@@ -112,7 +127,9 @@ def _recipe(name: str, scale: str) -> _Page:
     }
     if recipe.departures:
         facts["Departures"] = recipe.departures
-    return _Page(f"{scale}()", recipe.summary, facts, list(_leaves(recipe.config, "")))
+    return _Page(
+        f"linrnn.recipes.{name}.{scale}()", recipe.summary, facts, list(_leaves(recipe.config, ""))
+    )
 
 
 def _reproduction(cls: Any) -> _Page:
@@ -120,7 +137,7 @@ def _reproduction(cls: Any) -> _Page:
     facts |= {f"Scale {scale}": text for scale, text in cls.scales.items()}
     tables = "\n\n".join("\n".join(table.markdown()) for table in cls.published)
     text = f"{inspect.getdoc(cls) or ''}\n\nPublished\n\n{tables}"
-    return _Page(cls.__name__, text, facts, [])
+    return _Page(_path(cls), text, facts, [])
 
 
 def _leaves(config: Any, prefix: str) -> Iterable[Row]:

@@ -3,16 +3,15 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from linrnn import recipes, tasks
+from linrnn.cli._entries import summaries
 from linrnn.cli._options import UNTUNED, Start, parse_train, peek
 from linrnn.cli._progress import make_reporter, summary
 from linrnn.cli._recipes import expectation
-from linrnn.cli.list import summaries
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import Result
-from linrnn.train._config import OnNan
 
 USAGE = """usage: linrnn train TASK [OPTIONS]
        linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback]
@@ -119,6 +118,9 @@ def _announcement(task: str, start: Start) -> str:
 
 
 def _resume(args: list[str], folder: str) -> Result:
+    from linrnn.train import resume
+    from linrnn.train._config import OnNan
+
     on_nan = peek(args, "--on-nan")
     said = ["--resume", folder, f"--resume={folder}", "--fallback"]
     if on_nan is not None:
@@ -131,13 +133,11 @@ def _resume(args: list[str], folder: str) -> Result:
         )
     if on_nan not in (None, *get_args(OnNan)):
         raise UnknownNameError("--on-nan", on_nan, get_args(OnNan))
-    from linrnn.train import resume
-
     return resume(
         folder,
         reporter=make_reporter(),
         fallback="--fallback" in args,
-        on_nan=cast(OnNan | None, on_nan),
+        on_nan=cast(Any, on_nan),
     )
 
 

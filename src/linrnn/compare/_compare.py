@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn._door import check_folder, read_bytes
+from linrnn._pattern import import_all
 from linrnn._storage import MAX_JSON, exclusive, remove, write_atomically
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.compare._process import train_in_process
@@ -98,6 +99,8 @@ def compare(
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
     """
     _check(entries, seeds)
+    for entry in entries:
+        import_all(entry.config.mixer)
     if match:
         target = count_parameters(entries[0].config)
         rest = [replace(e, config=match_parameters(e.config, target)) for e in entries[1:]]

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from linrnn._import_path import is_import_path
+from linrnn._pattern import pattern
 from linrnn._signals import stop_signals
 from linrnn.errors import InterruptedRunError
 from linrnn.train import Config
@@ -34,7 +36,7 @@ def train_in_process(folder: Path, config: Config) -> str | None:
 
     with ExitStack() as held:
         held.enter_context(stop_signals(hand_on))
-        process = _start(folder, held)
+        process = _start(folder, held, _environment(config))
         running.append(process)
         if asked:
             process.terminate()
@@ -49,10 +51,20 @@ def train_in_process(folder: Path, config: Config) -> str | None:
     return _reason(code, errors.strip().splitlines()) if code else None
 
 
-def _start(folder: Path, held: ExitStack) -> "subprocess.Popen[str]":
+def _environment(config: Config) -> dict[str, str]:
+    """That of this process, and where mixers are import paths, what it takes to import them."""
+    paths = [str(part) for part in pattern(config.mixer) if is_import_path(part)]
+    if not paths:
+        return dict(os.environ)
+    where = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": where, "LINRNN_TRUST": ",".join(paths)}
+
+
+def _start(folder: Path, held: ExitStack, environment: dict[str, str]) -> "subprocess.Popen[str]":
     """The process, and in ``held`` a pipe that ends with this process: nothing is written to it."""
     command = [sys.executable, "-m", "linrnn.compare._worker", str(folder)]
     options: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    options["env"] = environment
     if os.name == "nt":
         return held.enter_context(subprocess.Popen(command, **options))
     read, write = os.pipe()

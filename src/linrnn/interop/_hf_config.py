@@ -5,22 +5,28 @@ from typing import Any, ClassVar, get_type_hints
 from transformers import PreTrainedConfig
 
 from linrnn import mixers
+from linrnn._declared import dataclass_of
+from linrnn._import_path import is_import_path
+from linrnn._pattern import check_stored, import_all, pattern, stored
 from linrnn._schema import check_type
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import SequenceModel, model_options
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.interop._hf_files import AUTO_MAP, known
 
 FORMAT = 1
 """Of the folders written; rises when an older linrnn could not read them any more."""
 
-_OPTIONS = (
-    *("mixer", "mixer_options", "d_model", "n_layers", "norm", "norm_eps", "prenorm", "dropout"),
-    *("block", "conv_width", "encoder_norm", "final_norm", "head_bias"),
-)
+# one output a step, read forward; their name of the one embedding is another
+_MODEL = model_options(("pool", "bidirectional", "tie_embeddings"), norm="layer", final_norm=True)
+OPTIONS = tuple(option.name for option in _MODEL)
+"""Options of `linrnn.SequenceModel` that have the same name here."""
+
+_FIELDS: Any = dataclass_of("ModelOptions", "Options of the model.", _MODEL, frozen=False)
 
 
 KEYS = (
-    *("linrnn_format", "vocab_size", *_OPTIONS, "tie_word_embeddings", "use_cache"),
+    *("linrnn_format", "vocab_size", "mixer", "mixer_options", *OPTIONS),
+    *("tie_word_embeddings", "use_cache"),
     *("hidden_size", "num_hidden_layers", "bos_token_id", "eos_token_id", "pad_token_id"),
     *("architectures", "return_dict", "transformers_version"),
 )
@@ -28,15 +34,18 @@ KEYS = (
 _NOT_FIELDS = ("model_type", "keys_to_ignore_at_inference", "attribute_map")
 
 
-class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
+class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
     """Configuration of `LinrnnForCausalLM`; what ``config.json`` holds.
 
     The fields are the arguments of `linrnn.SequenceModel`, which always reads tokens and has one
     output a step. ``hidden_size`` and ``num_hidden_layers`` are other names of ``d_model`` and
     ``n_layers``.
 
+    ``mixer`` may be what `linrnn.SequenceModel` takes, and becomes a text that a file can hold.
+
     Raises:
         UnknownNameError: no such mixer.
+        UntrustedError: a file names a mixer of a module that may not be imported.
         DataError: ``linrnn_format`` is that of a newer linrnn.
         ArgumentError: a field of the wrong type, or an empty vocabulary.
 
@@ -56,19 +65,8 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
 
     linrnn_format: int = FORMAT
     vocab_size: int = 256
-    mixer: str = "lru"
+    mixer: Any = "lru"
     mixer_options: dict[str, Any] | None = None
-    d_model: int = 64
-    n_layers: int = 4
-    norm: str = "layer"
-    norm_eps: float | None = None
-    prenorm: bool = True
-    dropout: float = 0.0
-    block: str = "glu"
-    conv_width: int = 0
-    encoder_norm: bool = False
-    final_norm: bool = True
-    head_bias: bool = True
     tie_word_embeddings: bool = False
     use_cache: bool = True
     bos_token_id: int | None = None
@@ -78,15 +76,22 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def __post_init__(self, **kwargs: Any) -> None:
         for name, hint in get_type_hints(LinrnnConfig).items():
-            if name in LinrnnConfig.__annotations__ and name not in _NOT_FIELDS:
+            if (
+                name in OPTIONS or name in LinrnnConfig.__annotations__
+            ) and name not in _NOT_FIELDS:
                 check_type("LinrnnConfig", name, hint, getattr(self, name))
         if self.linrnn_format > FORMAT:
             raise DataError(
                 f"LinrnnConfig: the format must be at most {FORMAT}, got {self.linrnn_format}. "
                 "Read the model with the version of linrnn that wrote it, or a newer one."
             )
-        if self.mixer not in mixers.names():
-            raise UnknownNameError("mixer", self.mixer, mixers.names())
+        if not isinstance(self.mixer, str):
+            self.mixer, self.mixer_options = stored(self.mixer, self.mixer_options, self.d_model)
+        check_type("LinrnnConfig", "mixer", str, self.mixer)
+        for part in pattern(self.mixer):
+            if not is_import_path(part) and part not in mixers.names():
+                raise UnknownNameError("mixer", part, mixers.names())
+        import_all(self.mixer)
         if self.vocab_size < 1:
             raise ArgumentError(
                 f"LinrnnConfig: vocab_size must be an integer of at least 1, got {self.vocab_size}."
@@ -95,8 +100,13 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """A configuration from what a file holds: of the known keys alone; see ``transformers``."""
+        """A configuration from what a file holds: of the known keys alone; see ``transformers``.
+
+        Raises:
+            UntrustedError: it names a mixer of a module that may not be imported.
+        """
         values = known(config_dict, KEYS) | {"auto_map": AUTO_MAP}
+        check_stored("LinrnnConfig", values.get("mixer", ""))
         return super().from_dict(values, **kwargs)
 
     @classmethod
@@ -105,7 +115,8 @@ class LinrnnConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def options(self) -> dict[str, Any]:
         """Arguments of `linrnn.SequenceModel` besides the size of the vocabulary."""
-        own = {name: getattr(self, name) for name in _OPTIONS}
+        names = ("mixer", "mixer_options", *OPTIONS)
+        own = {name: getattr(self, name) for name in names}
         return {**own, "tie_embeddings": self.tie_word_embeddings}
 
     def build(self) -> SequenceModel:

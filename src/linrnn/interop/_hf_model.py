@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from linrnn._pattern import import_all
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DTypeError, check_shape
 from linrnn.interop._hf_cache import LinrnnCache
@@ -72,9 +73,12 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         """Load what ``save_pretrained`` wrote: see ``transformers``; safetensors only.
 
         Of the files alone the known keys of the configurations and the weights are read, so no
-        code, kernel, adapter or way to unpack weights that they name is ever looked for.
+        code, kernel, adapter or way to unpack weights that they name is ever looked for. A mixer of
+        yours, which they name by its import path, must have been imported, or be named in
+        ``LINRNN_TRUST``, or come with ``trust_remote_code=True``.
 
         Raises:
+            UntrustedError: they name a mixer of a module that may not be imported.
             DataError: a folder that holds no model of linrnn, one of a newer linrnn, or weights
                 that do not fit the configuration, are not finite or not real.
         """
@@ -82,12 +86,15 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         if not isinstance(path, str | os.PathLike):
             return read(path, *args, **kwargs)
         with_info, config = kwargs.pop("output_loading_info", False), kwargs.pop("config", None)
+        trust = kwargs.get("trust_remote_code") is True
         files = files_of("LinrnnForCausalLM", path, kwargs)
         given = isinstance(config, LinrnnConfig)
         values = config.to_dict() if given else None
         if values is None:
             of = files if config is None else files_of("LinrnnForCausalLM", config, dict(kwargs))
             values = read_config(of, cls.config_class.model_type, KEYS)
+            if trust:
+                import_all(values.get("mixer", ""))
         sizes = {} if kwargs.get("ignore_mismatched_sizes") else values
         weights = weights_of(files, sizes, kwargs.pop("variant", None))
         if not given:

@@ -6,7 +6,7 @@ from transformers import PreTrainedTokenizerFast
 
 from linrnn import train
 from linrnn.errors import RunFolderError
-from linrnn.interop._hf_config import LinrnnConfig
+from linrnn.interop._hf_config import OPTIONS, LinrnnConfig
 from linrnn.interop._hf_model import LinrnnForCausalLM
 from linrnn.interop._hf_tokenizer import to_tokenizer
 from linrnn.tasks.lm import LM
@@ -45,14 +45,7 @@ def from_run(run: Path | str) -> tuple[LinrnnForCausalLM, PreTrainedTokenizerFas
             vocab_size=size,
             mixer=config.mixer,
             mixer_options=config.mixer_options,
-            d_model=parts.d_model,
-            n_layers=parts.n_layers,
-            norm=parts.norm,
-            prenorm=parts.prenorm,
-            dropout=parts.dropout,
-            block=parts.block,
-            conv_width=parts.conv_width,
-            final_norm=parts.final_norm,
+            **{name: getattr(parts, name) for name in OPTIONS},
             tie_word_embeddings=parts.tie_embeddings,
         )
     )

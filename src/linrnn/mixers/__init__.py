@@ -2,39 +2,77 @@
 
 The file's stem is the mixer's name everywhere: ``mixers/lru.py`` is ``load("lru")``,
 ``linrnn train TASK --mixer lru``, ``linrnn show lru`` and the class ``linrnn.mixers.LRU``.
+A package of your own adds mixers by entry points of the group ``linrnn.mixers``; and wherever a
+name goes, so does a class, an instance, or an import path such as ``pkg.module:Mine``.
 """
 
+import copy
 import importlib
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from linrnn._catalogue import load_class, stems
+from linrnn._catalogue import entries, load_class, own_class, stems
+from linrnn._import_path import check_class, import_class, is_import_path
 from linrnn._schema import check_type
-from linrnn.errors import UnknownNameError
+from linrnn.errors import ArgumentError, UnknownNameError
 
 if TYPE_CHECKING:
     from linrnn.mixers._base import Mixer as Mixer
     from linrnn.mixers._bidirectional import Bidirectional as Bidirectional
 
+FAMILIES = {
+    "diagonal": "diagonal linear recurrences",
+    "ssm": "state-space models",
+    "gated": "gated",
+    "linear-attention": "linear attention and weighted means",
+    "oscillator": "oscillators",
+    "dense": "dense recurrences",
+    "attention": "attention",
+}
+"""`Mixer.family` in words, in the order of lists; others stand as they are, and last."""
+
 _PUBLIC = {"Mixer": "_base", "Bidirectional": "_bidirectional"}
 
 
 def names() -> list[str]:
-    """Every mixer, sorted; finding them imports none.
+    """Every mixer, sorted: those of this folder and those that packages register.
+
+    Finding them imports none.
 
     Example:
         >>> "lru" in names()
         True
     """
-    return stems(__name__)
+    return entries(__name__)
 
 
-def load(name: str) -> "type[Mixer]":
-    """The `Mixer` class in ``linrnn/mixers/<name>.py``; only that file is imported.
+def by_family(families: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names under the heading of their family, in the order of `FAMILIES`.
+
+    Args:
+        families: the family of each name.
+
+    Example:
+        >>> by_family({"lru": "diagonal", "mine": "new", "slru": "diagonal"})
+        {'diagonal linear recurrences': ['lru', 'slru'], 'new': ['mine']}
+    """
+    order = [*FAMILIES, *sorted({*families.values()} - {*FAMILIES})]
+    found = {f: [name for name in families if families[name] == f] for f in order}
+    return {FAMILIES.get(f, f): its for f, its in found.items() if its}
+
+
+def load(mixer: "str | type[Mixer] | Mixer") -> "type[Mixer]":
+    """The class of a mixer; of those known by name only the one asked for is imported.
+
+    Args:
+        mixer: one of `names`, a class, an instance, or an import path such as ``pkg.module:Mine``,
+            whose module is imported.
 
     Raises:
         UnknownNameError: no such mixer.
+        ArgumentError: an import path or a class that leads to no mixer.
+        LinrnnError: a package that registers it cannot be imported, or another has the same name.
 
     Example:
         >>> load("lru").__name__
@@ -42,42 +80,108 @@ def load(name: str) -> "type[Mixer]":
     """
     from linrnn.mixers._base import Mixer
 
-    return load_class(__name__, "mixer", name, Mixer)
+    if isinstance(mixer, Mixer):
+        return type(mixer)
+    if isinstance(mixer, type):
+        return check_class("mixer", mixer, Mixer)
+    if is_import_path(mixer):
+        return import_class("mixer", mixer, Mixer)
+    return load_class(__name__, "mixer", mixer, Mixer)
 
 
 def build(
-    name: str, d_model: int, options: Mapping[str, Any] | None = None, **factory: Any
+    mixer: "str | type[Mixer] | Mixer",
+    d_model: int,
+    options: Mapping[str, Any] | None = None,
+    **factory: Any,
 ) -> "Mixer":
-    """Construct a mixer by name.
+    """Construct a mixer.
 
     Args:
-        name: one of `names`.
+        mixer: what `load` takes. Of an instance a copy is made, with parameters drawn anew.
         d_model: channels in and out.
-        options: further keyword arguments of its constructor.
+        options: further keyword arguments of its constructor; none for an instance, which has them.
         factory: ``device`` and ``dtype``.
 
     Raises:
         UnknownNameError: no such mixer, or the mixer has no such option.
-        ArgumentError: an option of another type than the mixer's annotation says.
+        ArgumentError: an option of another type than the mixer's annotation says; an instance of
+            another width or dtype, or one whose parameters cannot be drawn anew.
 
     Example:
         >>> build("lru", 8, {"d_state": 4}).d_state
         4
     """
-    cls, options = load(name), dict(options or {})
-    known = set(inspect.signature(cls.__init__).parameters) - {"self", "d_model"}
+    cls, options = load(mixer), dict(options or {})
+    if isinstance(mixer, cls):
+        check_instance(mixer, d_model, options, **factory)
+        return redrawn("mixer: it", mixer)
+    title = repr(mixer if isinstance(mixer, str) else cls.__name__)
+    parameters = inspect.signature(cls.__init__).parameters
+    known = set(parameters) - {"self", "d_model"}
     hints = get_type_hints(cls.__init__) if options else {}
     for option, value in options.items():
         if option not in known:
-            raise UnknownNameError(f"option of mixer {name!r}", option, known)
-        check_type(f"mixer {name!r}", option, hints.get(option, Any), value)
+            raise UnknownNameError(f"option of mixer {title}", option, known)
+        check_type(f"mixer {title}", option, hints.get(option, Any), value)
     return cls(d_model, **options, **factory)
+
+
+def check_instance(
+    mixer: "Mixer", d_model: int, options: Mapping[str, Any], dtype: Any = None, device: Any = None
+) -> None:
+    """Raise `ArgumentError` unless an instance is of this width and dtype, and without ``options``.
+
+    A device is not compared: a module that an instance is part of is moved as a whole.
+    """
+    name = type(mixer).__name__
+    if options:
+        raise ArgumentError(
+            f"mixer {name}: mixer_options must be empty for an instance, got {sorted(options)}. "
+            "Make the instance with them, or give its class."
+        )
+    if mixer.d_model != d_model:
+        raise ArgumentError(
+            f"mixer {name}: the instance must have d_model={d_model}, got {mixer.d_model}."
+        )
+    found = {p.dtype.to_real() for p in mixer.parameters()}
+    if dtype is not None and found and dtype not in found:
+        raise ArgumentError(
+            f"mixer {name}: the instance must have parameters of {dtype}, got "
+            f"{', '.join(sorted(map(str, found)))}. Make it with dtype={dtype}."
+        )
+
+
+def redrawn(what: str, mixer: "Mixer", **place: int) -> "Mixer":
+    """A copy with parameters drawn anew.
+
+    Args:
+        what: says in the message what could be done without.
+        mixer: to copy.
+        **place: attributes that differ, such as its place in a stack.
+
+    Raises:
+        ArgumentError: it has no ``reset_parameters`` to draw them with.
+    """
+    draw = getattr(mixer, "reset_parameters", None)
+    if draw is None:
+        raise ArgumentError(
+            f"{what} must have reset_parameters to be drawn anew, got "
+            f"{type(mixer).__name__} without."
+        )
+    other = copy.deepcopy(mixer)
+    for name, value in place.items():
+        setattr(other, name, value)
+    other.reset_parameters()  # type: ignore[operator]
+    return other
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-    for stem in names():
+    for stem in stems(__name__):
         if stem.replace("_", "") == name.lower():
-            return load(stem)
+            from linrnn.mixers._base import Mixer
+
+            return own_class(__name__, stem, Mixer)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,5 @@
 """Reading a sequence in both directions with any mixer."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -73,7 +72,7 @@ class Bidirectional(Mixer):
         self.declared = {**mixer.declared, **type(self).declared}  # type: ignore[misc]
         self.shared, self.merge = shared, merge
         self.ahead = mixer
-        self.back = _redrawn(mixer) if backward is None else backward
+        self.back = mixers.redrawn("Bidirectional: mixer", mixer) if backward is None else backward
         if type(self.back) is not type(mixer) or self.back.d_model != mixer.d_model:
             raise ArgumentError(
                 "Bidirectional: backward must be of the class and width of the forward mixer, "
@@ -86,7 +85,7 @@ class Bidirectional(Mixer):
     @classmethod
     def build(
         cls,
-        name: str,
+        mixer: str | type[Mixer] | Mixer,
         d_model: int,
         options: Mapping[str, Any] | None = None,
         *,
@@ -95,9 +94,9 @@ class Bidirectional(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> "Bidirectional":
-        """Construct by name, as `linrnn.mixers.build` does, drawing the forward mixer first."""
+        """Construct as `linrnn.mixers.build` does, drawing the forward mixer first."""
         ahead, back = (
-            mixers.build(name, d_model, options, device=device, dtype=dtype) for _ in range(2)
+            mixers.build(mixer, d_model, options, device=device, dtype=dtype) for _ in range(2)
         )
         return cls(ahead, back, shared=shared, merge=merge)
 
@@ -229,16 +228,3 @@ def check_lengths(where: str, lengths: Tensor, x: Tensor, least: int = 0) -> Non
         raise ArgumentError(
             f"{where}: lengths must be in {least}..{x.shape[1]}, the steps of x, got {wrong}."
         )
-
-
-def _redrawn(mixer: Mixer) -> Mixer:
-    """A copy with parameters drawn anew."""
-    other = copy.deepcopy(mixer)
-    draw = getattr(other, "reset_parameters", None)
-    if draw is None:
-        raise ArgumentError(
-            f"Bidirectional: backward must be given, since {type(mixer).__name__} has no "
-            "reset_parameters to draw another one, got None."
-        )
-    draw()
-    return other

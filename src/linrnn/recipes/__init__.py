@@ -104,7 +104,7 @@ def untuned(task: str) -> "Config":
     from linrnn import tasks
     from linrnn.train import Config, ModelConfig
 
-    return Config(task=task, model=ModelConfig(pool=tasks.load(task).pools[0]))  # type: ignore[arg-type]
+    return Config(task=task, model=ModelConfig(pool=tasks.load(task).pools[0]))
 
 
 def __getattr__(name: str) -> Any:

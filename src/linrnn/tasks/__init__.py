@@ -1,13 +1,14 @@
 """The catalogue of tasks: one file each, found by being in this folder.
 
 The file's stem is the task's name everywhere: ``tasks/digits.py`` is ``load("digits")`` and
-``linrnn train digits``.
+``linrnn train digits``. A package of your own adds tasks by entry points of the group
+``linrnn.tasks``.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from linrnn._catalogue import load_class, stems
+from linrnn._catalogue import entries, load_class
 
 if TYPE_CHECKING:
     from linrnn.tasks._base import Published as Published
@@ -24,20 +25,25 @@ _ELSEWHERE = {
 
 
 def names() -> list[str]:
-    """Every task, sorted; finding them imports none.
+    """Every task, sorted: those of this folder and those that packages register.
+
+    Finding them imports none.
 
     Example:
         >>> "digits" in names()
         True
     """
-    return stems(__name__)
+    return entries(__name__)
 
 
 def load(name: str) -> "type[Task]":
-    """The `Task` class in ``linrnn/tasks/<name>.py``; only that file is imported.
+    """The `Task` class in ``linrnn/tasks/<name>.py``, or the one registered by that name.
+
+    Only that file, or that package, is imported.
 
     Raises:
         UnknownNameError: no such task.
+        LinrnnError: a package that registers it cannot be imported, or another has the same name.
 
     Example:
         >>> load("digits")().sequence_length

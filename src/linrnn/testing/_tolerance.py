@@ -1,5 +1,10 @@
 """How far two results may differ: a small multiple of what rounding does to a plain loop."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,6 +16,37 @@ ROUNDINGS = 4.0
 
 class BrokenLawError(AssertionError):
     """A contract is not kept; says which law, in which case and by how much."""
+
+
+@dataclass
+class Worst:
+    """The comparison that came nearest to what is allowed, or went furthest beyond."""
+
+    error: float | None = None
+    """In units of the allowed one, so above 1 where it is too large; None without a comparison."""
+    what: str = ""
+    """Names the case."""
+
+
+_RECORD: ContextVar[Worst | None] = ContextVar("record", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[Worst]:
+    """Inside, the worst error that `check_close` sees is noted down.
+
+    Example:
+        >>> with recording() as worst:
+        ...     check_close("sum", torch.tensor(1 + 2**-23), torch.tensor(1.0))
+        >>> worst.error, worst.what
+        (0.25, 'sum')
+    """
+    worst = Worst()
+    token = _RECORD.set(worst)
+    try:
+        yield worst
+    finally:
+        _RECORD.reset(token)
 
 
 def epsilon(dtype: torch.dtype) -> float:
@@ -57,11 +93,19 @@ def check_close(
     scale = float(finite.max()) if finite.numel() else 0.0
     allowed = LOOP_MULTIPLE * loop_error + roundings * epsilon(got.dtype) * scale
     error = difference(got, expected)
+    _note(what, error, allowed)
     if not error <= allowed:
         raise BrokenLawError(
             f"{what}: differs by {error:.3g} at a scale of {scale:.3g}; allowed {allowed:.3g}, "
             f"of which a plain loop's own error is {loop_error:.3g}"
         )
+
+
+def _note(what: str, error: float, allowed: float) -> None:
+    worst = _RECORD.get()
+    share = 0.0 if error == 0 else error / allowed if allowed else float("inf")
+    if worst is not None and (worst.error is None or share > worst.error):
+        worst.error, worst.what = share, what
 
 
 def check_true(what: str, claim: bool) -> None:

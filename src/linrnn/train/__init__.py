@@ -1,16 +1,12 @@
 """The loop around a model: configuration, run folder, checkpoints, plots.
 
-Lightning does the loop; what is ours is what a recurrent model needs from it. The configuration
-classes are light; whatever trains is imported when its name is first used.
+Lightning does the loop; what is ours is what a recurrent model needs from it. What is more than a
+plain record is imported when its name is first used.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from linrnn.train._config import Config as Config
-from linrnn.train._config import ModelConfig as ModelConfig
-from linrnn.train._config import OptimConfig as OptimConfig
-from linrnn.train._config import TrainConfig as TrainConfig
 from linrnn.train._report import EpochReport as EpochReport
 from linrnn.train._report import Plan as Plan
 from linrnn.train._report import Reporter as Reporter
@@ -18,6 +14,10 @@ from linrnn.train._report import Result as Result
 from linrnn.train._report import StepReport as StepReport
 
 if TYPE_CHECKING:
+    from linrnn.train._config import Config as Config
+    from linrnn.train._config import ModelConfig as ModelConfig
+    from linrnn.train._config import OptimConfig as OptimConfig
+    from linrnn.train._config import TrainConfig as TrainConfig
     from linrnn.train._evaluate import LengthScore as LengthScore
     from linrnn.train._evaluate import Score as Score
     from linrnn.train._evaluate import evaluate as evaluate
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from linrnn.train._run import run as run
 
 _HEAVY = {
+    "Config": "_config",
+    "ModelConfig": "_config",
+    "OptimConfig": "_config",
+    "TrainConfig": "_config",
     "Estimate": "_predict",
     "LengthScore": "_evaluate",
     "PositionLoss": "_positions",

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from linrnn import tasks
+from linrnn._declared import dataclass_of
+from linrnn._pattern import stored
 from linrnn._schema import check_fields, check_type, record
+from linrnn.backbone import model_options
 from linrnn.errors import ArgumentError, UnknownNameError, check_positive_int, show
 
 OnNan = Literal["stop", "skip", "rollback"]
@@ -17,33 +20,17 @@ MAX_LAYERS = 10_000
 _THREADS = 16  # for each core of the machine, but no fewer than those of a large one
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The residual stack around the mixer."""
+_MODEL: Any = dataclass_of(
+    "ModelOptions", "The residual stack around the mixer.", model_options(dropout=0.1)
+)
 
-    d_model: int = 64
-    """Width of the residual stream, in channels."""
-    n_layers: int = 4
-    """Number of residual blocks."""
-    norm: Literal["batch", "layer", "rms", "none"] = "batch"
-    """Normalisation of each block."""
-    prenorm: bool = True
-    """Normalise before the mixer; False normalises after the skip connection."""
-    block: Literal["glu", "mlp", "channel_mix", "bare"] = "glu"
-    """What follows the mixer in a block: GELU and GLU, an MLP of four times the width, RWKV's
-    channel mixing, or nothing."""
-    conv_width: int = 0
-    """Taps of a causal convolution before each mixer; 0 leaves it out."""
-    bidirectional: bool = False
-    """Read in both directions and add the two; such a model cannot be streamed."""
-    dropout: float = 0.1
-    """Probability of dropping a channel, on what each part of a block adds, and before the GLU."""
-    pool: Literal["mean", "last", "none"] = "mean"
-    """How the outputs over time become one: their mean, the last one, or one output a step."""
-    final_norm: bool = False
-    """Normalise once more before the pooling and the head."""
-    tie_embeddings: bool = False
-    """One matrix for the embedding of tokens and for the head, which must be of the same size."""
+
+class ModelConfig(_MODEL):  # type: ignore[misc]
+    """The residual stack around the mixer: options of `linrnn.SequenceModel`, under their names.
+
+    Their types, defaults (but that of ``dropout``, which is 0.1) and descriptions are those of its
+    constructor.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,20 +89,22 @@ class Config:
 
     Raises:
         UnknownNameError: no such task or precision, norm, ...
-        ArgumentError: a value of the wrong type, a number outside its range, or a pool that does
-            not suit the task.
+        ArgumentError: a value of the wrong type, a number outside its range, a pool that does
+            not suit the task, or a mixer that no text can stand for.
     """
 
     task: str
     """Name of the task."""
-    mixer: str = "lru"
-    """Name of the mixer."""
+    mixer: Any = "lru"
+    """What mixes along time, as `linrnn.SequenceModel` takes it. Here it becomes a text: a name or
+    an import path, or several with commas between; of an instance the class and the options are
+    kept, and its parameters are drawn anew like all others."""
     seed: int = 0
     """Seed of the initial weights, the order of the data, dropout and augmentation."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The residual stack."""
     mixer_options: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the mixer's constructor besides ``d_model``."""
+    """Arguments of the mixer's constructor besides ``d_model``, or of those of a pattern."""
     task_options: Any = None
     """An instance of the task's ``Options``; None takes the defaults."""
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -126,7 +115,6 @@ class Config:
     def __post_init__(self) -> None:
         if not isinstance(self.task, str) or self.task not in tasks.names():
             raise UnknownNameError("task", self.task, tasks.names())
-        check_type("Config", "mixer", str, self.mixer)
         check_type("Config", "mixer_options", dict[str, Any], self.mixer_options)
         check_type("Config", "seed", int, self.seed)
         if self.seed < 0:
@@ -136,6 +124,7 @@ class Config:
             check_type("Config", name, cls, part)
             check_fields("Config", part, f"{name}.")
         _check_model(self.model)
+        self._keep_mixer()
         _check_optim(self.optim)
         _check_train(self.train)
         if self.train.carry_state:
@@ -151,6 +140,15 @@ class Config:
                 f"Config: model.pool must be one of {', '.join(pools)} for the task {self.task}, "
                 f"got {self.model.pool!r}. Use --model.pool {pools[0]}."
             )
+
+    def _keep_mixer(self) -> None:
+        """Put a text in the place of classes and instances."""
+        if isinstance(self.mixer, str):
+            check_type("Config", "mixer", str, self.mixer)
+            return
+        mixer, options = stored(self.mixer, self.mixer_options, self.model.d_model)
+        object.__setattr__(self, "mixer", mixer)
+        object.__setattr__(self, "mixer_options", options)
 
 
 def to_json(config: Config) -> dict[str, Any]:
@@ -179,7 +177,8 @@ _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": 
 
 # added after the first run folders were written: what those do not name is the default
 _LATER = {
-    *("final_norm", "tie_embeddings", "order", "carry_state", "on_nan"),  # of models and training
+    *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias"),  # of models
+    *("order", "carry_state", "on_nan"),  # of training
     *("frame", "rows"),  # of tasks
 }
 
@@ -191,6 +190,8 @@ def _check_model(model: ModelConfig) -> None:
     few = model.n_layers <= MAX_LAYERS
     _check_range("model.n_layers", model.n_layers, few, f"at most {MAX_LAYERS:,}")
     _check_range("model.conv_width", model.conv_width, model.conv_width >= 0, "at least 0")
+    eps = model.norm_eps
+    _check_range("model.norm_eps", eps, eps is None or eps > 0, "above 0")
     _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")
 
 

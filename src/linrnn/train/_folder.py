@@ -15,6 +15,7 @@ from typing import Any
 
 from linrnn import __version__
 from linrnn._door import DoorError, check_folder, read_bytes
+from linrnn._pattern import check_stored, labels
 from linrnn._reading import reading
 from linrnn._schema import record
 from linrnn._storage import exclusive, read_json, remove_leftovers, write_atomically
@@ -107,11 +108,16 @@ class RunFolder:
         for path in (*records, *checkpoints, *drawn):
             remove_leftovers(path, inside=self.path)
 
-    def load_config(self) -> Config:
+    def load_config(self, *, trust: bool = False) -> Config:
         """The configuration of the run.
+
+        Args:
+            trust: whether it may name mixers by import paths, whose modules are then imported;
+                else that is allowed of modules that were imported, and as ``LINRNN_TRUST`` says.
 
         Raises:
             RunFolderError: not a run folder, one of a newer linrnn, or a damaged one.
+            UntrustedError: a mixer of a module that may not be imported.
         """
         if not self.path.is_dir():
             raise RunFolderError(f"{self.path}: a run folder must exist, got no such folder.")
@@ -130,7 +136,10 @@ class RunFolder:
                 "Undo the change, or start a new run with other options."
             )
         with self.suits(f"Install the version that wrote it: {show(found.get('linrnn'), 40)}."):
-            return from_json(values)
+            config = from_json(values)
+            if not trust:
+                check_stored(f"{self.config}", config.mixer)
+        return config
 
     @contextmanager
     def suits(self, fix: str = "Restore both files from the same run.") -> Iterator[None]:
@@ -301,8 +310,9 @@ class RunFolder:
 
 
 def _next_free(config: Config) -> Path:
+    mixers = "-".join(labels(config.mixer))
     for n in itertools.count(1):
-        path = Path("runs", f"{config.task}-{config.mixer}-{n}")
+        path = Path("runs", f"{config.task}-{mixers}-{n}")
         try:
             path.mkdir(parents=True)
         except FileExistsError:

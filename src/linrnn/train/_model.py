@@ -1,6 +1,7 @@
 """From a configuration to a model, and from a run folder to a trained one."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -62,34 +63,27 @@ def build_model(config: Config, task: Task, limit: int | None = None) -> Sequenc
             task.d_output,
             mixer=config.mixer,
             mixer_options=config.mixer_options,
-            d_model=config.model.d_model,
-            n_layers=config.model.n_layers,
-            norm=config.model.norm,
-            prenorm=config.model.prenorm,
-            block=config.model.block,
-            conv_width=config.model.conv_width,
-            bidirectional=config.model.bidirectional,
-            dropout=config.model.dropout,
-            pool=config.model.pool,
             encoder=task.encoder,
-            final_norm=config.model.final_norm,
-            tie_embeddings=config.model.tie_embeddings,
             documents=task.documents,
+            **asdict(config.model),
             dtype=torch.float64 if config.train.precision == "64-true" else torch.float32,
         )
 
 
-def load_model(run: Path | str) -> tuple[SequenceModel, Task, Config]:
+def load_model(run: Path | str, *, trust: bool = False) -> tuple[SequenceModel, Task, Config]:
     """The best weights of a run, in evaluation mode, with its task and configuration.
 
     Args:
         run: the run folder.
+        trust: import the modules of mixers that the run names by import paths, which runs their
+            code. Without it they must have been imported before, or be named in ``LINRNN_TRUST``.
 
     Raises:
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
+        UntrustedError: the run names a mixer of a module that may not be imported.
     """
     folder = RunFolder(Path(run))
-    config = folder.load_config()
+    config = folder.load_config(trust=trust)
     weights, _ = load_tensors(folder.weights(), inside=folder.path)
     with folder.suits():
         task = build_task(config, folder)

@@ -18,9 +18,31 @@ CATALOGUES = {
 def test_list_prints_each_name_with_its_summary(capsys, kind):
     assert verb.main([kind]) == 0
     lines = capsys.readouterr().out.splitlines()
+    if kind == "mixers":  # under headings
+        lines = sorted(line for line in lines if line.startswith("  "))
     assert list(dict.fromkeys(line.split()[0] for line in lines)) == CATALOGUES[kind].names()
     for line in lines:
         assert len(line.split()) > 3, f"no summary: {line}"
+
+
+def test_mixers_stand_under_the_words_for_their_family(capsys):
+    verb.main(["mixers"])
+    found, heading = {}, ""
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("  "):
+            found[line.split()[0]] = heading
+        else:
+            heading = line
+    words = {name: mixers.load(name).family for name in mixers.names()}
+    assert found == {name: mixers.FAMILIES[family] for name, family in words.items()}
+    assert list(dict.fromkeys(found.values())) == [
+        text for family, text in mixers.FAMILIES.items() if family in words.values()
+    ]
+
+
+def test_list_imports_nothing_large(python):
+    code = "import sys; from linrnn.cli import main; main(['list', 'mixers'])"
+    assert python(f"{code}; result = 'torch' in sys.modules") is False
 
 
 def test_summary_of_a_mixer_is_the_first_line_of_its_docstring(capsys):

@@ -5,7 +5,7 @@ import pytest
 
 from linrnn import recipes
 from linrnn.cli import main
-from linrnn.cli._options import mixer_class
+from linrnn.cli._mixer_options import mixer_class
 from linrnn.train import OptimConfig, load_model
 
 TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.batch-size", "256"]

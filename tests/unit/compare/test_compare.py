@@ -156,3 +156,18 @@ def test_wrong_commands_are_explained(command, arguments, words):
     done = command("compare", *arguments)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+@pytest.mark.slow
+def test_processes_import_what_the_command_names(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "minemod.py").write_text(
+        "from linrnn.mixers import LRU\n\nclass Mine(LRU):\n    '''One of mine.'''\n"
+    )
+    arguments = ["digits", "--mixers", "minemod:Mine+attention:attention.n_heads=2", "--seeds", "1"]
+    small = ["--model.d-model", "4", "--train.epochs", "1", "--train.batch-size", "512"]
+    done = command("compare", *arguments, *small)
+    assert done.returncode == 0, done.stderr
+    assert "failed" not in done.stdout
+    again = command("compare", *arguments, *small)
+    assert again.returncode == 0, again.stderr

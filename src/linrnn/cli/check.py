@@ -1,0 +1,145 @@
+"""Check that a mixer, yours or one of ours, keeps the laws that every mixer keeps."""
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from linrnn._reading import why
+from linrnn.errors import ArgumentError, UnknownNameError
+
+if TYPE_CHECKING:
+    from linrnn.testing._mixer_runs import MakeMixer
+
+EPILOG = """MIXER is a name or an import path, pkg.module:Mine. Options may follow, as in
+`linrnn compare`: lru:form=conv.
+
+A law is kept (pass), is not kept and the class says so with its reason (declared), or is broken;
+one that is declared and holds all the same is broken too. The worst error is that of all numbers
+compared, in units of the allowed one: above 1 it is too large. `linrnn.testing.MIXER_LAWS` are the
+laws, and `linrnn.testing.check_mixer` checks them in a test of yours.
+
+exit codes: 0 every law is kept or declared, 1 one is broken, 2 the command was wrong."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one law."""
+
+    law: str
+    status: str
+    """pass, declared or broken."""
+    worst_error: float | None
+    """In units of the allowed one; None where no numbers are compared."""
+    seconds: float
+    reason: str
+    """Why it is declared or broken."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check all laws, or those asked for, and print a line for each."""
+    parser = argparse.ArgumentParser(
+        prog="linrnn check",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("mixer", metavar="MIXER", help="a name or pkg.module:Mine")
+    laws = "check this law alone; may be given several times"
+    parser.add_argument("--law", action="append", metavar="NAME", help=laws)
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    options = parser.parse_args(argv)
+    from linrnn.testing import MIXER_LAWS
+
+    for law in options.law or ():
+        if law not in MIXER_LAWS:
+            raise UnknownNameError("law", law, MIXER_LAWS)
+    make, wanted, found = _maker(options.mixer), options.law or list(MIXER_LAWS), []
+    width = max(map(len, wanted))
+    if not options.json:
+        sys.stdout.write(f"{'law':<{width}}  verdict   worst error     time  why\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a tracer that is refused warns first
+        for verdict in _verdicts(make, wanted):
+            found.append(verdict)
+            if not options.json:
+                _say(verdict, width)
+    broken = [verdict.law for verdict in found if verdict.status == "broken"]
+    if options.json:
+        text = {"mixer": options.mixer, "laws": [asdict(v) for v in found]}
+        sys.stdout.write(json.dumps(_finite(text), indent=2) + "\n")
+    else:
+        sys.stdout.write(_ending(options.mixer, len(found), broken))
+    return 1 if broken else 0
+
+
+def _maker(text: str) -> "MakeMixer":
+    """What makes the layers to check."""
+    from linrnn import mixers
+    from linrnn.cli._mixer_options import import_named
+    from linrnn.cli.compare import parse_mixer
+
+    name, given = parse_mixer(text)
+    if "," in name:
+        raise ArgumentError(f"check: MIXER must be one mixer, got the pattern {name!r}.")
+    import_named(name)
+    cls = mixers.load(name)
+    mixers.build(name, 8, given)  # a wrong option is an error of the command
+    return partial(cls, **given) if given else cls
+
+
+def _verdicts(make: "MakeMixer", laws: Sequence[str]) -> Iterator[Verdict]:
+    from linrnn.testing import BrokenLawError, check_law
+    from linrnn.testing._tolerance import recording
+
+    reasons = cast(Any, getattr(make, "func", make)).declared
+    for law in laws:
+        start, declared = time.perf_counter(), _declared(reasons, law)
+        with recording() as worst:
+            try:
+                check_law(law, make)
+                status, reason = ("declared", declared) if declared else ("pass", "")
+            except BrokenLawError as error:
+                status, reason = "broken", str(error).removeprefix(f"{law}: ")
+            except Exception as error:  # noqa: BLE001 - whatever a layer that is wrong raises
+                status, reason = "broken", f"raised {type(error).__name__}: {why(error)}"
+        seconds = time.perf_counter() - start
+        yield Verdict(law, status, worst.error, seconds, reason)
+
+
+def _declared(reasons: Any, law: str) -> str:
+    """Why a mixer cannot keep a law, or cannot in some of its forms."""
+    found = [
+        f"{reason} (form {name.partition(':')[2]!r})" if ":" in name else reason
+        for name, reason in reasons.items()
+        if name.partition(":")[0] == law
+    ]
+    return "; ".join(found)
+
+
+def _say(verdict: Verdict, width: int) -> None:
+    error = "-" if verdict.worst_error is None else f"{verdict.worst_error:.2g}"
+    line = f"{verdict.law:<{width}}  {verdict.status:<8}  {error:>11}  {verdict.seconds:5.1f} s"
+    sys.stdout.write(f"{line}  {verdict.reason}".rstrip() + "\n")
+    sys.stdout.flush()
+
+
+def _ending(mixer: str, count: int, broken: list[str]) -> str:
+    if not broken:
+        return f"{mixer} keeps or declares {'all ' if count > 1 else ''}{count} laws checked\n"
+    return f"{mixer} breaks {len(broken)} of {count} laws checked: {', '.join(broken)}\n"
+
+
+def _finite(value: Any) -> Any:
+    """The same with texts in the place of what JSON has no number for."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return "inf" if value == float("inf") else value

@@ -1,0 +1,154 @@
+"""An option of a model is in the constructor of SequenceModel, and so everywhere."""
+
+import dataclasses
+import inspect
+import json
+
+import pytest
+import torch
+
+from linrnn import SequenceModel
+from linrnn.backbone import SET_BY_THE_TASK, model_options
+from linrnn.cli import main
+from linrnn.errors import ArgumentError
+from linrnn.train import Config, ModelConfig, load_model
+from linrnn.train._config import from_json, to_json
+
+# of every module of PyTorch, and what is no option of the stack but of what stands in it
+NO_OPTIONS = {"device", "dtype", "mixer", "mixer_options", *SET_BY_THE_TASK}
+OPTIONS = [n for n in inspect.signature(SequenceModel).parameters if n not in NO_OPTIONS]
+
+
+def test_a_configuration_has_every_option_of_the_constructor():
+    parameters = inspect.signature(SequenceModel).parameters
+    fields = {f.name: f for f in dataclasses.fields(ModelConfig)}
+    assert list(fields) == OPTIONS
+    differ = {n for n in OPTIONS if fields[n].default != parameters[n].default}
+    assert differ == {"dropout"}
+    assert all(fields[n].type == parameters[n].annotation for n in OPTIONS)
+
+
+def test_a_model_of_transformers_has_them_too():
+    pytest.importorskip("transformers")
+    from linrnn.interop._hf_config import KEYS
+    from linrnn.interop.hf import LinrnnConfig
+
+    fields = {f.name for f in dataclasses.fields(LinrnnConfig)}
+    # one output a step, read forward
+    own = {"tie_embeddings": "tie_word_embeddings"}
+    wanted = {own.get(n, n) for n in OPTIONS} - {"pool", "bidirectional"}
+    assert wanted <= fields
+    assert wanted <= set(KEYS)
+    handed = set(LinrnnConfig(vocab_size=3).options())
+    assert handed == {*OPTIONS, "mixer", "mixer_options"} - {"pool", "bidirectional"}
+
+
+def test_the_command_line_has_them_with_their_words(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "digits", "--help"])
+    out = capsys.readouterr().out
+    page = " ".join(out.replace("│", " ").split())
+    for option in model_options(dropout=0.1):
+        assert f"--model.{option.name.replace('_', '-')} " in page.replace(",", " "), option.name
+        assert len(option.help) > 10, f"{option.name} is not described"
+        assert " ".join(option.help.split()[:4]) in page, option.name
+
+
+CHANGED = {
+    "d_model": 6,
+    "n_layers": 2,
+    "norm": "layer",
+    "norm_eps": 0.25,
+    "prenorm": False,
+    "dropout": 0.5,
+    "block": "channel_mix",
+    "conv_width": 3,
+    "bidirectional": True,
+    "pool": "last",
+    "encoder_norm": True,
+    "final_norm": True,
+    "head_bias": False,
+    "tie_embeddings": True,
+}
+
+
+class StartedError(Exception):
+    """In the place of a run."""
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("option", OPTIONS)
+def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
+    heard = []
+
+    def run(config, **_):
+        heard.append(config)
+        raise StartedError
+
+    monkeypatch.setattr("linrnn.train.run", run)
+    value, flag = CHANGED[option], f"--model.{option.replace('_', '-')}"
+    words = [flag, str(value)] if not isinstance(value, bool) else [flag]
+    if value is False:
+        words = [f"--model.no-{option.replace('_', '-')}"]
+    with pytest.raises(StartedError):
+        main(["train", "digits", *words])
+    assert getattr(heard[0].model, option) == value
+    back = from_json(json.loads(json.dumps(to_json(heard[0]))))
+    assert back == heard[0]
+    built = {}
+    monkeypatch.setattr("linrnn.train._model.SequenceModel", lambda *_, **all: built.update(all))
+    from linrnn.train._model import build_model, build_task
+
+    build_model(back, build_task(back))
+    assert built[option] == value
+    assert built.keys() >= {*OPTIONS, "mixer", "mixer_options"}
+
+
+@pytest.mark.parametrize("name", ["encoder_norm", "norm_eps", "head_bias"])
+def test_runs_of_before_an_option_have_its_default(name):
+    values = to_json(Config(task="digits"))
+    del values["model"][name]
+    assert from_json(values) == Config(task="digits")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("eps", [0.0, -1.0, float("inf"), float("nan"), "small"])
+def test_an_eps_is_checked(eps):
+    with pytest.raises(ArgumentError, match=r"model\.norm_eps must be"):
+        Config(task="digits", model=ModelConfig(norm_eps=eps))
+
+
+PUBLISHED = {
+    "mixer": "rwkv4",
+    "mixer.init": "published",
+    "model.block": "channel_mix",
+    "model.norm": "layer",
+    "model.norm-eps": "1e-5",
+    "model.encoder-norm": None,
+    "model.final-norm": None,
+    "model.no-head-bias": None,
+    "model.conv-width": "0",
+    "model.dropout": "0",
+}
+
+
+def test_rwkv4_as_published_is_trained_from_the_command_line(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("transformers")
+    from linrnn.interop.hf import from_run, to_rwkv
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("How does it read, and what does it write?\n" * 60)
+    words = [w for k, v in PUBLISHED.items() for w in (f"--{k}", v) if w is not None]
+    small = ["--recipe", "none", "--model.d-model", "8", "--model.n-layers", "2"]
+    small += ["--task.length", "16", "--train.batch-size", "32", "--train.epochs", "1"]
+    data = ["--task.data", "text.txt", "--task.tokenizer", "byte", "--model.pool", "none"]
+    assert main(["train", "lm", *data, *words, *small]) == 0
+    trained, task, config = load_model("runs/lm-rwkv4-1")
+    assert (config.model.encoder_norm, config.model.head_bias) == (True, False)
+    assert trained.head.bias is None
+    assert trained.encoder_norm.eps == trained.blocks[0].norm.eps == 1e-5
+    ours, _ = from_run("runs/lm-rwkv4-1")
+    theirs = to_rwkv(ours)
+    ids = torch.as_tensor(task.tokenizer.encode("what does it").tolist())[None]
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits, trained(ids)[0], rtol=1e-4, atol=1e-5)
