@@ -27,6 +27,7 @@ LAYERS = (
     {"tokenizers"},
     {"generation"},
     {"tasks"},
+    {"learn"},
     {"train"},
     {"interop"},
     {"recipes"},
