@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from linrnn import mixers, tasks
+from linrnn import learn, mixers, tasks
 from linrnn.train import Config
 
 UNTUNED = "none"
@@ -62,7 +62,10 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
     source = f"those of the recipe {start.recipe}, scale {start.scale}"
     if start.recipe == UNTUNED:
         source = "untuned: they suit any task"
-    command = _command(start, mixer, mixer_class(mixer, defaults))
+    learner = peek(argv, "--learner") or config.learner
+    kept = config.learner_options if learner == config.learner else {}
+    learners = options_class(learn.load(learner), f"The learner {learner}.", kept)
+    command = _command(start, mixer, mixer_class(mixer, defaults), learner, learners)
     short = {"on-nan": "train.on-nan"} | dict(tasks.load(config.task).short_options)
     also = ", ".join(f"--{name} for --{option}" for name, option in short.items())
     chosen: Any = tyro.cli(
@@ -81,6 +84,8 @@ def parse_train(argv: Sequence[str], start: Start) -> tuple[Config, Path | None]
         task_options=chosen.task,
         optim=chosen.optim,
         train=chosen.train,
+        learner=learner,
+        learner_options=dataclasses.asdict(chosen.learner),
     )
     return config, chosen.out
 
@@ -104,9 +109,19 @@ def mixer_class(name: str, defaults: dict[str, Any]) -> type:
         name: of the mixer.
         defaults: override those of the constructor.
     """
+    return options_class(mixers.load(name), f"The mixer {name}.", defaults)
+
+
+def options_class(cls: Any, about: str, defaults: dict[str, Any]) -> type:
+    """`mixer_class` of any class whose constructor's arguments are options.
+
+    Args:
+        cls: the class.
+        about: one line for the help.
+        defaults: override those of the constructor.
+    """
     import tyro
 
-    cls = mixers.load(name)
     hints = get_type_hints(cls.__init__)
     words = argument_docs(cls.__doc__ or "")
     options = [
@@ -115,11 +130,11 @@ def mixer_class(name: str, defaults: dict[str, Any]) -> type:
             Annotated[hints[option], tyro.conf.arg(help=words.get(option, ""))],
             dataclasses.field(default=defaults.get(option, parameter.default)),
         )
-        for option, parameter in inspect.signature(cls.__init__).parameters.items()
+        for option, parameter in inspect.signature(cls).parameters.items()
         if option not in _NOT_OPTIONS
     ]
     made = dataclasses.make_dataclass(f"{cls.__name__}Options", options, frozen=True, kw_only=True)
-    made.__doc__ = f"The mixer {name}."
+    made.__doc__ = about
     return made
 
 
@@ -149,7 +164,7 @@ def argument_docs(docstring: str) -> dict[str, str]:
     return found
 
 
-def _command(start: Start, mixer: str, options: type) -> type:
+def _command(start: Start, mixer: str, options: type, learner: str, learners: type) -> type:
     """The dataclass that tyro turns into the command line."""
     import tyro
 
@@ -157,6 +172,7 @@ def _command(start: Start, mixer: str, options: type) -> type:
     arg = tyro.conf.arg
     top = [
         ("mixer_name", Annotated[str, arg(name="mixer", help=_MIXER_HELP)], mixer),
+        ("learner_name", Annotated[str, arg(name="learner", help=_LEARNER_HELP)], learner),
         ("recipe", Annotated[str, arg(help=_RECIPE_HELP)], start.recipe),
         ("scale", Annotated[str, arg(help=_SCALE_HELP)], start.scale),
         ("seed", Annotated[int, arg(help=_SEED_HELP)], config.seed),
@@ -168,12 +184,14 @@ def _command(start: Start, mixer: str, options: type) -> type:
         ("optim", type(config.optim), config.optim),
         ("train", type(config.train), config.train),
         ("task", type(config.task_options), config.task_options),
+        ("learner", learners, learners()),
     ]
     fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top + groups]
     return dataclasses.make_dataclass("TrainCommand", fields, frozen=True, kw_only=True)
 
 
 _MIXER_HELP = "What mixes information along time; `linrnn list mixers` shows all."
+_LEARNER_HELP = "How gradients are found; `linrnn list learners` shows all."
 _RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all; none: untuned."
 _SCALE_HELP = "Which scale of the recipe: cpu takes minutes, paper is as published."
 _SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."

@@ -1,4 +1,4 @@
-"""List the mixers, tasks, recipes or reproductions there are, with one line about each."""
+"""List the entries of a catalogue, with one line about each."""
 
 import argparse
 import ast
@@ -16,19 +16,26 @@ from linrnn.errors import check_in
 CATALOGUES = {
     "mixers": "Mixer",
     "tasks": "Task",
+    "learners": "Learner",
     "recipes": None,
     "reproductions": "Reproduction",
 }
 
 
+def package_of(kind: str) -> str:
+    """The package that holds a catalogue; all but one are named as what they hold."""
+    return f"linrnn.{'learn' if kind == 'learners' else kind}"
+
+
 def main(argv: Sequence[str]) -> int:
     """Print a catalogue, or all of them."""
+    *others, last = CATALOGUES
     parser = argparse.ArgumentParser(prog="linrnn list", description=__doc__)
     parser.add_argument(
         "kind",
         nargs="?",
         metavar="KIND",
-        help="mixers, tasks, recipes or reproductions; all if left out",
+        help=f"{', '.join(others)} or {last}; all if left out",
     )
     kind = parser.parse_args(argv).kind
     if kind is not None:
@@ -49,7 +56,7 @@ def _recipes() -> str:
 
 def summaries(kind: str) -> dict[str, str]:
     """Each name of a catalogue and its summary, read from the source: no entry is imported."""
-    package = f"linrnn.{kind}"
+    package = package_of(kind)
     folders = importlib.import_module(package).__path__
     return {name: _summary(_source(folders, name), kind) for name in stems(package)}
 

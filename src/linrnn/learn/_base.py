@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,10 @@ class Learner(ABC):
     batch begins anew where no state is carried into a step. Random numbers come from PyTorch's
     generator, which the loop seeds for each step.
     """
+
+    exact: ClassVar[Mapping[str, Any] | None] = None
+    """Options with which the gradient is that of the whole for any sequence of up to 64 steps;
+    None: there are none. The contract tests compare it with autograd's."""
 
     def check(self, model: nn.Module) -> None:  # noqa: B027  the default needs nothing
         """Raise unless the model has what this learner needs; called before the first step.

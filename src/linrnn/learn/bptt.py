@@ -1,5 +1,8 @@
 """Back-propagation through time."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from torch import nn
 
 from linrnn.learn._base import Learner, Loop, Step
@@ -30,6 +33,8 @@ class BPTT(Learner):
     Reference:
         Werbos 1990, Backpropagation through time: what it does and how to do it.
     """
+
+    exact: ClassVar[Mapping[str, Any]] = {}
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """One pass forward, one backward."""

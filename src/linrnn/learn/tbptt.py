@@ -1,8 +1,8 @@
 """Truncated back-propagation through time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from typing import Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,8 @@ class TBPTT(Learner):
         Williams and Peng 1990, An efficient gradient-based algorithm for on-line training of
         recurrent network trajectories.
     """
+
+    exact: ClassVar[Mapping[str, Any]] = {"window": 64}
 
     def __init__(
         self,

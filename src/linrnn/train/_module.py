@@ -291,7 +291,8 @@ class TrainingModule(LightningModule):
     def _leave_out(self, fault: LeftOut) -> None:
         """Undo the step, or raise."""
         where = f": {fault.where}" if fault.where else ""
-        text = f"{fault.what} must be finite, got {fault.value} at {self.place(self.done_steps + 1)}{where}"
+        step = self.place(self.done_steps + 1)
+        text = f"{fault.what} must be finite, got {fault.value} at {step}{where}"
         self.guard.leave_out(text, first_bad(self._named_parameters()))
         self.left_out = True
         self.undo()
