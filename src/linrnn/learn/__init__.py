@@ -18,8 +18,15 @@ if TYPE_CHECKING:
     from linrnn.learn._base import Loop as Loop
     from linrnn.learn._base import Step as Step
     from linrnn.learn._batch import Batch as Batch
+    from linrnn.learn._batch import read as read
 
-_PUBLIC = {"Learner": "_base", "Loop": "_base", "Step": "_base", "Batch": "_batch"}
+_PUBLIC = {
+    "Batch": "_batch",
+    "Learner": "_base",
+    "Loop": "_base",
+    "Step": "_base",
+    "read": "_batch",
+}
 
 
 def names() -> list[str]:

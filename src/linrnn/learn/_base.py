@@ -24,6 +24,10 @@ class Step(NamedTuple):
     """Of the model, after the batch."""
 
 
+def _nothing() -> None:
+    """In the place of a step of the optimiser, where there is none."""
+
+
 @dataclass(frozen=True)
 class Loop:
     """What the loop lends a learner.
@@ -47,7 +51,7 @@ class Loop:
 
     loss: Callable[[Tensor, Tensor], Tensor]
     backward: Callable[[Tensor], None] = torch.autograd.backward
-    update: Callable[[], None] = lambda: None
+    update: Callable[[], None] = _nothing
 
 
 class Learner(ABC):

@@ -18,11 +18,13 @@ from linrnn.train._report import Result as Result
 from linrnn.train._report import StepReport as StepReport
 
 if TYPE_CHECKING:
+    from linrnn.train._data import ContiguousBatches as ContiguousBatches
     from linrnn.train._evaluate import LengthScore as LengthScore
     from linrnn.train._evaluate import Score as Score
     from linrnn.train._evaluate import evaluate as evaluate
     from linrnn.train._evaluate import evaluate_lengths as evaluate_lengths
     from linrnn.train._model import load_model as load_model
+    from linrnn.train._module import TrainingModule as TrainingModule
     from linrnn.train._optim import lr_factor as lr_factor
     from linrnn.train._optim import param_groups as param_groups
     from linrnn.train._positions import PositionLoss as PositionLoss
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
     from linrnn.train._run import run as run
 
 _HEAVY = {
+    "ContiguousBatches": "_data",
     "Estimate": "_predict",
     "LengthScore": "_evaluate",
     "PositionLoss": "_positions",
     "Prediction": "_predict",
     "Score": "_evaluate",
+    "TrainingModule": "_module",
     "evaluate": "_evaluate",
     "evaluate_lengths": "_evaluate",
     "load_model": "_model",
@@ -53,6 +57,7 @@ _HEAVY = {
 }
 __all__ = [
     "Config",
+    "ContiguousBatches",
     "EpochReport",
     "Estimate",
     "LengthScore",
@@ -66,6 +71,7 @@ __all__ = [
     "Score",
     "StepReport",
     "TrainConfig",
+    "TrainingModule",
     "evaluate",
     "evaluate_lengths",
     "load_model",

@@ -54,12 +54,8 @@ class Start:
 
     @contextmanager
     def again(self, learner: Learner) -> Iterator[None]:
-        """Inside, learner and random numbers are those of the start; then as they are now."""
-        now = learner.state_dict()
+        """Inside, random numbers are those of the start; the learner is, and stays, as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.random.set_rng_state(self.random)
             learner.load_state_dict(self.learner)
-            try:
-                yield
-            finally:
-                learner.load_state_dict(now)
+            yield

@@ -92,7 +92,10 @@ def test_show_prints_everything_of_a_name(capsys):
 
 @pytest.mark.unchecked
 def test_unknown_name_is_a_wrong_command():
-    message = r"no mixer, task, learner, recipe or reproduction named 'lur'\. Did you mean 'lru'\? Known: .*digits"
+    message = (
+        r"no mixer, task, learner, recipe or reproduction named 'lur'\. Did you mean 'lru'\? "
+        r"Known: .*digits"
+    )
     with pytest.raises(UnknownNameError, match=message) as error:
         verb.main(["lur"])
     assert error.value.exit_code == 2

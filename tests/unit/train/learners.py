@@ -10,7 +10,7 @@ SOURCE = '''"""A learner of a test."""
 import torch
 
 from linrnn.errors import ArgumentError
-from linrnn.learn import Learner, Step
+from linrnn.learn import Learner, Step, read
 from linrnn.mixers import Mixer
 from linrnn.state import detach
 
@@ -31,7 +31,7 @@ class Averaged(Learner):
                 raise ArgumentError(f"Averaged: every layer must be other than {name} (GRU).")
 
     def step(self, model, batch, carried, loop):
-        y, after = model(batch.x, carried, reset=batch.reset)
+        y, after = read(model, batch, carried)
         loss = loop.loss(y, batch.target)
         loop.backward(loss)
         rows = len(batch.x)
