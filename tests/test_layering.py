@@ -29,6 +29,7 @@ LAYERS = (
     {"tokenizers"},
     {"generation"},
     {"tasks"},
+    {"learn"},
     {"train"},
     {"interop"},
     {"recipes"},

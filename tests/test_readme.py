@@ -61,7 +61,11 @@ def _problem_with_verb(words):
     known = {
         "list": tuple(CATALOGUES),
         "show": (
-            *(name for kind in ("mixers", "tasks", "recipes") for name in summaries(kind)),
+            *(
+                name
+                for kind in ("mixers", "tasks", "learners", "recipes")
+                for name in summaries(kind)
+            ),
             *(name.replace("_", "-") for name in summaries("reproductions")),
         ),
         "train": tasks.names(),

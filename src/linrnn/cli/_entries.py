@@ -16,14 +16,20 @@ from linrnn.errors import LinrnnError
 CATALOGUES = {
     "mixers": "Mixer",
     "tasks": "Task",
+    "learners": "Learner",
     "recipes": None,
     "reproductions": "Reproduction",
 }
 
 
+def package_of(kind: str) -> str:
+    """The package that holds a catalogue; all but one are named as what they hold."""
+    return f"linrnn.{'learn' if kind == 'learners' else kind}"
+
+
 def summaries(kind: str) -> dict[str, str]:
     """Each name of a catalogue and its summary; of what cannot be used, why."""
-    package = f"linrnn.{kind}"
+    package = package_of(kind)
     found = {name: _summary(_source(package, name), kind) for name in stems(package)}
     for name in registered(package):
         found[name] = _of_class(kind, name, lambda cls: _words(cls, kind), str)
@@ -43,7 +49,7 @@ def _of_class(
 ) -> str:
     """What is read of a registered class, or of the error why it cannot be had."""
     try:
-        return read(importlib.import_module(f"linrnn.{kind}").load(name))
+        return read(importlib.import_module(package_of(kind)).load(name))
     except LinrnnError as error:
         return otherwise(error)
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from linrnn import tasks
+from linrnn import learn, tasks
+from linrnn._declared import dataclass_of, declared
 
 if TYPE_CHECKING:
     from linrnn.train import Config
@@ -62,7 +63,10 @@ def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None
     source = f"those of the recipe {start.recipe}, scale {start.scale}"
     if start.recipe == UNTUNED:
         source = "untuned: they suit any task"
-    command = _command(start, mixer, mixer_class(mixer, defaults))
+    learner = peek(argv, "--learner") or config.learner
+    kept = config.learner_options if learner == config.learner else {}
+    learners = learner_class(learner, kept)
+    command = _command(start, mixer, mixer_class(mixer, defaults), learner, learners)
     short = {"on-nan": "train.on-nan"} | dict(tasks.load(config.task).short_options)
     also = ", ".join(f"--{name} for --{option}" for name, option in short.items())
     chosen: Any = tyro.cli(
@@ -81,6 +85,8 @@ def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None
         task_options=chosen.task,
         optim=chosen.optim,
         train=chosen.train,
+        learner=learner,
+        learner_options=dataclasses.asdict(chosen.learner),
     )
     return config, chosen.out
 
@@ -97,7 +103,19 @@ def spell_out(argv: Sequence[str], short: Mapping[str, str]) -> list[str]:
     return ["".join((full.get(name, name), sign, value)) for name, sign, value in parts]
 
 
-def _command(start: Start, mixer: str, options: type) -> type:
+def learner_class(name: str, defaults: Mapping[str, Any]) -> type:
+    """A dataclass of the options of a learner, described by its docstring.
+
+    Args:
+        name: of the learner.
+        defaults: override those of the constructor.
+    """
+    cls = learn.load(name)
+    options = [o._replace(default=defaults.get(o.name, o.default)) for o in declared(cls)]
+    return dataclass_of(f"{cls.__name__}Options", f"The learner {name}.", options)
+
+
+def _command(start: Start, mixer: str, options: type, learner: str, learners: type) -> type:
     """The dataclass that tyro turns into the command line."""
     import tyro
 
@@ -107,6 +125,7 @@ def _command(start: Start, mixer: str, options: type) -> type:
     arg = tyro.conf.arg
     top = [
         ("mixer_name", Annotated[str, arg(name="mixer", help=_MIXER_HELP)], mixer),
+        ("learner_name", Annotated[str, arg(name="learner", help=_LEARNER_HELP)], learner),
         ("recipe", Annotated[str, arg(help=_RECIPE_HELP)], start.recipe),
         ("scale", Annotated[str, arg(help=_SCALE_HELP)], start.scale),
         ("seed", Annotated[int, arg(help=_SEED_HELP)], config.seed),
@@ -117,6 +136,7 @@ def _command(start: Start, mixer: str, options: type) -> type:
         ("optim", type(config.optim), config.optim),
         ("train", type(config.train), config.train),
         ("task", type(config.task_options), config.task_options),
+        ("learner", learners, learners()),
     ]
     fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top + groups]
     fields.insert(len(top) + 1, ("mixer", options, defaults_of(options)))
@@ -127,6 +147,7 @@ _MIXER_HELP = (
     "What mixes information along time: one of `linrnn list mixers`, an import path such as "
     "pkg.module:Mine, or several with commas between, repeated along the depth."
 )
+_LEARNER_HELP = "How gradients are found; `linrnn list learners` shows all."
 _RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all; none: untuned."
 _SCALE_HELP = "Which scale of the recipe: cpu takes minutes, paper is as published."
 _SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."

@@ -1,4 +1,4 @@
-"""List the mixers, tasks, recipes or reproductions there are, with one line about each."""
+"""List the entries of a catalogue, with one line about each."""
 
 import argparse
 import sys
@@ -11,12 +11,13 @@ from linrnn.errors import check_in
 
 def main(argv: Sequence[str]) -> int:
     """Print a catalogue, or all of them."""
+    *others, last = CATALOGUES
     parser = argparse.ArgumentParser(prog="linrnn list", description=__doc__)
     parser.add_argument(
         "kind",
         nargs="?",
         metavar="KIND",
-        help="mixers, tasks, recipes or reproductions; all if left out",
+        help=f"{', '.join(others)} or {last}; all if left out",
     )
     kind = parser.parse_args(argv).kind
     if kind is not None:

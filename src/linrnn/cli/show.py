@@ -1,4 +1,4 @@
-"""Show a mixer, task, recipe or reproduction: what it is, its options, where it is from."""
+"""Show an entry of a catalogue: what it is, its options, where it is from."""
 
 import argparse
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from linrnn import recipes
 from linrnn._catalogue import entries, stems
 from linrnn._import_path import is_import_path
-from linrnn.cli._entries import CATALOGUES
+from linrnn.cli._entries import CATALOGUES, package_of
 from linrnn.errors import DataError, MissingExtraError, UnknownNameError
 from linrnn.state_spec import describe as describe_state
 
@@ -33,15 +33,15 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if name not in _known() and name.replace("-", "_") in stems("linrnn.reproductions"):
         name = name.replace("-", "_")  # as `linrnn reproduce` writes it
-    kinds = [kind for kind in CATALOGUES if name in entries(f"linrnn.{kind}")]
+    kinds = [kind for kind in CATALOGUES if name in entries(package_of(kind))]
     if not kinds:
-        raise UnknownNameError("mixer, task, recipe or reproduction", name, _known())
+        raise UnknownNameError("mixer, task, learner, recipe or reproduction", name, _known())
     sys.stdout.write("\n".join(describe(kind, name) for kind in kinds))
     return 0
 
 
 def _known() -> list[str]:
-    return [known for kind in CATALOGUES for known in entries(f"linrnn.{kind}")]
+    return [known for kind in CATALOGUES for known in entries(package_of(kind))]
 
 
 def describe(kind: str, name: str) -> str:
@@ -49,7 +49,7 @@ def describe(kind: str, name: str) -> str:
     if kind == "recipes":
         scales = recipes.scales(name)
         return "\n".join(_describe(kind, name, _recipe(name, scale)) for scale in scales)
-    entry = importlib.import_module(f"linrnn.{kind}").load(name)
+    entry = importlib.import_module(package_of(kind)).load(name)
     return _describe(kind, name, _PAGES[kind](entry))
 
 
@@ -132,6 +132,12 @@ def _recipe(name: str, scale: str) -> _Page:
     )
 
 
+def _learner(cls: Any) -> _Page:
+    parameters = inspect.signature(cls).parameters.values()
+    options = [_row(p.name, p.annotation, p.default) for p in parameters]
+    return _Page(_path(cls), inspect.getdoc(cls) or "", {}, options)
+
+
 def _reproduction(cls: Any) -> _Page:
     facts = {"Source": cls.source}
     facts |= {f"Scale {scale}": text for scale, text in cls.scales.items()}
@@ -169,5 +175,6 @@ def _table(rows: Sequence[Row]) -> list[str]:
 _PAGES = {
     "mixers": _mixer,
     "tasks": _task,
+    "learners": _learner,
     "reproductions": _reproduction,
 }

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from linrnn.train._config import ModelConfig as ModelConfig
     from linrnn.train._config import OptimConfig as OptimConfig
     from linrnn.train._config import TrainConfig as TrainConfig
+    from linrnn.train._data import ContiguousBatches as ContiguousBatches
     from linrnn.train._evaluate import LengthScore as LengthScore
     from linrnn.train._evaluate import Score as Score
     from linrnn.train._evaluate import evaluate as evaluate
     from linrnn.train._evaluate import evaluate_lengths as evaluate_lengths
     from linrnn.train._model import load_model as load_model
+    from linrnn.train._module import TrainingModule as TrainingModule
     from linrnn.train._optim import lr_factor as lr_factor
     from linrnn.train._optim import param_groups as param_groups
     from linrnn.train._positions import PositionLoss as PositionLoss
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 _HEAVY = {
     "Config": "_config",
+    "ContiguousBatches": "_data",
     "ModelConfig": "_config",
     "OptimConfig": "_config",
     "TrainConfig": "_config",
@@ -44,6 +47,7 @@ _HEAVY = {
     "PositionLoss": "_positions",
     "Prediction": "_predict",
     "Score": "_evaluate",
+    "TrainingModule": "_module",
     "evaluate": "_evaluate",
     "evaluate_lengths": "_evaluate",
     "load_model": "_model",
@@ -57,6 +61,7 @@ _HEAVY = {
 }
 __all__ = [
     "Config",
+    "ContiguousBatches",
     "EpochReport",
     "Estimate",
     "LengthScore",
@@ -70,6 +75,7 @@ __all__ = [
     "Score",
     "StepReport",
     "TrainConfig",
+    "TrainingModule",
     "evaluate",
     "evaluate_lengths",
     "load_model",

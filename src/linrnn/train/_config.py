@@ -5,12 +5,12 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from linrnn import tasks
+from linrnn import learn, tasks
 from linrnn._declared import dataclass_of
 from linrnn._pattern import stored
 from linrnn._schema import check_fields, check_type, record
 from linrnn.backbone import model_options
-from linrnn.errors import ArgumentError, UnknownNameError, check_positive_int, show
+from linrnn.errors import ArgumentError, UnknownNameError, check_in, check_positive_int, show
 
 OnNan = Literal["stop", "skip", "rollback"]
 
@@ -111,12 +111,18 @@ class Config:
     """The optimiser."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """The loop."""
+    learner: str = "bptt"
+    """Name of the learner, which finds the gradients."""
+    learner_options: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the learner's constructor."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, str) or self.task not in tasks.names():
             raise UnknownNameError("task", self.task, tasks.names())
         check_type("Config", "mixer_options", dict[str, Any], self.mixer_options)
         check_type("Config", "seed", int, self.seed)
+        check_in("Config", "learner", self.learner, learn.names())
+        check_type("Config", "learner_options", dict[str, Any], self.learner_options)
         if self.seed < 0:
             raise ArgumentError(f"Config: seed must be an integer of at least 0, got {self.seed}.")
         for name, cls in _PARTS.items():

@@ -1,10 +1,9 @@
 """Batches in an order that follows from the seed and the step, so a run can stop anywhere."""
 
-from collections.abc import Iterator, Sequence, Sized
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Sized
+from typing import Any, cast
 
 import torch
-from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -16,6 +15,8 @@ from torch.utils.data import (
 from linrnn._memory import available
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError
+from linrnn.learn._batch import Batch as Batch
+from linrnn.learn._batch import unpack as unpack
 from linrnn.tasks import BatchDataset, Task
 from linrnn.train._config import Config
 from linrnn.train._outputs import why_not_streamed
@@ -88,25 +89,6 @@ class Spread(Sampler[int]):
 
     def __len__(self) -> int:
         return self.count
-
-
-class Batch(NamedTuple):
-    """What a data set gives, by its names."""
-
-    x: Tensor
-    target: Tensor
-    lengths: Tensor | None
-    """(batch,) integers: valid steps of rows that are padded."""
-    reset: Tensor | None
-    """(batch, time) boolean: a new sequence begins."""
-
-
-def unpack(batch: Sequence[Tensor]) -> Batch:
-    """Tell apart by their dtype what may come after input and target."""
-    x, target, *more = batch
-    lengths = [extra for extra in more if extra.dtype != torch.bool]
-    reset = [extra for extra in more if extra.dtype == torch.bool]
-    return Batch(x, target, lengths[0] if lengths else None, reset[0] if reset else None)
 
 
 def check_order(config: Config, task: Task, model: SequenceModel) -> None:

@@ -4,22 +4,19 @@ import csv
 import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 
-from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
-from linrnn.tasks import Task
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config
+from linrnn.train._context import Trained, open_run
 from linrnn.train._data import check_memory, eval_loader, size_of, unpack
 from linrnn.train._figures import metric_against_length, save
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import load_model
 from linrnn.train._outputs import CHUNK, answers, carried_answers, why_not_streamed
 
 _READ = 2**16  # steps a model reads at once, over all rows of a batch
@@ -53,20 +50,20 @@ class LengthScore:
 
 @torch.no_grad()
 def score(
-    model: SequenceModel,
-    task: Task,
+    run: Trained,
     data: Dataset[Any],
-    batch_size: int,
     *,
+    rows: int | None = None,
     examples: int | None = None,
     chunk: int | None = None,
     carry: bool = False,
 ) -> Score:
-    """Loss and metric of a model in evaluation mode over a data set.
+    """Loss and metric of a run's model, in evaluation mode, over a data set.
 
     Args:
-        model, task, data: that fit each other.
-        batch_size: rows of a batch.
+        run: whose model and task.
+        data: that fits them.
+        rows: of a batch. Default: as in training.
         examples: how many are used, spread evenly over the data set; None uses all.
         chunk: steps that are read at a time, with the state carried over; None reads whole
             sequences.
@@ -75,12 +72,14 @@ def score(
     Raises:
         NonFiniteError: the loss of a batch is not finite; its metric would count NaN as an answer.
     """
+    model, task = run.model, run.task
+    rows = run.config.train.batch_size if rows is None else rows
     count = size_of(data, "evaluation data")
     check_memory(
-        model, task, min(batch_size, examples or count, count), steps=chunk, examples=count * carry
+        model, task, min(rows, examples or count, count), steps=chunk, examples=count * carry
     )
     loss, scores = 0.0, []
-    batches = map(unpack, eval_loader(data, batch_size, examples, contiguous=carry))
+    batches = map(unpack, eval_loader(data, rows, examples, contiguous=carry))
     whole = (
         carried_answers(model, batches) if carry else (answers(model, b, chunk) for b in batches)
     )
@@ -122,12 +121,13 @@ def evaluate(
         ArgumentError: the task cannot be of this length, or examples is below 1.
     """
     _check_examples(examples)
-    model, task, config = load_model(run)
+    trained = open_run(run)
+    config = trained.config
     if length is not None:
-        return _score_at(model, _at_length(task, length), config, examples), config
-    test = task.datasets().test
+        return _score_at(_at_length(trained, length), examples), config
+    test = trained.task.datasets().test
     carry = config.train.carry_state and examples is None
-    return score(model, task, test, config.train.batch_size, examples=examples, carry=carry), config
+    return score(trained, test, examples=examples, carry=carry), config
 
 
 def evaluate_lengths(
@@ -161,17 +161,15 @@ def evaluate_lengths(
     _check_examples(examples)
     if not lengths:
         raise ArgumentError("evaluate_lengths: there must be at least one length, got none.")
-    model, task, config = load_model(run)
-    tasks = {length: _at_length(task, length) for length in sorted(set(lengths))}
+    trained = open_run(run)
+    runs = {length: _at_length(trained, length) for length in sorted(set(lengths))}
     found = []
-    for length, other in tasks.items():
-        result = _score_at(model, other, config, examples)
+    for length, other in runs.items():
+        result, task = _score_at(other, examples), other.task
         found.append(
-            LengthScore(
-                length=length, steps=other.sequence_length, chance=other.chance, score=result
-            )
+            LengthScore(length=length, steps=task.sequence_length, chance=task.chance, score=result)
         )
-        _write(RunFolder(Path(run)), found, config, task)
+        _write(trained, found)
         say(found[-1])
     return found
 
@@ -181,28 +179,30 @@ def _check_examples(examples: int | None) -> None:
         check_positive_int("evaluate", examples=examples)
 
 
-def _at_length(task: Task, length: int) -> Task:
+def _at_length(run: Trained, length: int) -> Trained:
+    """The same model with a task of another length."""
     check_positive_int("evaluate", length=length)
-    other = task.at_length(length)
+    task, other = run.task, run.task.at_length(length)
     if (other.d_input, other.d_output) != (task.d_input, task.d_output):
         raise ArgumentError(
             f"evaluate: at length {length} the task must have {task.d_input} inputs and "
             f"{task.d_output} outputs as the model has, got {other.d_input} and {other.d_output}."
         )
-    return other
+    return replace(run, task=other)
 
 
-def _score_at(model: SequenceModel, task: Task, config: Config, examples: int | None) -> Score:
+def _score_at(run: Trained, examples: int | None) -> Score:
     """Score with batches, and if possible chunks, of bounded size."""
-    steps = task.sequence_length
-    chunk = CHUNK if steps > CHUNK and why_not_streamed(model) is None else None
-    rows = min(config.train.batch_size, _READ // (chunk or steps), _DRAWN // steps)
-    test = task.datasets().test
-    return score(model, task, test, max(1, rows), examples=examples, chunk=chunk)
+    steps = run.task.sequence_length
+    chunk = CHUNK if steps > CHUNK and why_not_streamed(run.model) is None else None
+    rows = min(run.config.train.batch_size, _READ // (chunk or steps), _DRAWN // steps)
+    test = run.task.datasets().test
+    return score(run, test, rows=max(1, rows), examples=examples, chunk=chunk)
 
 
-def _write(folder: RunFolder, found: list[LengthScore], config: Config, task: Task) -> None:
+def _write(run: Trained, found: list[LengthScore]) -> None:
     """Write ``lengths.csv`` and the plot."""
+    folder = run.folder
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
@@ -215,12 +215,11 @@ def _write(folder: RunFolder, found: list[LengthScore], config: Config, task: Ta
             (f.length, f.steps, s.metric_name, *(f"{v:.6g}" for v in numbers), s.examples)
         )
     write_atomically(folder.lengths, text.getvalue().encode(), inside=folder.path)
-    label = f"{config.mixer}, seed {config.seed}"
     figure = metric_against_length(
-        {label: [(f.steps, f.score.metric, f.score.standard_error) for f in found]},
-        metric=task.metric,
+        {run.label: [(f.steps, f.score.metric, f.score.standard_error) for f in found]},
+        metric=run.task.metric,
         chance={f.steps: f.chance for f in found},
-        trained=task.sequence_length,
-        title=f"{config.task}: mean ± standard error over the test sequences",
+        trained=run.task.sequence_length,
+        title=f"{run.config.task}: mean ± standard error over the test sequences",
     )
     save(figure, folder.lengths_plot)

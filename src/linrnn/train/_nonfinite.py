@@ -24,6 +24,14 @@ ROLLBACKS = 3
 """Times the weights of one epoch's end are gone back to under ``rollback``; one more stops."""
 
 
+class LeftOut(Exception):  # noqa: N818  not an error: what becomes of the step is decided later
+    """Something in a step is not finite: what, its value, and where it was first seen."""
+
+    def __init__(self, what: str, value: str, where: str | None) -> None:
+        super().__init__(what)
+        self.what, self.value, self.where = what, value, where
+
+
 def bad_state(name: str, state: State) -> str | None:
     """What is wrong with the first part of a state that is not finite, or None.
 

@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from linrnn.backbone import SequenceModel
-from linrnn.tasks import Splits, Task
-from linrnn.train._config import Config
+from linrnn.tasks import Task
+from linrnn.train._context import Run
 from linrnn.train._data import eval_loader, unpack
 from linrnn.train._figures import dense_line, metric_scale, new_figure, save, spans_decades
-from linrnn.train._folder import RunFolder
 from linrnn.train._memory import LayerMemory, measure
 from linrnn.train._metrics import read_metrics
 from linrnn.train._model import build_model
@@ -27,26 +26,25 @@ _DARK, _LIGHT = "#1f4e9c", "#e08214"  # far apart in lightness as well as in hue
 _SAMPLES = 16
 
 
-def draw_plots(
-    folder: RunFolder, config: Config, task: Task, model: SequenceModel, splits: Splits
-) -> None:
+def draw_plots(run: Run) -> None:
     """Draw curves, eigenvalues, memory and, of images, samples of a trained model.
 
+    The memory is measured on the validation data; samples are of the test data.
+
     Args:
-        folder: gets the images, and gives the metrics.
-        config, task: of the run.
-        model: with the trained weights, in evaluation mode.
-        splits: the memory is measured on the validation data; samples are of the test data.
+        run: its folder gets the images and gives the metrics; its model has the trained weights
+            and is in evaluation mode.
     """
+    folder, task, model = run.folder, run.task, run.model
     save(_curves(read_metrics(folder), task), folder.curves)
-    initial = build_model(config, task)
+    initial = build_model(run.config, task)
     if any(m.eigenvalues() is not None for m in model.mixers):
         save(_eigenvalues(initial, model), folder.eigenvalues)
-    x = next(iter(eval_loader(splits.validation, _EXAMPLES)))[0]
+    x = next(iter(eval_loader(run.splits.validation, _EXAMPLES)))[0]
     weight = model.head.weight
     x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
     save(_memory(measure(model, x)), folder.memory)
-    samples = draw_samples(task, model, splits.test)
+    samples = draw_samples(task, model, run.splits.test)
     if samples is not None:
         save(samples, folder.samples)
 

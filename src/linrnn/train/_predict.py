@@ -10,7 +10,7 @@ from torch import Tensor
 from linrnn._finite import all_finite
 from linrnn.errors import DataError, NonFiniteError
 from linrnn.tasks import Task
-from linrnn.train._model import load_model
+from linrnn.train._context import open_run
 from linrnn.train._outputs import outputs
 
 
@@ -54,10 +54,11 @@ def predict(run: Path | str, file: Path | str) -> list[Prediction] | list[Estima
         DataError: the file cannot be used, or its numbers do not fit the model's dtype.
         NonFiniteError: the answer to a sequence is not finite.
     """
-    model, task, config = load_model(run)
+    trained = open_run(run)
+    model, task = trained.model, trained.task
     x, lengths = task.read_padded(Path(file))
     _check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
-    rows = torch.arange(len(x)).split(config.train.batch_size)
+    rows = torch.arange(len(x)).split(trained.config.train.batch_size)
     y = torch.cat([outputs(model, x[i], None if lengths is None else lengths[i]) for i in rows])
     _check_answers(y, lengths, file)
     if task.kind == "regression":

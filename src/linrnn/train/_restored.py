@@ -11,6 +11,7 @@ from torch import Tensor
 from linrnn._reading import reading
 from linrnn._schema import AnyFloat, record
 from linrnn.errors import RunFolderError
+from linrnn.learn import Learner
 from linrnn.state import check_flat
 from linrnn.train._checkpoint import load_tree
 
@@ -62,6 +63,8 @@ class Progress:
     carried: dict[str, Tensor] | None = None
     not_finite: dict[str, Any] = field(default_factory=dict)
     """Of `Counts`."""
+    learner: dict[str, Tensor] = field(default_factory=dict)
+    """What the learner remembers."""
 
     def __post_init__(self) -> None:
         best = record("best", Best, self.best)["step"] if self.best else 1
@@ -115,6 +118,8 @@ class Expected(NamedTuple):
     """Of the whole run."""
     state: Mapping[str, Tensor]
     """Of one sequence, flat."""
+    learner: Learner
+    """One of the same options, which takes what is of such a one."""
 
 
 def restore_point(path: Path, expected: Expected, *, inside: Path) -> dict[str, Any]:
@@ -139,6 +144,7 @@ def restore_point(path: Path, expected: Expected, *, inside: Path) -> dict[str, 
         _check_like("state_dict", found.state_dict, expected.weights)
         if run.carried is not None:
             check_flat(path, run.carried, expected.state)
+        expected.learner.load_state_dict(run.learner)
         (moments,), (schedule,) = found.optimizer_states, found.lr_schedulers
         at = _Schedule(**record("lr_schedulers", _Schedule, schedule, more=True))
         fresh = expected.optimizer.state_dict()["param_groups"]

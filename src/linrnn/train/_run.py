@@ -1,26 +1,26 @@
 """Train: from a configuration, or from where a run was interrupted, to a finished run folder."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from linrnn import learn
 from linrnn._signals import StopRequest
 from linrnn._storage import DENIED, FULL, cannot_write
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
-from linrnn.tasks import Splits, Task
+from linrnn.learn import Learner
 from linrnn.train._checkpoint import load_tensors
 from linrnn.train._config import Config, OnNan
-from linrnn.train._data import check_memory, check_order, size_of, steps_per_epoch
+from linrnn.train._context import Run
+from linrnn.train._data import check_memory, check_order
 from linrnn.train._evaluate import score
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import MetricsLog, read_metrics, restore_metrics
-from linrnn.train._model import build_model, build_stored, build_task, restore, sizes
-from linrnn.train._nonfinite import Guard
-from linrnn.train._recover import BEGINNING, Restart, usable_checkpoint
-from linrnn.train._report import Plan, Reporter, Result
+from linrnn.train._model import build_model, build_stored, build_task, restore
+from linrnn.train._recover import BEGINNING, usable_checkpoint
+from linrnn.train._report import Reporter, Result
 from linrnn.train._restored import progress
 from linrnn.train._seeding import process_settings
 
@@ -52,11 +52,22 @@ def run(
     _check_device(config)
     task = build_task(config)
     model = build_model(config, task)
+    learner = _build_learner(config, model)
     check_order(config, task, model)
     splits = task.datasets()
     folder = RunFolder.create(None if out is None else Path(out), config, task.kept())
+    run = Run(
+        config=config,
+        task=task,
+        model=model,
+        folder=folder,
+        splits=splits,
+        learner=learner,
+        start=BEGINNING,
+        reporter=reporter or Reporter(),
+    )
     with folder.locked():
-        return _train(config, task, model, splits, folder, reporter or Reporter(), BEGINNING)
+        return _train(run)
 
 
 def resume(
@@ -104,42 +115,48 @@ def resume(
             model = (
                 build_stored(config, task, start.weights) if begun else build_model(config, task)
             )
+            learner = _build_learner(config, model)
             check_order(config, task, model)
             splits = task.datasets()
-        return _train(config, task, model, splits, folder, reporter, start)
+        return _train(
+            Run(
+                config=config,
+                task=task,
+                model=model,
+                folder=folder,
+                splits=splits,
+                learner=learner,
+                start=start,
+                reporter=reporter,
+            )
+        )
 
 
-def _train(
-    config: Config,
-    task: Task,
-    model: SequenceModel,
-    splits: Splits,
-    folder: RunFolder,
-    reporter: Reporter,
-    start: Restart,
-) -> Result:
-    plan = _plan(config, task, model, splits, folder, start.step)
+def _train(run: Run) -> Result:
+    plan, folder, start = run.plan, run.folder, run.start
     if start.step > plan.steps:
         raise RunFolderError(
             f"{folder.last}: the file must be a checkpoint of this run of {plan.steps} steps, got "
             f"one after step {start.step}. Restore it from a copy, or train again."
         )
-    check_memory(model, task, min(config.train.batch_size, plan.n_train), examples=plan.n_train)
+    train = run.config.train
+    rows = min(train.batch_size, plan.n_train)
+    check_memory(run.model, run.task, rows, examples=plan.n_train)
     try:
         folder.write_environment(plan)
-        reporter.started(plan)
-        metrics = restore_metrics(folder, start.step, start.metrics, reporter)
-        with process_settings(config.train.threads):
-            _fit(config, task, model, splits, folder, reporter, plan, metrics)
-            reporter.trained()
-            result = _finish(config, task, model, splits, folder, plan)
+        run.reporter.started(plan)
+        metrics = restore_metrics(folder, start.step, start.metrics, run.reporter)
+        with process_settings(train.threads):
+            _fit(run, metrics)
+            run.reporter.trained()
+            result = _finish(run)
             folder.write_result(result)
     except OSError as error:
         if error.errno in (*FULL, *DENIED) or isinstance(error, StorageError):
             raise _cannot_go_on(folder, error) from error
         raise
     finally:
-        reporter.closed()
+        run.reporter.closed()
     return result
 
 
@@ -149,105 +166,58 @@ def _cannot_go_on(folder: RunFolder, error: OSError) -> RunFolderError:
     return RunFolderError(f"{what} Then continue with: linrnn train --resume {folder.path}")
 
 
-def _plan(
-    config: Config, task: Task, model: SequenceModel, splits: Splits, folder: RunFolder, step: int
-) -> Plan:
-    n_train = size_of(splits.train, "training data")
-    n_parameters, n_state = sizes(model)
-    gpu = config.train.device != "cpu" and torch.cuda.is_available()
-    assert config.train.threads is not None
-    return Plan(
-        task=config.task,
-        mixer=config.mixer,
-        metric=task.metric,
-        epochs=config.train.epochs,
-        steps_per_epoch=steps_per_epoch(n_train, config.train.batch_size),
-        start_step=step,
-        n_train=n_train,
-        n_validation=size_of(splits.validation, "validation data"),
-        n_test=size_of(splits.test, "test data"),
-        n_parameters=n_parameters,
-        n_state=n_state,
-        seed=config.seed,
-        device="gpu" if gpu else "cpu",
-        threads=config.train.threads,
-        folder=folder.path,
-    )
+def _fit(run: Run, metrics: str) -> None:
+    """The steps that are left, given what ``metrics.csv`` holds."""
+    from linrnn.train._bookkeeping import Bookkeeping
+    from linrnn.train._lightning import make_trainer, quiet
+    from linrnn.train._run_module import RunModule
 
-
-def _fit(
-    config: Config,
-    task: Task,
-    model: SequenceModel,
-    splits: Splits,
-    folder: RunFolder,
-    reporter: Reporter,
-    plan: Plan,
-    metrics: str,
-) -> None:
-    """The steps that are left."""
-    from linrnn.train._lightning import Bookkeeping, TrainingModule, make_trainer, quiet
-
+    plan = run.plan
     if plan.start_step >= plan.steps:
         return
-    log = MetricsLog(folder, plan.start_step, metrics)
-    guard = Guard(config.train.on_nan, reporter, lambda: _advice(folder))
-    module = TrainingModule(model, task, splits, config, guard)
-    epochs = plan.epochs - plan.start_step // plan.steps_per_epoch
-    checkpoint = folder.last if plan.start_step else None
+    log = MetricsLog(run.folder, plan.start_step, metrics)
+    module = RunModule(run)
     try:
         with quiet(), StopRequest() as stop:
-            bookkeeping = Bookkeeping(folder, log, reporter, stop)
-            trainer = make_trainer(config, epochs, bookkeeping, folder, module)
-            trainer.fit(module, ckpt_path=checkpoint)
+            trainer = make_trainer(run, module, Bookkeeping(run, log, stop))
+            trainer.fit(module, ckpt_path=run.folder.last if plan.start_step else None)
     finally:
         log.close()
 
 
-def _advice(folder: RunFolder) -> str:
-    """What to do about numbers that are not finite."""
-    fix = "Correct the data, or lower --optim.lr or --optim.clip in a new run"
-    if not os.path.lexists(folder.last):
-        return f"{fix}, or leave such steps out with --on-nan skip."
-    return (
-        f"The last checkpoint is as it was. {fix}, or leave such steps out: "
-        f"linrnn train --resume {folder.path} --on-nan skip"
-    )
-
-
-def _finish(
-    config: Config,
-    task: Task,
-    model: SequenceModel,
-    splits: Splits,
-    folder: RunFolder,
-    plan: Plan,
-) -> Result:
+def _finish(run: Run) -> Result:
     """Test the best weights and draw the plots."""
     from linrnn.train._plots import draw_plots
 
-    restore(model, load_tensors(folder.weights(), inside=folder.path)[0], folder.model)
-    model.eval()
-    train = config.train
-    tested = score(model, task, splits.test, train.batch_size, carry=train.carry_state)
-    draw_plots(folder, config, task, model, splits)
-    run, _, _ = progress(folder.last, inside=folder.path)
+    plan, folder = run.plan, run.folder
+    restore(run.model, load_tensors(folder.weights(), inside=folder.path)[0], folder.model)
+    run.model.eval()
+    tested = score(run, run.splits.test, carry=run.config.train.carry_state)
+    draw_plots(run)
+    done, _, _ = progress(folder.last, inside=folder.path)
     return Result(
-        task=config.task,
-        mixer=config.mixer,
-        metric=task.metric,
+        task=plan.task,
+        mixer=plan.mixer,
+        metric=plan.metric,
         test_metric=tested.metric,
         test_loss=tested.loss,
-        validation_metric=run.best["metric"],
-        best_step=run.best["step"],
+        validation_metric=done.best["metric"],
+        best_step=done.best["step"],
         steps=plan.steps,
         n_parameters=plan.n_parameters,
         n_state=plan.n_state,
         seconds=read_metrics(folder)[-1].seconds,
         folder=folder.path,
-        skipped=run.not_finite["skipped"],
-        rollbacks=run.not_finite["rollbacks"],
+        skipped=done.not_finite["skipped"],
+        rollbacks=done.not_finite["rollbacks"],
     )
+
+
+def _build_learner(config: Config, model: SequenceModel) -> Learner:
+    """The learner that the configuration names, for a model that suits it."""
+    learner = learn.build(config.learner, config.learner_options)
+    learner.check(model)
+    return learner
 
 
 def _with_threads(config: Config) -> Config:

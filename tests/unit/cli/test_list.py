@@ -2,13 +2,14 @@
 
 import pytest
 
-from linrnn import mixers, recipes, reproductions, tasks
+from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn.cli import list as verb
 from linrnn.errors import UnknownNameError
 
 CATALOGUES = {
     "mixers": mixers,
     "tasks": tasks,
+    "learners": learn,
     "recipes": recipes,
     "reproductions": reproductions,
 }

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from linrnn import mixers, recipes, tasks
+from linrnn import learn, mixers, recipes, tasks
 from linrnn.cli import show as verb
 from linrnn.errors import UnknownNameError
 
@@ -39,6 +39,15 @@ def test_show_prints_the_laws_a_mixer_does_not_keep(capsys, monkeypatch):
     page = show(capsys, "lru")
     assert "Does not keep the law 'causal': it looks ahead" in page
     assert "Does not keep the law 'edges' with form='conv': it trips" in page
+
+
+@pytest.mark.parametrize("name", learn.names())
+def test_show_prints_the_docstring_and_every_option_of_a_learner(capsys, name):
+    out, cls = show(capsys, name), learn.load(name)
+    assert out.startswith(f"learner {name}: linrnn.learn.{name}.{cls.__name__}\n===")
+    assert inspect.getdoc(cls) in out
+    for parameter in inspect.signature(cls).parameters.values():
+        assert f"\n{parameter.name} " in out
 
 
 @pytest.mark.parametrize("name", tasks.names())
@@ -84,7 +93,8 @@ def test_show_prints_everything_of_a_name(capsys):
 @pytest.mark.unchecked
 def test_unknown_name_is_a_wrong_command():
     message = (
-        r"no mixer, task, recipe or reproduction named 'lur'\. Did you mean 'lru'\? Known: .*digits"
+        r"no mixer, task, learner, recipe or reproduction named 'lur'\. Did you mean 'lru'\? "
+        r"Known: .*digits"
     )
     with pytest.raises(UnknownNameError, match=message) as error:
         verb.main(["lur"])

@@ -144,7 +144,8 @@ def hook(boundary):
     """Pass a boundary wherever files, or the weights in memory, are about to change."""
     import torch
 
-    from linrnn.train import _lightning
+    from linrnn.train._bookkeeping import Bookkeeping
+    from linrnn.train._run_module import RunModule
 
     sys.addaudithook(boundary.audit)
     fdopen, opening = os.fdopen, os.open
@@ -160,25 +161,25 @@ def hook(boundary):
 
     os.fdopen, os.open = torn, open_below
     boundary.before(os, "fsync")  # of a file before it is renamed, of its folder after that
-    boundary.before(_lightning.TrainingModule, "training_step")
-    boundary.before(_lightning.TrainingModule, "validation_step")
+    boundary.before(RunModule, "training_step")
+    boundary.before(RunModule, "validation_step")
     boundary.before(torch.nn.utils, "clip_grads_with_norm_")
-    boundary.before(_lightning.Bookkeeping, "on_train_batch_end")
+    boundary.before(Bookkeeping, "on_train_batch_end")
 
 
 def write_order(path):
     """A line for each step that is taken: its number, and a hash of its batch."""
-    from linrnn.train import _lightning
+    from linrnn.train._run_module import RunModule
 
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    step = _lightning.TrainingModule.training_step
+    step = RunModule.training_step
 
     def training_step(self, batch, batch_idx):
         digest = hashlib.sha256(b"".join(x.contiguous().numpy().tobytes() for x in batch))
         os.write(file, f"{self.done_steps} {digest.hexdigest()}\n".encode())
         return step(self, batch, batch_idx)
 
-    _lightning.TrainingModule.training_step = training_step
+    RunModule.training_step = training_step
 
 
 def break_it(how, boundary):
@@ -202,15 +203,15 @@ def break_it(how, boundary):
 
 def slow_down(seconds):
     """Let every step take so long."""
-    from linrnn.train import _lightning
+    from linrnn.train._run_module import RunModule
 
-    step = _lightning.TrainingModule.training_step
+    step = RunModule.training_step
 
     def training_step(self, batch, batch_idx):
         time.sleep(seconds)
         return step(self, batch, batch_idx)
 
-    _lightning.TrainingModule.training_step = training_step
+    RunModule.training_step = training_step
 
 
 def work(job):
@@ -296,7 +297,9 @@ def serve():
     import linrnn.cli._options
     import linrnn.cli.compare
     import linrnn.compare
+    import linrnn.learn.bptt
     import linrnn.tasks.digits
+    import linrnn.train._bookkeeping
     import linrnn.train._lightning
     import linrnn.train._plots
     import linrnn.train._run  # noqa: F401

@@ -33,18 +33,26 @@ def text(tmp_path, monkeypatch):
 @pytest.fixture
 def spoiled(monkeypatch):
     """The state after step 3 has an infinity in its second row."""
-    from linrnn.train._lightning import TrainingModule
+    from linrnn.learn.bptt import BPTT
+    from linrnn.train._run_module import RunModule
 
-    compute = TrainingModule._compute
+    step, prepare = BPTT.step, RunModule.prepare
+    now = {}
 
-    def spoil(self, batch, carried):
-        y, target, after, loss = compute(self, batch, carried)
-        if self.done_steps == 2:
-            after = {**after, "layers": [h.clone() for h in after["layers"]]}
-            after["layers"][0][1] = complex(0.0, math.inf)
-        return y, target, after, loss
+    def count(self, batch):
+        now["step"] = self.done_steps + 1
+        return prepare(self, batch)
 
-    monkeypatch.setattr(TrainingModule, "_compute", spoil)
+    def spoil(self, model, batch, carried, loop):
+        found = step(self, model, batch, carried, loop)
+        if now["step"] == 3:
+            layers = [h.clone() for h in found.state["layers"]]
+            layers[0][1] = complex(0.0, math.inf)
+            found = found._replace(state={**found.state, "layers": layers})
+        return found
+
+    monkeypatch.setattr(RunModule, "prepare", count)
+    monkeypatch.setattr(BPTT, "step", spoil)
 
 
 def test_carried_state_that_is_not_finite_is_named(text, tmp_path, spoiled):

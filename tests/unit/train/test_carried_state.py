@@ -1,16 +1,20 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from linrnn import train
+from linrnn import learn, train
 from linrnn.errors import ArgumentError, InterruptedRunError
 from linrnn.tasks.lm import LM, LMOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._context import Run
 from linrnn.train._data import ContiguousBatches, eval_loader, train_loader, unpack
-from linrnn.train._lightning import TrainingModule
+from linrnn.train._folder import RunFolder
 from linrnn.train._model import build_model, build_task
+from linrnn.train._recover import BEGINNING
+from linrnn.train._run_module import RunModule
 
 
 @pytest.fixture
@@ -38,9 +42,19 @@ def with_train(config, **changes):
 
 
 def module_of(config):
+    config = with_train(config, threads=1)
     task = build_task(config)
-    module = TrainingModule(build_model(config, task), task, task.datasets(), config)
-    return module.eval()  # no dropout: what is left is the arithmetic
+    run = Run(
+        config=config,
+        task=task,
+        model=build_model(config, task),
+        folder=RunFolder(Path("nowhere")),
+        splits=task.datasets(),
+        learner=learn.build(config.learner, config.learner_options),
+        start=BEGINNING,
+        reporter=train.Reporter(),
+    )
+    return RunModule(run).eval()  # no dropout: what is left is the arithmetic
 
 
 def test_each_row_goes_on_where_it_ended():
@@ -65,15 +79,15 @@ def test_contiguous_loaders_leave_nothing_out(config):
 
 def test_steps_with_a_carried_state_are_one_pass_over_the_stream(config):
     module = module_of(config)
-    losses = [module.training_step(b, 0).item() for b in step_through(module, 3)]
-    splits = module.splits
+    losses = [module.learn_from(b).item() for b in step_through(module, 3)]
+    splits = module.run.splits
     steps = module.epoch_steps
     for row in range(4):
         batch = [splits.train[row * steps + i] for i in range(3)]
         x, target, _, reset = unpack([torch.cat(parts)[None] for parts in zip(*batch, strict=True)])
         y, _ = module.model(x, reset=reset)
         apart = [
-            module.task.loss(a, b).item()
+            module.run.task.loss(a, b).item()
             for a, b in zip(y.split(8, 1), target.split(8, 1), strict=True)
         ]
         losses = [loss - own / 4 for loss, own in zip(losses, apart, strict=True)]
@@ -92,15 +106,15 @@ def step_through(module, count):
 def test_gradients_stop_at_the_boundary(config):
     module = module_of(config)
     for batch in step_through(module, 2):
-        module.training_step(batch, 0)
+        module.learn_from(batch)
         assert all(not h.requires_grad for h in torch.utils._pytree.tree_leaves(module.carried))
 
 
 def test_rows_begin_anew_in_each_epoch(config):
     module = module_of(config)
-    first = [module.training_step(b, 0).item() for b in step_through(module, 99)]
+    first = [module.learn_from(b).item() for b in step_through(module, 99)]
     assert module.done_steps == module.epoch_steps
-    again = [module.training_step(b, 0).item() for b in step_through(module, 99)]
+    again = [module.learn_from(b).item() for b in step_through(module, 99)]
     assert again == first
 
 
@@ -110,9 +124,9 @@ def test_without_carrying_each_batch_begins_anew(config):
     module = module_of(config)
     batches = list(step_through(module, 2))
     module.done_steps = 1
-    loss = module.training_step(batches[1], 0).item()
+    loss = module.learn_from(batches[1]).item()
     x, target, _, reset = unpack(batches[1])
-    assert loss == module.task.loss(module.model(x, reset=reset)[0], target).item()
+    assert loss == module.run.task.loss(module.model(x, reset=reset)[0], target).item()
     assert module.carried is None
 
 
@@ -132,7 +146,7 @@ def test_validation_carries_the_state_as_well(config):
 
 def test_nothing_is_remembered_beyond_a_document(config):
     whole = module_of(config)
-    model, (x, _, reset) = whole.model, whole.splits.train[range(len(whole.splits.train))]
+    model, (x, _, reset) = whole.model, whole.run.splits.train[range(len(whole.run.splits.train))]
     (row, step), *more = reset.nonzero().tolist()
     assert not more
     y, _ = model(x[row : row + 1], reset=reset[row : row + 1])

@@ -41,15 +41,15 @@ def fault(monkeypatch):
     """Put NaN into the training input of chosen steps, counted from 1, each time they come."""
 
     def at(*steps):
-        from linrnn.train._lightning import TrainingModule
+        from linrnn.train._run_module import RunModule
 
         augment = Digits.augment
         now = {}
-        compute = TrainingModule._compute
+        prepare = RunModule.prepare
 
-        def counted(self, batch, carried):
+        def counted(self, batch):
             now["step"] = self.done_steps + 1
-            return compute(self, batch, carried)
+            return prepare(self, batch)
 
         def spoiled(self, x, generator):
             x = augment(self, x, generator).clone()
@@ -57,7 +57,7 @@ def fault(monkeypatch):
                 x[2, 5] = math.nan
             return x
 
-        monkeypatch.setattr(TrainingModule, "_compute", counted)
+        monkeypatch.setattr(RunModule, "prepare", counted)
         monkeypatch.setattr(Digits, "augment", spoiled)
 
     return at
@@ -99,17 +99,17 @@ def test_stop_names_a_module_inside_the_model(tiny, tmp_path, monkeypatch):
 
 
 def test_stop_names_a_parameter(tiny, tmp_path, monkeypatch):
-    from linrnn.train._lightning import TrainingModule
+    from linrnn.train._run_module import RunModule
 
-    compute = TrainingModule._compute
+    prepare = RunModule.prepare
 
-    def spoil(self, batch, carried):
+    def spoil(self, batch):
         if self.done_steps == 3:
             with torch.no_grad():
                 self.model.head.weight[1, 2] = -math.inf
-        return compute(self, batch, carried)
+        return prepare(self, batch)
 
-    monkeypatch.setattr(TrainingModule, "_compute", spoil)
+    monkeypatch.setattr(RunModule, "prepare", spoil)
     with pytest.raises(
         NonFiniteError, match=r"step 4 of 15: the parameter head.weight .* has -inf at \(1, 2\)"
     ):
@@ -144,15 +144,15 @@ def test_stop_says_when_a_fault_does_not_come_again(tiny, tmp_path, monkeypatch)
 
 
 def test_validation_stops_and_names_the_first_bad_tensor(tiny, tmp_path, monkeypatch):
-    from linrnn.train._lightning import TrainingModule
+    from linrnn.train._run_module import RunModule
 
-    begin = TrainingModule.on_validation_epoch_start
+    begin = RunModule.on_validation_epoch_start
 
     def spoil(self):
         begin(self)
         self.model.head.bias.data[0] = math.nan
 
-    monkeypatch.setattr(TrainingModule, "on_validation_epoch_start", spoil)
+    monkeypatch.setattr(RunModule, "on_validation_epoch_start", spoil)
     for action in ("stop", "skip"):
         with pytest.raises(
             NonFiniteError,
@@ -163,7 +163,7 @@ def test_validation_stops_and_names_the_first_bad_tensor(tiny, tmp_path, monkeyp
 
 
 def test_no_checkpoint_is_written_of_weights_that_are_not_finite(tiny, tmp_path, monkeypatch):
-    from linrnn.train._lightning import Bookkeeping
+    from linrnn.train._bookkeeping import Bookkeeping
 
     end = Bookkeeping.on_train_epoch_end
 
@@ -194,7 +194,7 @@ def test_skip_leaves_the_step_out_and_counts_it(tiny, tmp_path, fault):
 
 
 def test_skipped_step_changes_no_weight_and_no_statistic(tiny, tmp_path, fault, monkeypatch):
-    from linrnn.train._lightning import Bookkeeping
+    from linrnn.train._bookkeeping import Bookkeeping
 
     fault(3)
     seen = {}
@@ -238,7 +238,7 @@ def test_skip_gives_up_after_ten_in_a_row(tiny, tmp_path, fault):
 def test_rollback_takes_the_weights_of_the_end_of_the_epoch_before(
     tiny, finished, tmp_path, fault, monkeypatch
 ):
-    from linrnn.train._lightning import Bookkeeping
+    from linrnn.train._bookkeeping import Bookkeeping
 
     fault(9)
     seen = {}

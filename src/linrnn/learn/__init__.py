@@ -1,0 +1,85 @@
+"""The catalogue of learners: ways to find the gradients of a recurrent model, one file each.
+
+The file's stem is the learner's name everywhere: ``learn/tbptt.py`` is ``load("tbptt")`` and
+``linrnn train TASK --learner tbptt``.
+"""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from linrnn._catalogue import load_class, stems
+from linrnn._schema import check_type
+from linrnn.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from linrnn.learn._base import Learner as Learner
+    from linrnn.learn._base import Loop as Loop
+    from linrnn.learn._base import Step as Step
+    from linrnn.learn._batch import Batch as Batch
+    from linrnn.learn._batch import read as read
+
+_PUBLIC = {
+    "Batch": "_batch",
+    "Learner": "_base",
+    "Loop": "_base",
+    "Step": "_base",
+    "read": "_batch",
+}
+
+
+def names() -> list[str]:
+    """Every learner, sorted; finding them imports none.
+
+    Example:
+        >>> "bptt" in names()
+        True
+    """
+    return stems(__name__)
+
+
+def load(name: str) -> "type[Learner]":
+    """The `Learner` class in ``linrnn/learn/<name>.py``; only that file is imported.
+
+    Raises:
+        UnknownNameError: no such learner.
+
+    Example:
+        >>> load("bptt").__name__
+        'BPTT'
+    """
+    from linrnn.learn._base import Learner
+
+    return load_class(__name__, "learner", name, Learner)  # type: ignore[type-abstract]
+
+
+def build(name: str, options: Mapping[str, Any] | None = None) -> "Learner":
+    """Construct a learner by name.
+
+    Args:
+        name: one of `names`.
+        options: keyword arguments of its constructor.
+
+    Raises:
+        UnknownNameError: no such learner, or it has no such option.
+        ArgumentError: an option of another type than annotated, or out of its range.
+
+    Example:
+        >>> build("tbptt", {"window": 16}).window
+        16
+    """
+    cls, options = load(name), dict(options or {})
+    known = set(inspect.signature(cls).parameters)
+    hints = get_type_hints(cls.__init__) if options else {}
+    for option, value in options.items():
+        if option not in known:
+            raise UnknownNameError(f"option of learner {name!r}", option, known)
+        check_type(f"learner {name!r}", option, hints[option], value)
+    return cls(**options)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,109 @@
+"""What a learner is: it finds gradients, asked for them by the loop once a batch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.learn._batch import Batch
+from linrnn.typing import State
+
+
+class Step(NamedTuple):
+    """What came of a batch besides gradients; nothing in it has a history."""
+
+    loss: Tensor
+    """Scalar: the mean over the batch."""
+    y: Tensor
+    """What the model answered, as `Loop.loss` and a task's scores take it."""
+    state: State
+    """Of the model, after the batch."""
+
+
+def _nothing() -> None:
+    """In the place of a step of the optimiser, where there is none."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What the loop lends a learner.
+
+    Args:
+        loss: of an answer and its target: a scalar, the mean over what is asked in them.
+        backward: adds the gradients of a scalar to ``.grad``; a loop may scale it or switch
+            autocast off in it, so a learner calls this and not the tensor's own.
+        update: takes a step of the optimiser with what ``.grad`` holds, checked and clipped, and
+            clears it. The loop does that itself after a batch; a learner that calls this takes
+            more steps inside one.
+
+    Example:
+        >>> from linrnn import SequenceModel, learn
+        >>> model, mse = SequenceModel(1, 1, d_model=4, n_layers=1), torch.nn.functional.mse_loss
+        >>> batch = learn.Batch(torch.randn(2, 9, 1), torch.randn(2, 1), None, None)
+        >>> step = learn.build("bptt").step(model, batch, None, Loop(mse))
+        >>> bool(step.loss > 0), model.head.weight.grad.shape
+        (True, torch.Size([1, 4]))
+    """
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    backward: Callable[[Tensor], None] = torch.autograd.backward
+    update: Callable[[], None] = _nothing
+
+
+class Learner(ABC):
+    """A way to find the gradient of a loss with respect to the parameters of a recurrent model.
+
+    A subclass lives in a file of its own in ``linrnn/learn`` and is named by it. The arguments of
+    its constructor, keywords with defaults, are its options: on the command line
+    ``--learner.NAME``. It implements `step`; the loop does the rest: order of the data, precision,
+    numbers that are not finite, clipping, the optimiser, checkpoints.
+
+    What it remembers from step to step (traces, running means) is in `state_dict`, is part of
+    every checkpoint, and goes back with the weights where a step is left out. So a step puts new
+    tensors in the place of old ones and changes none in place. What belongs to the rows of a
+    batch begins anew where no state is carried into a step. Random numbers come from PyTorch's
+    generator, which the loop seeds for each step.
+    """
+
+    exact: ClassVar[Mapping[str, Any] | None] = None
+    """Options with which the gradient is that of the whole for any sequence of up to 64 steps;
+    None: there are none. The contract tests compare it with autograd's."""
+
+    def check(self, model: nn.Module) -> None:  # noqa: B027  the default needs nothing
+        """Raise unless the model has what this learner needs; called before the first step.
+
+        Raises:
+            ArgumentError: names the layer that lacks it, and what it lacks.
+        """
+
+    @abstractmethod
+    def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
+        """Add the gradients of one batch to ``.grad``.
+
+        Args:
+            model: in training mode; its parameters have no gradients yet.
+            batch: inputs and targets, with the lengths of padded rows and the steps at which
+                a new sequence begins where there are such.
+            carried: state of each row before the batch, without a history; None where rows begin.
+            loop: loss, backward and update.
+        """
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What this learner remembers, by name. Default: nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state_dict` gave.
+
+        Raises:
+            ArgumentError: it has other names or shapes than such a state; nothing is changed.
+        """
+        if state:
+            raise ArgumentError(
+                f"{type(self).__name__}: the learner's state must be empty, got {min(state)!r}. "
+                "Is it that of another learner?"
+            )

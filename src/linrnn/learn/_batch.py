@@ -1,0 +1,49 @@
+"""What a learner reads: a batch by names, whole or some steps of it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.typing import State
+
+
+class Batch(NamedTuple):
+    """What a data set gives, by its names."""
+
+    x: Tensor
+    target: Tensor
+    lengths: Tensor | None
+    """(batch,) integers: valid steps of rows that are padded."""
+    reset: Tensor | None
+    """(batch, time) boolean: a new sequence begins."""
+
+
+def unpack(batch: Sequence[Tensor]) -> Batch:
+    """Tell apart by their dtype what may come after input and target."""
+    x, target, *more = batch
+    lengths = [extra for extra in more if extra.dtype != torch.bool]
+    reset = [extra for extra in more if extra.dtype == torch.bool]
+    return Batch(x, target, lengths[0] if lengths else None, reset[0] if reset else None)
+
+
+def read(
+    model: nn.Module, batch: Batch, state: State | None, steps: slice | None = None
+) -> tuple[Tensor, State]:
+    """What a model answers to a batch, or to some steps of it, and its state after them.
+
+    Args:
+        model: called as ``model(x, state)``, with ``lengths`` and ``reset`` where a batch has them.
+        batch: the whole.
+        state: before those steps; None: nothing was read yet.
+        steps: which, along the second axis. Default: all.
+    """
+    x, _, lengths, reset = batch
+    if steps is not None:
+        x = x[:, steps]
+        lengths = None if lengths is None else (lengths - steps.start).clamp(0, x.shape[1])
+        reset = None if reset is None else reset[:, steps]
+    given = {"lengths": lengths, "reset": reset}
+    y, after = model(x, state, **{k: v for k, v in given.items() if v is not None})
+    return y, after

@@ -1,0 +1,181 @@
+"""The module of a run: its data in an order of its own, its counters, going back an epoch."""
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from linrnn._finite import first_bad
+from linrnn.learn import Batch
+from linrnn.state import flatten
+from linrnn.train._context import Run
+from linrnn.train._data import eval_loader, train_loader
+from linrnn.train._means import Mean
+from linrnn.train._model import check_weights
+from linrnn.train._module import TrainingModule
+from linrnn.train._nonfinite import bad_state
+from linrnn.train._optim import make_optimizer
+from linrnn.train._restored import Expected, restore_point
+from linrnn.train._seeding import derive, generator
+
+
+class RunModule(TrainingModule):
+    """A `TrainingModule` whose data, randomness and counters are those of a run.
+
+    Lightning's restored loop counters are not used: their meaning depends on the hook a checkpoint
+    was written in. Here the order of the data, dropout and augmentation follow from ``(seed,
+    step)``, an epoch cut short is continued as a shorter one, and the step is all there is to know.
+    """
+
+    def __init__(self, run: Run) -> None:
+        train = run.config.train
+        super().__init__(
+            run.model,
+            run.task.loss,
+            learner=run.learner,
+            optim=run.config.optim,
+            scores=run.task.scores,
+            carry_state=train.carry_state,
+        )
+        self.run, self.guard = run, run.guard()
+        self.epoch_steps, self.total_steps = run.plan.steps_per_epoch, run.plan.steps
+        self.seconds_before = 0.0
+        self.started_at = time.monotonic()
+        self.train_mean, self.validation_mean = Mean(), Mean()
+        self.best: dict[str, float] = {}
+
+    def seconds(self) -> float:
+        """Training time so far, that before an interruption included."""
+        return self.seconds_before + time.monotonic() - self.started_at
+
+    def all_steps(self) -> int:
+        """Of the whole run, whatever is left of it."""
+        return self.total_steps
+
+    def expected(self) -> Expected:
+        """What a checkpoint of this run must agree with."""
+        return Expected(
+            self.state_dict(),
+            make_optimizer(self.run.model, self.run.config.optim),
+            self.total_steps,
+            flatten(self.run.model.init_state(1)),
+            copy.deepcopy(self.learner),
+        )
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The rest of the epoch; Lightning asks anew for each."""
+        train = self.run.config.train
+        return train_loader(
+            self.run.splits.train,
+            train.batch_size,
+            self.run.config.seed,
+            self.done_steps,
+            contiguous=train.order == "contiguous",
+        )
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """The validation data in order."""
+        splits, rows = self.run.splits, self.run.config.train.batch_size
+        return eval_loader(splits.validation, rows, contiguous=self.carry_state)
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Augmented, with the generators at the seeds of this step."""
+        seed, step = self.run.config.seed, self.done_steps
+        torch.manual_seed(derive(seed, "dropout", step))
+        return batch._replace(x=self.run.task.augment(batch.x, generator(seed, "augment", step)))
+
+    def rows_begin(self, batch_idx: int) -> bool:
+        """At the first step of an epoch, which after an interruption is not the first batch."""
+        return self.done_steps % self.epoch_steps == 0
+
+    def observe(self, stage: str, loss: float, y: Tensor, target: Tensor) -> None:
+        """Count a batch into the means of the epoch."""
+        mean = self.train_mean if stage == "train" else self.validation_mean
+        mean.add(loss, self.run.task.scores(y, target))
+
+    def place(self, step: int) -> str:
+        """A step, of so many."""
+        return f"step {step} of {self.total_steps}"
+
+    def learn_from(self, batch: Sequence[Tensor], batch_idx: int = 0) -> Tensor | None:
+        """Note the means before the step, which may be left out."""
+        self._mean_before = dict(self.train_mean.values)
+        return super().learn_from(batch, batch_idx)
+
+    def undo(self) -> None:
+        """Go back to what was before this step, or before this epoch."""
+        self.train_mean = Mean(self._mean_before)
+        if self.guard.on_nan == "rollback":
+            self._roll_back()
+        else:
+            super().undo()
+
+    def _roll_back(self) -> None:
+        """Weights and optimiser as they were before this epoch; step and data go on from here."""
+        folder = self.run.folder
+        checkpoint = restore_point(folder.epoch, self.expected(), inside=folder.path)
+        check_weights(self, checkpoint["state_dict"], folder.epoch)
+        self.load_state_dict(checkpoint["state_dict"])
+        optimizer = self.optimizer_in_use()
+        groups = optimizer.state_dict()["param_groups"]  # the learning rate is that of this step
+        state = checkpoint["optimizer_states"][0]["state"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.learner.load_state_dict(checkpoint["run"]["learner"])
+        self.carried = None  # it came from the weights that are given up
+
+    def check_weights(self) -> None:
+        """Raise unless everything a checkpoint would hold is finite.
+
+        Raises:
+            NonFiniteError: weights, their running statistics, the optimiser's means, the carried
+                state or what the learner remembers are not.
+        """
+        moments = (
+            (f"the optimiser's {key} of {name}", x)
+            for name, p in self.model.named_parameters()
+            for key, x in self.optimizer_in_use().state.get(p, {}).items()
+            if isinstance(x, Tensor)
+        )
+        bad = first_bad([*self._named_parameters(), *moments])
+        states = {
+            "the running statistics": [buffer for _, buffer in self.model.named_buffers()],
+            "the state": [] if self.carried is None else self.carried,
+            "what the learner remembers": dict(self.learner.state_dict()),
+        }
+        for name, state in states.items():
+            bad = bad or bad_state(name, state)
+        if bad:
+            raise self.guard.stop(
+                "what a checkpoint keeps must be finite, got other numbers after "
+                f"{self.place(self.done_steps)}: {bad}"
+            )
+
+    def on_validation_epoch_start(self) -> None:
+        """Start the means anew, and every row without a past."""
+        super().on_validation_epoch_start()
+        self.validation_mean = Mean()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put our counters in the place of Lightning's."""
+        del checkpoint["loops"]
+        checkpoint["run"] = self.progress() | {
+            "seconds": self.seconds(),
+            "best": dict(self.best),
+            "train_mean": self.train_mean.values,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Continue from a checkpoint's counters, once its weights were found to be of this run.
+
+        Raises:
+            RunFolderError: they are of other names, shapes or kinds, or not finite.
+        """
+        check_weights(self, checkpoint["state_dict"], self.trainer.ckpt_path)
+        run = checkpoint["run"]
+        self.seconds_before, self.best = run["seconds"], run["best"]
+        self.train_mean = Mean(run["train_mean"])
+        self.go_on(run)

@@ -1,0 +1,196 @@
+"""What every learner of the catalogue keeps, whatever model it is asked about."""
+
+import copy
+
+import pytest
+import torch
+
+from linrnn import SequenceModel, learn
+from linrnn.errors import ArgumentError
+from linrnn.learn import Batch, Loop
+from linrnn.state import leaves
+from linrnn.tasks._base import IGNORE
+
+MIXERS = ("lru", "mingru", "lstm")
+TIME, ROWS = 11, 3
+SHORT = {"tbptt": {"window": 4}}  # so that a sequence of that length is more than one piece
+
+each_learner = pytest.mark.parametrize("name", learn.names())
+each_mixer = pytest.mark.parametrize("mixer", MIXERS)
+each_pool = pytest.mark.parametrize("pool", ["none", "mean", "last"])
+
+
+def generator():
+    return torch.Generator().manual_seed(3)
+
+
+def make(mixer, pool="none"):
+    torch.manual_seed(0)
+    options = {"mixer": mixer, "d_model": 5, "n_layers": 2, "norm": "layer", "pool": pool}
+    return SequenceModel(2, 4, **options, dtype=torch.float64)
+
+
+def make_batch(pool="none", *, lengths=None, reset=None):
+    x = torch.randn(ROWS, TIME, 2, dtype=torch.float64, generator=generator())
+    shape = (ROWS, TIME) if pool == "none" else (ROWS,)
+    target = torch.randint(4, shape, generator=generator())
+    return Batch(x, target, lengths, reset)
+
+
+def loss_of(y, target):
+    if target.ndim == 1:
+        return torch.nn.functional.cross_entropy(y, target)
+    return torch.nn.functional.cross_entropy(y.flatten(0, 1), target.flatten(), ignore_index=IGNORE)
+
+
+def build(name):
+    return learn.build(name, SHORT.get(name))
+
+
+def gradients(learner, model, batch, carried=None):
+    """What the learner finds: gradients by name, and the step."""
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(5)
+    step = learner.step(model, batch, carried, Loop(loss_of))
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, step
+
+
+def same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(g, theirs[n]) for n, g in ours.items())
+
+
+def close(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, gradient in ours.items():
+        torch.testing.assert_close(gradient, theirs[name], rtol=1e-9, atol=1e-11, msg=name)
+
+
+LENGTHS = torch.tensor([TIME, 6, 1])
+RESET = torch.zeros(ROWS, TIME, dtype=torch.bool)
+RESET[0, 5] = RESET[1, 0] = RESET[1, 8] = True
+
+
+@each_learner
+@each_mixer
+@each_pool
+@pytest.mark.parametrize("more", [{}, {"lengths": LENGTHS}, {"reset": RESET}], ids=" ".join)
+def test_gradient_is_that_of_autograd_where_it_is_exact(name, mixer, pool, more):
+    options = learn.load(name).exact
+    if options is None:
+        pytest.skip("it never is")
+    model, batch = make(mixer, pool), make_batch(pool, **more)
+    found, step = gradients(learn.build(name, options), model, batch)
+    y, after = model(batch.x, **more)
+    loss = loss_of(y, batch.target)
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    close(found, dict(zip(dict(model.named_parameters()), expected, strict=True)))
+    torch.testing.assert_close(step.loss, loss.detach())
+    torch.testing.assert_close(step.y, y.detach())
+    torch.testing.assert_close(leaves(step.state), [h.detach() for h in leaves(after)])
+
+
+@each_learner
+@each_mixer
+@each_pool
+def test_step_leaves_no_history_and_no_weight_changed(name, mixer, pool):
+    model, batch = make(mixer, pool), make_batch(pool)
+    before = copy.deepcopy(model.state_dict())
+    found, step = gradients(build(name), model, batch)
+    same(dict(model.state_dict()), dict(before))
+    assert step.loss.ndim == 0
+    assert not any(x.requires_grad for x in (step.loss, step.y, *leaves(step.state)))
+    assert found
+    assert all(g.isfinite().all() for g in found.values())
+    shapes = [h.shape for h in leaves(model.init_state(ROWS))]
+    assert [h.shape for h in leaves(step.state)] == shapes
+    assert step.y.shape == ((ROWS, TIME, 4) if pool == "none" else (ROWS, 4))
+
+
+@each_learner
+@each_mixer
+def test_pieces_with_a_carried_state_answer_as_the_whole(name, mixer):
+    model, batch = make(mixer), make_batch()
+    _, whole = gradients(build(name), model, batch)
+    learner, answers, state = build(name), [], None
+    for piece in (slice(0, 4), slice(4, TIME)):
+        part = Batch(batch.x[:, piece], batch.target[:, piece], None, None)
+        _, step = gradients(learner, model, part, state)
+        state = step.state
+        answers.append(step.y)
+    torch.testing.assert_close(torch.cat(answers, 1), whole.y)
+    torch.testing.assert_close(leaves(state), leaves(whole.state))
+
+
+@each_learner
+@each_mixer
+def test_a_learner_goes_on_from_its_state_to_the_same_bits(name, mixer):
+    model, batch = make(mixer), make_batch()
+    learner = build(name)
+    _, first = gradients(learner, model, batch)
+    remembered = learner.state_dict()
+    kept = copy.deepcopy(remembered)
+    found, second = gradients(learner, model, batch, first.state)
+    again = build(name)
+    again.load_state_dict(kept)
+    repeated, third = gradients(again, model, batch, first.state)
+    same(found, repeated)
+    same(dict(learner.state_dict()), dict(again.state_dict()))
+    assert torch.equal(second.loss, third.loss)
+    same(dict(remembered), kept)  # a later step changed nothing in place
+
+
+@each_learner
+def test_a_state_of_another_learner_is_refused(name):
+    learner = build(name)
+    before = learner.state_dict()
+    with pytest.raises(ArgumentError):
+        learner.load_state_dict({"of another": torch.zeros(2)})
+    same(dict(learner.state_dict()), dict(before))
+
+
+@each_learner
+@each_mixer
+def test_nothing_is_learned_across_a_reset(name, mixer):
+    model = make(mixer)
+    reset = torch.zeros(ROWS, TIME, dtype=torch.bool)
+    reset[:, 6] = True
+    batch = make_batch(reset=reset)
+    batch.target[:, :6] = IGNORE
+    found, _ = gradients(build(name), model, batch)
+    batch.x[:, :6] += 1
+    other, _ = gradients(build(name), model, batch)
+    close(found, other)
+    reset[:, 6] = False
+    joined, _ = gradients(build(name), model, batch)
+    assert not all(torch.allclose(g, joined[n], rtol=1e-6) for n, g in found.items())
+
+
+@each_learner
+@each_mixer
+@each_pool
+def test_padding_is_not_learned_from(name, mixer, pool):
+    model, batch = make(mixer, pool), make_batch(pool, lengths=LENGTHS)
+    padding = torch.arange(TIME) >= LENGTHS[:, None]
+    if pool == "none":
+        batch.target[padding] = IGNORE
+    found, step = gradients(build(name), model, batch)
+    batch.x[padding] += 1
+    other, after = gradients(build(name), model, batch)
+    close(found, other)
+    torch.testing.assert_close(step.loss, after.loss)
+
+
+@each_learner
+def test_a_loss_that_is_not_finite_is_returned(name):
+    """Finding it is the learner's affair no more than what becomes of it."""
+    model, batch = make("lru"), make_batch()
+    batch.x[0, 0, 0] = torch.nan
+    _, step = gradients(build(name), model, batch)
+    assert not step.loss.isfinite()
+
+
+@each_learner
+def test_unknown_options_are_refused(name):
+    with pytest.raises(ArgumentError.__mro__[1], match="no option of learner"):
+        learn.build(name, {"nothing_like_it": 1})

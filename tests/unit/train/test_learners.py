@@ -1,0 +1,260 @@
+"""Whatever finds the gradients, a run stops, goes on and leaves steps out as it always did."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from learners import averaged_in
+from safetensors.torch import load_file
+
+from linrnn import cli, learn, train
+from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError, UnknownNameError
+from linrnn.tasks.mackey_glass import MackeyGlassOptions
+from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._checkpoint import load_tree, save_tree
+
+SHORT = {"tbptt": {"window": 7, "overlap": 2, "update": "window"}}
+LAST = "checkpoints/last.safetensors"
+each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch):
+    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *args: None)
+
+
+@pytest.fixture(autouse=True)
+def _catalogue(tmp_path):
+    (tmp_path / "learn").mkdir()
+    with averaged_in(tmp_path / "learn"):
+        yield
+
+
+def config_of(name, mixer="lru", **train_options):
+    """Two epochs of four steps, with an answer a step."""
+    return Config(
+        task="mackey_glass",
+        mixer=mixer,
+        task_options=MackeyGlassOptions(
+            length=20, train_size=16, validation_size=4, test_size=4, ahead=2
+        ),
+        model=ModelConfig(d_model=4, n_layers=1, norm="batch", dropout=0.1, pool="none"),
+        optim=OptimConfig(lr=1e-2),
+        train=TrainConfig(epochs=2, batch_size=4, threads=1, **train_options),
+        learner=name,
+        learner_options=SHORT.get(name, {}),
+    )
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    """A language model that carries its state over documents."""
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
+    for file in "ab":
+        (tmp_path / f"{file}.txt").write_text(f"to {file} or not to {file}, that is it\n" * 12)
+    config = Config(
+        task="lm",
+        mixer="mingru",
+        model=ModelConfig(d_model=4, n_layers=1, norm="layer", pool="none"),
+        optim=OptimConfig(lr=1e-2),
+        train=TrainConfig(epochs=1, batch_size=4, carry_state=True, threads=1),
+    )
+    files = tuple(str(tmp_path / f"{file}.txt") for file in "ab")
+    return replace(config, task_options=replace(config.task_options, data=files, length=16))
+
+
+def same_bits(run, other):
+    for file in ("model.safetensors", LAST):
+        ours, theirs = load_file(run / file), load_file(other / file)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(x, theirs[name]) for name, x in ours.items())
+
+
+@each_learner
+@pytest.mark.parametrize(("mixer", "step"), [("lru", 2), ("mingru", 6)])
+def test_resume_inside_an_epoch_gives_the_same_bits(name, mixer, step, signal_at, tmp_path):
+    config = config_of(name, mixer)
+    whole = train.run(config, out=tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        train.run(config, out=tmp_path / "cut", reporter=signal_at(step))
+    again = train.resume(tmp_path / "cut")
+    same_bits(tmp_path / "cut", whole.folder)
+    assert again.test_loss == whole.test_loss
+
+
+@each_learner
+def test_resume_with_a_carried_state_gives_the_same_bits(name, text, signal_at, tmp_path):
+    config = replace(text, learner=name, learner_options=SHORT.get(name, {}))
+    whole = train.run(config, out=tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        train.run(config, out=tmp_path / "cut", reporter=signal_at(3))
+    train.resume(tmp_path / "cut")
+    same_bits(tmp_path / "cut", whole.folder)
+
+
+def spoil(monkeypatch, steps):
+    """NaN at the end of a row of the input of those steps, counted from 1."""
+    from linrnn.train._run_module import RunModule
+
+    prepare = RunModule.prepare
+
+    def spoiled(self, batch):
+        batch = prepare(self, batch)
+        if self.done_steps + 1 in steps:
+            batch = batch._replace(x=batch.x.clone())
+            batch.x[2, 18] = math.nan
+        return batch
+
+    monkeypatch.setattr(RunModule, "prepare", spoiled)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """After each step: weights, statistics, the optimiser's means and the learner's memory."""
+    from linrnn.train._bookkeeping import Bookkeeping
+
+    found = {}
+    end = Bookkeeping.on_train_batch_end
+
+    def look(self, trainer, module, *args):
+        end(self, trainer, module, *args)
+        optimizer = module.optimizer_in_use()
+        moments = [
+            x for p in module.model.parameters() for x in optimizer.state.get(p, {}).values()
+        ]
+        remembered = module.learner.state_dict().values()
+        weights = module.model.state_dict().values()
+        found[module.done_steps] = [x.detach().clone() for x in (*weights, *moments, *remembered)]
+
+    monkeypatch.setattr(Bookkeeping, "on_train_batch_end", look)
+    return found
+
+
+@each_learner
+def test_skip_goes_back_to_what_was_before_the_step(name, monkeypatch, seen, tmp_path):
+    spoil(monkeypatch, (1, 6))
+    result = train.run(config_of(name, on_nan="skip"), out=tmp_path / "run")
+    assert result.skipped == 2
+    assert all(map(torch.equal, seen[6], seen[5]))
+    assert not all(map(torch.equal, seen[6], seen[7]))
+    assert all(x.isfinite().all() for step in seen.values() for x in step)
+
+
+@each_learner
+def test_skip_around_an_interruption_gives_the_same_bits(name, monkeypatch, signal_at, tmp_path):
+    spoil(monkeypatch, (3, 6))
+    config = config_of(name, on_nan="skip")
+    whole = train.run(config, out=tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        train.run(config, out=tmp_path / "cut", reporter=signal_at(3))
+    assert train.resume(tmp_path / "cut").skipped == whole.skipped == 2
+    same_bits(tmp_path / "cut", whole.folder)
+
+
+@each_learner
+def test_rollback_takes_what_was_learned_back_to_the_epoch_before(
+    name, monkeypatch, seen, signal_at, tmp_path
+):
+    spoil(monkeypatch, (7,))
+    config = config_of(name, on_nan="rollback")
+    whole = train.run(config, out=tmp_path / "whole")
+    assert whole.rollbacks == 1
+    assert all(map(torch.equal, seen[7], seen[4]))
+    with pytest.raises(InterruptedRunError):
+        train.run(config, out=tmp_path / "cut", reporter=signal_at(6))
+    train.resume(tmp_path / "cut")
+    same_bits(tmp_path / "cut", whole.folder)
+
+
+@pytest.mark.unchecked
+@each_learner
+def test_stop_names_the_first_bad_tensor(name, monkeypatch, tmp_path):
+    from linrnn.errors import NonFiniteError
+
+    spoil(monkeypatch, (3,))
+    # a gradient is looked at before a loss where the weights move inside a batch
+    with pytest.raises(
+        NonFiniteError,
+        match=r"(the loss|the norm of the gradient) must be finite, got nan at step 3 of 8: the "
+        r"input of the model of shape \(4, \d+, 1\) has nan at \(2, \d+, 0\), the only such value",
+    ):
+        train.run(config_of(name), out=tmp_path / "run")
+
+
+def test_tbptt_with_a_window_of_the_length_trains_the_bits_of_bptt(text, tmp_path):
+    plain = train.run(text, out=tmp_path / "plain")
+    for update in ("batch", "window"):
+        options = {"window": 16, "update": update}
+        config = replace(text, learner="tbptt", learner_options=options)
+        same_bits(train.run(config, out=tmp_path / update).folder, plain.folder)
+
+
+def test_a_shorter_window_trains_other_weights(text, tmp_path):
+    folders = []
+    for options in ({"window": 16}, {"window": 5}, {"window": 5, "update": "window"}):
+        config = replace(text, learner="tbptt", learner_options=options)
+        folders.append(train.run(config, out=tmp_path / str(len(folders))).folder)
+    one, two, three = (load_file(folder / LAST) for folder in folders)
+    for a, b in ((one, two), (two, three), (one, three)):
+        assert not all(torch.equal(x, b[name]) for name, x in a.items())
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+@each_learner
+def test_precision_is_that_of_the_run(name, precision, tmp_path):
+    result = train.run(config_of(name, precision=precision), out=tmp_path / "run")
+    dtype = torch.float64 if precision == "64-true" else torch.float32
+    assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].dtype == dtype
+    assert math.isfinite(result.test_loss)
+
+
+@pytest.mark.unchecked
+def test_a_checkpoint_with_the_state_of_another_learner_is_refused(signal_at, tmp_path):
+    with pytest.raises(InterruptedRunError):
+        train.run(config_of("averaged"), out=tmp_path / "run", reporter=signal_at(2))
+    tree = load_tree(tmp_path / "run" / LAST)
+    assert tree["run"]["learner"].keys() > {"trace", "head.bias"}
+    tree["run"]["learner"] = {"other": torch.zeros(1)}
+    save_tree(tree, tmp_path / "run" / LAST)
+    with pytest.raises(RunFolderError, match=r"last\.safetensors: .*must have a trace"):
+        train.resume(tmp_path / "run")
+
+
+@pytest.mark.unchecked
+def test_what_cannot_be_learned_is_said_before_there_is_a_folder(tmp_path):
+    backward = config_of("tbptt")
+    backward = replace(backward, model=replace(backward.model, bidirectional=True))
+    with pytest.raises(ArgumentError, match=r"got blocks\.0\.mixer \(Bidirectional\)"):
+        train.run(backward, out=tmp_path / "run")
+    with pytest.raises(ArgumentError, match=r"other than blocks\.0\.mixer \(GRU\)"):
+        train.run(config_of("averaged", "gru"), out=tmp_path / "run")
+    with pytest.raises(UnknownNameError, match="no option of learner 'bptt' named 'window'"):
+        train.run(replace(config_of("bptt"), learner_options={"window": 3}), out=tmp_path / "run")
+    with pytest.raises(UnknownNameError, match=r"learner named 'btt'\. Did you mean 'bptt'"):
+        config_of("btt")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_learner_of_a_new_file_is_on_the_command_line(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["list", "learners"]) == 0
+    assert "averaged  Back-propagation whose gradients are means" in capsys.readouterr().out
+    assert cli.main(["show", "averaged"]) == 0
+    assert "decay   float  0.9" in capsys.readouterr().out
+    small = ["--task.length", "20", "--task.train-size", "8", "--train.epochs", "1"]
+    command = ["train", "mackey_glass", *small, "--model.pool", "none", "--model.d-model", "4"]
+    options = ["--learner", "averaged", "--learner.decay", "0.5", "--out", "run"]
+    assert cli.main([*command, *options]) == 0
+    _, _, config = train.load_model("run")
+    assert (config.learner, config.learner_options) == ("averaged", {"decay": 0.5})
+
+
+def test_tbptt_is_on_the_command_line(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    small = ["--task.length", "20", "--task.train-size", "8", "--train.epochs", "1"]
+    command = ["train", "mackey_glass", *small, "--model.pool", "none", "--model.d-model", "4"]
+    assert cli.main([*command, "--learner", "tbptt", "--learner.window", "8", "--out", "run"]) == 0
+    _, _, config = train.load_model("run")
+    assert config.learner == "tbptt"
+    assert config.learner_options == {"window": 8, "overlap": 0, "update": "batch"}
