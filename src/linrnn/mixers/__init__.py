@@ -29,6 +29,7 @@ FAMILIES = {
     "oscillator": "oscillators",
     "dense": "dense recurrences",
     "attention": "attention",
+    "segment": "memories of segments",
 }
 """`Mixer.family` in words, in the order of lists; others stand as they are, and last."""
 
