@@ -149,7 +149,7 @@ class StoresDecay(LRU):
 
 
 class BreaksGraph(LRU):
-    """compile_and_export: Python control flow on a value."""
+    """compiles: Python control flow on a value."""
 
     def forward(self, x, state=None, *, reset=None):
         y, state = super().forward(x, state, reset=reset)
@@ -265,7 +265,7 @@ BROKEN_MIXERS = [
     ("constant_memory", GrowingState),
     ("round_trip", HidesParameter),
     ("low_precision", StoresDecay),
-    ("compile_and_export", BreaksGraph),
+    ("compiles", BreaksGraph),
     ("dynamic_shapes", FixesBatch),
     ("dynamic_shapes", UnrollsTime),
     ("dynamic_shapes", CountsBlocks),

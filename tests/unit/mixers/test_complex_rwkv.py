@@ -9,7 +9,8 @@ from torch import nn
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RWKV4, ComplexRWKV
-from linrnn.testing import MIXER_LAWS, check_law
+from linrnn.testing import check_law
+from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 
 def lively(d_model, **options):
@@ -25,13 +26,10 @@ def real_values(d_model, **options):
     return lively(d_model, **options, complex_values=False, token_shift=False)
 
 
-COSTLY = {"finite_when_long", "compile_and_export"}  # checked once: there is one path
-LIVELY = [(lively, n) for n in MIXER_LAWS if n != "bad_input"]
-OTHER = [(real_values, n) for n in MIXER_LAWS if n not in COSTLY | {"bad_input"}]
+CASES = [(make, law) for make in (lively, real_values) for law in NUMERIC_LAWS]
 
 
-@pytest.mark.unchecked
-@pytest.mark.parametrize(("make", "law"), LIVELY + OTHER)
+@pytest.mark.parametrize(("make", "law"), CASES)
 def test_keeps_the_laws_where_its_output_is_not_zero(make, law):
     check_law(law, make)
 

@@ -14,7 +14,8 @@ from linrnn.mixers import RWKV4
 from linrnn.mixers.rwkv4 import from_running_max, to_running_max
 from linrnn.ops import linear_scan
 from linrnn.ops.weighted_mean import EMPTY
-from linrnn.testing import MIXER_LAWS, check_law
+from linrnn.testing import check_law
+from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 
 def lively(d_model, **options):
@@ -51,13 +52,10 @@ def random_kv(*shape, size=1.0):
     return size * k, v
 
 
-COSTLY = {"finite_when_long", "compile_and_export"}  # checked once: there is one path
-LIVELY = [(lively, n) for n in MIXER_LAWS if n != "bad_input"]
-OTHER = [(bare, n) for n in MIXER_LAWS if n not in COSTLY | {"bad_input"}]
+CASES = [(make, law) for make in (lively, bare) for law in NUMERIC_LAWS]
 
 
-@pytest.mark.unchecked
-@pytest.mark.parametrize(("make", "law"), LIVELY + OTHER)
+@pytest.mark.parametrize(("make", "law"), CASES)
 def test_keeps_the_laws_where_its_output_is_not_zero(make, law):
     check_law(law, make)
 
