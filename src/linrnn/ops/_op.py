@@ -97,6 +97,7 @@ class Op:
         self._saved, self._unread, self._n_extras = saved, dict(unread or {}), n_extras
         parts = arguments.split(", ")
         self._arguments = len(parts)
+        self.names = [part.split()[-1] for part in parts]
         self._tensors = sum(part.startswith("Tensor") for part in parts)
         self._register(parts)
         ALL[name] = self
