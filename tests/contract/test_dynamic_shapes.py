@@ -1,24 +1,20 @@
-"""One graph for every batch and time: the ops, `RNN` and `SequenceModel`."""
-
-import functools
+"""One graph for every batch and time: `RNN` and `SequenceModel`; test_ops.py has the ops."""
 
 import pytest
 import torch
 
-import linrnn.ops
 from linrnn import RNN, SequenceModel, mixers
 from linrnn.errors import ArgumentError
 from linrnn.nn import CausalConv
 from linrnn.state import map_state
 from linrnn.testing import BrokenLawError
 from linrnn.testing._dynamic import check_dynamic
+from linrnn.testing._examples import calls, ops
 
 pytestmark = pytest.mark.unchecked  # tracers cannot look through the shape checker
 
 SIZES = ((11, 13), (2, 70), (5, 7))
-C, N = 6, 4  # channels and modes, which are no batch and no time
-HELPERS = {"accumulator_dtype", "backend_report", "explain", "use_backend"}
-NO_GRAPH = {"distributed_linear_scan"}  # what processes tell each other is not in a graph
+C = 6  # channels, which are no batch and no time
 
 
 def randn(*shape, **kwargs):
@@ -29,91 +25,16 @@ def reset(batch, time):
     return torch.rand(batch, time) < 0.2
 
 
-def linear(batch, time, *, constant=False, dtype=torch.float32):
-    a = (torch.rand(C) if constant else torch.rand(batch, time, C)).to(dtype).requires_grad_()
-    b = randn(batch, time, C, dtype=dtype)
-    state = randn(batch, C, dtype=dtype)
-    return {"a": a, "b": b, "initial_state": state, "reset": reset(batch, time)}
-
-
-def several_channels(batch, time):
-    shape = (batch, time, C, N)
-    return {"a": randn(C, N), "b": randn(*shape), "initial_state": randn(batch, C, N)}
-
-
-def packed(sequences, time):
-    """As many sequences as rows of a batch; they share the steps there are."""
-    cuts = torch.linspace(0, time, sequences + 1).long()
-    state = randn(sequences, C)
-    return {"a": randn(C), "b": randn(1, time, C), "initial_state": state, "cu_seqlens": cuts}
-
-
-def log_linear(batch, time):
-    case = linear(batch, time)
-    return {"log_a": case["a"], "log_b": case["b"], **{k: case[k] for k in list(case)[2:]}}
-
-
-def selective(batch, time):
-    x, dt, z = (randn(batch, time, C) for _ in range(3))
-    B, Cs = (randn(batch, time, N) for _ in range(2))
-    A = (-torch.rand(C, N)).requires_grad_()
-    case = {"x": x, "dt": dt, "A": A, "B": B, "C": Cs, "D": randn(C), "z": z, "dt_bias": randn(C)}
-    return {**case, "initial_state": randn(batch, C, N), "reset": reset(batch, time)}
-
-
-def gated(batch, time, *, parts):
-    x = randn(batch, time, parts, C)
-    return {"x": x, "initial_state": randn(batch, C), "reset": reset(batch, time)}
-
-
-def fft(batch, time, *, dtype):
-    a = torch.rand(C).to(dtype).requires_grad_()
-    return {"a": a, "b": randn(batch, time, C, dtype=dtype), "initial_state": randn(batch, C)}
-
-
-def conv(batch, time):
-    state = randn(batch, N - 1, C)
-    return {"x": randn(batch, time, C), "weight": randn(C, N), "initial_state": state}
-
-
-OPS = [  # op, options of it, arguments for a size
-    *(("linear_scan", {"backend": b}, linear) for b in ("cpu", "tree", "reference")),
-    ("linear_scan", {"reverse": True}, functools.partial(linear, constant=True)),
-    ("linear_scan", {}, functools.partial(linear, dtype=torch.complex64)),
-    ("linear_scan", {}, several_channels),
-    ("linear_scan", {}, packed),
-    ("log_linear_scan", {}, log_linear),
-    *(("selective_scan", {"backend": b, "dt_softplus": True}, selective) for b in ("cpu", "tree")),
-    ("gated_scan", {"positive": True}, functools.partial(gated, parts=2)),
-    ("gated_scan", {"normalise": False}, functools.partial(gated, parts=3)),
-    *(("causal_conv", {"backend": b, "silu": True}, conv) for b in ("cpu", "tree")),
-    ("fft_scan", {}, functools.partial(fft, dtype=torch.float32)),
-    ("fft_scan", {}, functools.partial(fft, dtype=torch.complex64)),
-]
-
-
-@pytest.mark.parametrize(("name", "options", "draw"), OPS)
-def test_op(name, options, draw):
-    backend = options.get("backend")
-    if backend and (problem := linrnn.ops.backend_report()[backend]) != "available":
-        pytest.skip(problem)
-    function = functools.partial(getattr(linrnn.ops, name), **options)
-    check_dynamic(name, function, [draw(*size) for size in SIZES], "aot_eager")
-
-
-def test_every_op_is_tried():
-    assert {name for name, *_ in OPS} == set(linrnn.ops.__all__) - HELPERS - NO_GRAPH
-
-
-@pytest.mark.parametrize(("name", "options", "draw"), OPS)
-def test_op_refuses_to_be_traced(name, options, draw):
-    arguments = draw(*SIZES[0])
-    function = functools.partial(getattr(linrnn.ops, name), **options)
-    rule = f"{name}: the call must not be recorded by torch.jit.trace, .*Use torch.export.export"
+@pytest.mark.parametrize("op", ops())
+def test_op_refuses_to_be_traced(op):
+    call = next(calls(op))
+    tensors = {n: x for n, x in call.arguments.items() if isinstance(x, torch.Tensor)}
+    others = {n: x for n, x in call.arguments.items() if n not in tensors}
+    rule = f"{op}: the call must not be recorded by torch.jit.trace, .*Use torch.export.export"
     with pytest.raises(ArgumentError, match=rule):
         torch.jit.trace(
-            lambda *tensors: function(**dict(zip(arguments, tensors, strict=True))),
-            tuple(x.detach() for x in arguments.values()),
+            lambda *given: call.function(**dict(zip(tensors, given, strict=True)), **others),
+            tuple(tensors.values()),
         )
 
 

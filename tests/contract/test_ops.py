@@ -1,11 +1,64 @@
-"""Every law of `linear_scan` on every backend this machine has; nothing is listed by hand."""
+"""Every law of every op on every backend this machine has; nothing is listed by hand."""
 
 import pytest
 
+import linrnn.ops
+from linrnn.errors import UnknownNameError
 from linrnn.ops import backend_report
-from linrnn.testing import OP_LAWS
+from linrnn.ops._op import ALL, Op
+from linrnn.testing import OP_LAWS, BrokenLawError, check_op
+from linrnn.testing._every_op import ALONE_LAWS, BACKEND_LAWS, any_size_in_one_graph, backends
+from linrnn.testing._examples import ops
 
 NEEDS_NO_CHECKER = {"compiles"}  # torch.compile cannot trace the shape checker
+# what returns no recurrence; the distributed scan, which needs several processes
+OTHERS = {"accumulator_dtype", "backend_report", "explain", "use_backend"}
+OTHERS |= {"distributed_linear_scan"}
+
+PAIRS = [(op, backend) for op in ops() for backend in backends(op)]
+IN_GRAPHS = any_size_in_one_graph.__name__
+
+
+def test_every_op_is_described():
+    assert set(linrnn.ops.__all__) - OTHERS == set(ops()) == set(ALL)
+
+
+def test_every_backend_of_an_op_is_tried():
+    for op in ops():
+        here = {name for name, why in backend_report(op).items() if why == "available"}
+        assert set(backends(op)) <= here
+        assert here - set(backends(op)) <= {"tree", "reference"}
+
+
+@pytest.mark.parametrize(("op", "backend"), PAIRS)
+@pytest.mark.parametrize("law", [law for law in BACKEND_LAWS if law != IN_GRAPHS])
+def test_op_keeps_law(op, backend, law):
+    BACKEND_LAWS[law](op, backend)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("op", ops())
+def test_one_graph_serves_every_size(op):
+    any_size_in_one_graph(op, backends(op)[0], kinds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize("op", ops())
+def test_every_law_of_an_op(op):
+    check_op(op)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("law", ALONE_LAWS)
+@pytest.mark.parametrize("op", ops())
+def test_op_keeps_law_of_its_own(op, law):
+    ALONE_LAWS[law](op)
+
+
+def test_check_op_takes_ops_and_backends():
+    with pytest.raises(UnknownNameError, match="no check_op name named 'gru'"):
+        check_op("gru")
 
 
 def cases(*, unchecked: bool) -> list[tuple[str, str]]:
@@ -29,3 +82,22 @@ def test_backend_keeps_law(backend, law):
 @pytest.mark.parametrize(("backend", "law"), cases(unchecked=True))
 def test_backend_keeps_law_unchecked(backend, law):
     run(backend, law)
+
+
+@pytest.mark.parametrize("name", ["reset", "cu_seqlens", "reverse"])
+@pytest.mark.parametrize("op", ops())
+def test_law_notices_an_op_that_forgets_its_layout(monkeypatch, op, name):
+    original = Op.__call__
+
+    def forgetful(self, *arguments, backend=None):
+        if self.name == op:
+            arguments = list(arguments)
+            arguments[self.names.index(name)] = False if name == "reverse" else None
+            state = self.names.index("past" if op == "causal_conv" else "initial_state")
+            if name == "cu_seqlens" and arguments[state] is not None:
+                arguments[state] = arguments[state][:1]
+        return original(self, *arguments, backend=backend)
+
+    monkeypatch.setattr(Op, "__call__", forgetful)
+    with pytest.raises((BrokenLawError, RuntimeError)):
+        BACKEND_LAWS["matches_its_steps"](op, "tree")

@@ -93,51 +93,38 @@ def offsets(draw):
     return x
 
 
+LAYOUT = {
+    "initial_state": None,
+    "reset": None,
+    "cu_seqlens": None,
+    "reverse": False,
+    "backend": None,
+}
+
+
 def usual(name):
     """Arguments an op accepts."""
     ones = torch.ones
     if name == "gated_scan":
-        return {
-            "x": ones(2, 3, 2, 4),
-            "initial_state": None,
-            "positive": False,
-            "normalise": True,
-            "start": 0.0,
-            "reset": None,
-        }
+        x = ones(1, 3, 2, 4)
+        return {"x": x, "positive": False, "normalise": True, "start": 0.0, **LAYOUT}
     if name == "selective_scan":
-        return {
-            "x": ones(2, 3, 4),
-            "dt": ones(2, 3, 4),
-            "A": -ones(4, 5),
-            "B": ones(2, 3, 5),
-            "C": ones(2, 3, 5),
-            "D": None,
-            "initial_state": None,
-            "z": None,
-            "dt_bias": None,
-            "dt_softplus": False,
-            "b_disc": "euler",
-            "reset": None,
-            "backend": None,
+        sequences = {
+            "x": ones(1, 3, 4),
+            "dt": ones(1, 3, 4),
+            "B": ones(1, 3, 5),
+            "C": ones(1, 3, 5),
         }
+        options = {"D": None, "z": None, "dt_bias": None, "dt_softplus": False, "b_disc": "euler"}
+        return {**sequences, "A": -ones(4, 5), **options, **LAYOUT}
+    if name == "causal_conv":
+        return {"x": ones(1, 3, 4), "weight": ones(4, 2), "bias": None, "silu": False, **LAYOUT}
     if name == "log_linear_scan":
-        return {
-            "log_a": ones(4),
-            "log_b": ones(1, 3, 4),
-            "initial_state": None,
-            "reset": None,
-            "cu_seqlens": None,
-            "reverse": False,
-        }
-    if name == "fft_scan":
-        return {"a": ones(4), "b": ones(2, 3, 4), "initial_state": None}
-    plain = {"a": ones(4), "b": ones(1, 3, 4), "initial_state": None}
-    if name == "explain":
-        return plain | {"backend": None}
+        return {"log_a": ones(4), "log_b": ones(1, 3, 4), **LAYOUT}
+    plain = {"a": ones(4), "b": ones(1, 3, 4)}
     if name == "distributed_linear_scan":
-        return plain | {"reset": None, "reverse": False, "backend": None}
-    return plain | {"reset": None, "cu_seqlens": None, "reverse": False, "backend": None}
+        return plain | {n: x for n, x in LAYOUT.items() if n != "cu_seqlens"}
+    return plain | LAYOUT
 
 
 OPS = {
@@ -146,6 +133,7 @@ OPS = {
     "gated_scan": 20,
     "selective_scan": 20,
     "fft_scan": 15,
+    "causal_conv": 15,
     "distributed_linear_scan": 15,
     "explain": 10,
 }
@@ -178,7 +166,8 @@ def group():
 
 def checker(name):
     op = getattr(ops, name)
-    main = {"gated_scan": "x", "selective_scan": "x", "log_linear_scan": "log_b"}.get(name, "b")
+    main = dict.fromkeys(("gated_scan", "selective_scan", "causal_conv"), "x").get(name, "b")
+    main = "log_b" if name == "log_linear_scan" else main
 
     def check(arguments):
         try:

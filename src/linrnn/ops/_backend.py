@@ -4,7 +4,7 @@ import functools
 import importlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -64,7 +64,7 @@ def requested(explicit: str | None) -> tuple[str, str]:
 
 def choose(
     op: str,
-    modules: Mapping[str, str],
+    modules: tuple[tuple[str, str], ...],
     explicit: str | None,
     device: torch.device,
     dtype: torch.dtype,
@@ -73,8 +73,8 @@ def choose(
 
     Args:
         op: its name, for messages.
-        modules: those of the op's kernels by the name of their backend; without any that can, the
-            op is composed of PyTorch's operators, which is called ``tree``.
+        modules: the name of each backend with kernels, and their module; without any that can,
+            the op is composed of PyTorch's operators, which is called ``tree``.
         explicit: the backend asked for by an argument.
         device, dtype: of the call.
 
@@ -83,7 +83,7 @@ def choose(
             ``LINRNN_STRICT=1`` the automatic choice is a slow one.
     """
     strict = os.environ.get("LINRNN_STRICT", "0") not in ("", "0")
-    return _choose(op, tuple(modules.items()), *requested(explicit), device, dtype, strict)
+    return _choose(op, modules, *requested(explicit), device, dtype, strict)
 
 
 @functools.lru_cache(maxsize=256)

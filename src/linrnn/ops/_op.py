@@ -94,9 +94,11 @@ class Op:
         self.definition, self.transform = definition, transform or definition
         self._shapes, self._extras, self._adjoint = shapes, extras, adjoint
         self._modules, self._lead, self._opaque = dict(kernels), lead, opaque
+        self._table = tuple(self._modules.items())
         self._saved, self._unread, self._n_extras = saved, dict(unread or {}), n_extras
         parts = arguments.split(", ")
         self._arguments = len(parts)
+        self.names = [part.split()[-1] for part in parts]
         self._tensors = sum(part.startswith("Tensor") for part in parts)
         self._register(parts)
         ALL[name] = self
@@ -155,7 +157,7 @@ class Op:
         """
         if lead.numel() == 0:
             return None
-        name, _ = choose(self.name, self._modules, backend, lead.device, lead.dtype)
+        name, _ = choose(self.name, self._table, backend, lead.device, lead.dtype)
         if name not in self._modules:
             return None
         kernels = load(self._modules[name])
@@ -165,7 +167,7 @@ class Op:
     def explain(self, arguments: Arguments, backend: str | None) -> str:
         """What would compute a call, and why; of the automatic choice also why no other would."""
         lead = arguments[self._lead]
-        name, why = choose(self.name, self._modules, backend, lead.device, lead.dtype)
+        name, why = choose(self.name, self._table, backend, lead.device, lead.dtype)
         kernels = load(self._modules[name]) if name in self._modules else None
         declines = getattr(kernels, "declines", None)
         reason = None if declines is None else declines(*arguments)

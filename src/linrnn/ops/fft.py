@@ -117,7 +117,8 @@ def _common(*tensors: Tensor) -> list[Tensor]:
 def _piecewise(a: Tensor, b: Tensor, state: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
     """All states, where a piece begins with each sequence, from its state, and at each reset."""
     batch, time, channels = b.shape
-    cut = b.new_zeros(batch, time, dtype=torch.bool) if reset is None else reset
+    # not new_zeros, which vmap would take for one of each call
+    cut = torch.zeros(batch, time, dtype=torch.bool, device=b.device) if reset is None else reset
     cut = cut.index_put((edge.row, edge.first), cut.new_ones(()))
     start = cut.flatten().nonzero().squeeze(1)
     length = torch.diff(start, append=start.new_tensor([batch * time]))

@@ -1,16 +1,52 @@
-"""Small calls of every op, in double precision: what laws that hold for all of them are run on."""
+"""Every op described once: small calls, and what a single step of each call means.
+
+All laws of `linrnn.testing` about ops, and the tests of operators, derivatives and graphs, run on
+these; nothing else lists the ops.
+"""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops import fft_scan, gated_scan, linear_scan, log_linear_scan, selective_scan
-from linrnn.ops.causal_conv import causal_conv
+from linrnn.ops import (
+    causal_conv,
+    fft_scan,
+    gated_scan,
+    linear_scan,
+    log_linear_scan,
+    selective_scan,
+)
 
-_BATCH, _TIME, _CHANNELS, _MODES = 2, 6, 2, 3
+_MODES = 3
+
+Step = Callable[[dict[str, Any], Tensor], tuple[Tensor, Tensor]]
+
+
+class Call(NamedTuple):
+    """One way to call an op, and the equation of one step of it."""
+
+    kind: str
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    """Without a state and a layout, in double precision."""
+    steps: Sequence[str]
+    """Which arguments are (batch, time, ...)."""
+    state: tuple[int, ...]
+    """The shape of the state of a sequence."""
+    step: Step
+    """``(arguments at a step, state)`` to ``(output, state)``."""
+    empty: float = 0.0
+    """The state at a reset, and where none is given."""
+    roundings: float = 8.0
+    """Of the largest number, that are allowed beside a loop's own error."""
+    half: bool = True
+    """Whether it takes half precision."""
+    reads_back: bool = False
+    """Whether gradients come from the outputs, in the precision they are stored in."""
 
 
 class Example(NamedTuple):
@@ -21,140 +57,188 @@ class Example(NamedTuple):
     arguments: dict[str, Any]
 
 
-def examples(op: str) -> Iterator[Example]:
+def calls(op: str, batch: int = 2, time: int = 6, channels: int = 2) -> Iterator[Call]:
     """Calls of an op of `linrnn.ops`, by its name, that differ in what they compute.
+
+    Example:
+        >>> next(calls("linear_scan")).kind
+        'varying'
+    """
+    yield from _CALLS[op](_Draw(batch, time, channels))
+
+
+def examples(op: str) -> Iterator[Example]:
+    """Small calls of an op with a state and resets; and of sequences in one row, read backward.
 
     Example:
         >>> next(examples("linear_scan")).name
         'linear_scan varying'
     """
-    torch_seed = torch.Generator().manual_seed(0)
-    for kind, function, arguments in _EXAMPLES[op](_Draw(torch_seed)):
-        yield Example(f"{op} {kind}", function, arguments)
+    draw = _Draw(2, 6, 2, seed=1)
+    for i, call in enumerate(calls(op)):
+        yield Example(f"{op} {call.kind}", call.function, dict(call.arguments))
+        more = {"initial_state": draw.state(2, call), "reset": draw.reset(2)}
+        yield Example(f"{op} {call.kind} reset", call.function, {**call.arguments, **more})
+        if i == 0:
+            yield _packed(op, draw)
+
+
+def _packed(op: str, draw: "_Draw") -> Example:
+    """Offsets are not mapped by vmap."""
+    call = next(calls(op, batch=1))
+    layout = {"cu_seqlens": torch.tensor([0, 0, 4, 6]), "reverse": True}
+
+    def run(**arguments: Any) -> Any:
+        return call.function(**arguments, **layout)
+
+    return Example(
+        f"{op} packed reverse", run, {**call.arguments, "initial_state": draw.state(3, call)}
+    )
 
 
 def ops() -> list[str]:
-    """The names of all ops that have examples."""
-    return list(_EXAMPLES)
+    """The names of all ops that are described."""
+    return list(_CALLS)
 
 
 class _Draw:
-    """Random tensors from one generator."""
+    """Random tensors of a batch, in double precision."""
 
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
+    def __init__(self, batch: int, time: int, channels: int, seed: int = 0) -> None:
+        self.batch, self.time, self.channels = batch, time, channels
+        self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, *shape: int, is_complex: bool = False) -> Tensor:
         dtype = torch.complex128 if is_complex else torch.float64
         return torch.randn(shape, dtype=dtype, generator=self.generator)
 
     def steps(self, *shape: int, is_complex: bool = False) -> Tensor:
-        return self(_BATCH, _TIME, *shape, is_complex=is_complex)
+        return self(self.batch, self.time, *shape, is_complex=is_complex)
 
-    def reset(self) -> Tensor:
-        return torch.rand(_BATCH, _TIME, generator=self.generator) < 0.3
+    def state(self, sequences: int, call: Call) -> Tensor:
+        is_complex = any(x.is_complex() for x in call.arguments.values() if isinstance(x, Tensor))
+        return self(sequences, *call.state, is_complex=is_complex)
+
+    def reset(self, batch: int) -> Tensor:
+        return torch.rand(batch, self.time, generator=self.generator) < 0.3
 
 
-def _linear(draw: _Draw) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+def _linear(draw: _Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        h = x["a"] * h + x["b"]
+        return h, h
+
     for constant, is_complex in itertools.product((False, True), repeat=2):
         kind = f"{'constant' if constant else 'varying'}{' complex' if is_complex else ''}"
-        shape = (_CHANNELS,) if constant else (_BATCH, _TIME, _CHANNELS)
+        decay = draw if constant else draw.steps
         arguments = {
-            "a": draw(*shape, is_complex=is_complex) / 2,
-            "b": draw.steps(_CHANNELS, is_complex=is_complex),
-            "initial_state": draw(_BATCH, _CHANNELS, is_complex=is_complex),
+            "a": decay(draw.channels, is_complex=is_complex) / 2,
+            "b": draw.steps(draw.channels, is_complex=is_complex),
         }
-        yield kind, linear_scan, arguments
-        yield f"{kind} reset", linear_scan, arguments | {"reset": draw.reset()}
-    yield from _packed(linear_scan, {"a": draw(_CHANNELS), "b": draw(1, _TIME, _CHANNELS)}, draw)
+        steps = ("b",) if constant else ("a", "b")
+        state = (draw.channels,)
+        yield Call(kind, linear_scan, arguments, steps, state, step, half=not is_complex)
 
 
-def _log_linear(draw: _Draw) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    for kind, shape in (("constant", (_CHANNELS,)), ("varying", (_BATCH, _TIME, _CHANNELS))):
-        arguments = {"log_a": draw(*shape), "log_b": draw.steps(_CHANNELS)}
-        yield f"{kind} empty", log_linear_scan, arguments
-        arguments |= {"initial_state": draw(_BATCH, _CHANNELS), "reset": draw.reset()}
-        yield f"{kind} reset", log_linear_scan, arguments
-    sequence = {"log_a": draw(1, _TIME, _CHANNELS), "log_b": draw(1, _TIME, _CHANNELS)}
-    yield from _packed(log_linear_scan, sequence, draw)
+def _log_linear(draw: _Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.logaddexp(x["log_a"] + h, x["log_b"])
+        return h, h
+
+    for constant in (True, False):
+        decay = draw if constant else draw.steps
+        arguments = {"log_a": decay(draw.channels), "log_b": draw.steps(draw.channels)}
+        steps = ("log_b",) if constant else ("log_a", "log_b")
+        kind, state = "constant" if constant else "varying", (draw.channels,)
+        call = Call(kind, log_linear_scan, arguments, steps, state, step, float("-inf"), 32)
+        yield call._replace(reads_back=True)
 
 
-def _packed(
-    function: Callable[..., Any], sequence: dict[str, Any], draw: _Draw
-) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    """Sequences in one row, read backward: offsets are not mapped by vmap."""
-    offsets = torch.tensor([0, 0, 4, _TIME])
+def _gated(draw: _Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        value, *gates = x["x"].unbind(1)
+        if x["positive"]:
+            value = torch.where(value >= 0, value + 0.5, value.sigmoid())
+        take = gates[-1].sigmoid()
+        keep = gates[0].sigmoid() if len(gates) == 2 else 1 - take
+        if len(gates) == 2 and x["normalise"]:
+            keep, take = keep / (keep + take), take / (keep + take)
+        h = keep * h + take * value
+        return h, h
 
-    def run(**arguments: Any) -> Any:
-        return function(**arguments, cu_seqlens=offsets, reverse=True)
+    for parts, positive, normalise in (
+        (2, False, True),
+        (2, True, True),
+        (3, False, False),
+        (3, True, True),
+    ):
+        start = 0.5 if positive else 0.0
+        arguments = {
+            "x": draw.steps(parts, draw.channels),
+            "positive": positive,
+            "normalise": normalise,
+            "start": start,
+        }
+        kind = f"{parts} parts positive={positive} normalise={normalise}"
+        yield Call(kind, gated_scan, arguments, ("x",), (draw.channels,), step, start)
 
-    yield "packed reverse", run, sequence | {"initial_state": draw(3, _CHANNELS)}
 
+def _selective(draw: _Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        dt = x["dt"] + x.get("dt_bias", 0)
+        dt = (F.softplus(dt) if x.get("dt_softplus") else dt)[..., None]
+        zoh = x.get("b_disc") == "zoh"
+        weight = torch.expm1(dt * x["A"]) / x["A"] if zoh else dt
+        h = torch.exp(dt * x["A"]) * h + weight * x["B"][:, None] * x["x"][..., None]
+        y = (h * x["C"][:, None]).sum(-1) + x.get("D", 0) * x["x"]
+        return y * F.silu(x["z"]) if "z" in x else y, h
 
-def _selective(draw: _Draw) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    required = {
-        "x": draw.steps(_CHANNELS),
-        "dt": draw.steps(_CHANNELS).exp() / 4,
-        "A": -draw(_CHANNELS, _MODES).exp(),
+    channels = draw.channels
+    bare = {
+        "x": draw.steps(channels),
+        "dt": draw.steps(channels).exp() / 4,
+        "A": -draw(channels, _MODES).exp(),
         "B": draw.steps(_MODES),
         "C": draw.steps(_MODES),
     }
-    yield "bare", selective_scan, required
-    yield (
-        "complete",
-        selective_scan,
-        {
-            **required,
-            "D": draw(_CHANNELS),
-            "initial_state": draw(_BATCH, _CHANNELS, _MODES),
-            "z": draw.steps(_CHANNELS),
-            "dt_bias": draw(_CHANNELS),
-            "dt_softplus": True,
-            "b_disc": "zoh",
-            "reset": draw.reset(),
-        },
-    )
+    complete = {
+        **bare,
+        "D": draw(channels),
+        "z": draw.steps(channels),
+        "dt_bias": draw(channels),
+        "dt_softplus": True,
+        "b_disc": "zoh",
+    }
+    steps, state = ("x", "dt", "B", "C", "z"), (channels, _MODES)
+    yield Call("bare", selective_scan, bare, steps[:4], state, step, roundings=32)
+    yield Call("complete", selective_scan, complete, steps, state, step, roundings=32)
 
 
-def _gated(draw: _Draw) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    for parts, positive, normalise in ((2, False, True), (2, True, True), (3, False, False)):
-        yield (
-            f"{parts} parts positive={positive} normalise={normalise}",
-            gated_scan,
-            {
-                "x": draw.steps(parts, _CHANNELS),
-                "initial_state": draw(_BATCH, _CHANNELS),
-                "positive": positive,
-                "normalise": normalise,
-                "start": 0.5 if positive else 0.0,
-                "reset": draw.reset(),
-            },
-        )
-    yield "3 parts from its start", gated_scan, {"x": draw.steps(3, _CHANNELS), "start": 0.5}
+def _fft(draw: _Draw) -> Iterator[Call]:
+    for call in _linear(draw):
+        if "constant" in call.kind:  # accurate in absolute terms only
+            yield call._replace(function=fft_scan, roundings=64.0, half=False)
 
 
-def _fft(draw: _Draw) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    arguments = {"a": draw(_CHANNELS).tanh(), "b": draw.steps(_CHANNELS)}
-    yield "real", fft_scan, arguments | {"initial_state": draw(_BATCH, _CHANNELS)}
+def _conv(draw: _Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], past: Tensor) -> tuple[Tensor, Tensor]:
+        window = torch.cat([past, x["x"][:, None]], 1)
+        y = (window * x["weight"].T).sum(1) + x["bias"]
+        return F.silu(y) if x["silu"] else y, window[:, 1:]
 
-
-def _conv(draw: _Draw) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    width = 4
     for silu in (False, True):
-        yield (
-            f"silu={silu}",
-            causal_conv,
-            {
-                "x": draw.steps(_CHANNELS),
-                "past": draw(_BATCH, 3, _CHANNELS),
-                "weight": draw(_CHANNELS, 4),
-                "bias": draw(_CHANNELS),
-                "reset": draw.reset() if silu else None,
-                "silu": silu,
-            },
-        )
+        arguments = {
+            "x": draw.steps(draw.channels),
+            "weight": draw(draw.channels, width),
+            "bias": draw(draw.channels),
+            "silu": silu,
+        }
+        state = (width - 1, draw.channels)
+        yield Call(f"silu={silu}", causal_conv, arguments, ("x",), state, step)
 
 
-_EXAMPLES = {
+_CALLS: dict[str, Callable[[_Draw], Iterator[Call]]] = {
     "linear_scan": _linear,
     "log_linear_scan": _log_linear,
     "gated_scan": _gated,

@@ -404,20 +404,3 @@ OP_LAWS: dict[str, Callable[[str], None]] = {
         compiles,
     )
 }
-
-
-def check_op(backend: str) -> None:
-    """Check every law of `linrnn.ops.linear_scan` on one backend.
-
-    Raises:
-        BrokenLawError: naming the law, the case and the error found.
-        BackendError: the backend cannot run on this machine.
-
-    Example:
-        >>> check_op("tree")  # doctest: +SKIP
-    """
-    for name, law in OP_LAWS.items():
-        try:
-            law(backend)
-        except BrokenLawError as error:
-            raise BrokenLawError(f"{name}: {error}") from error

@@ -1,7 +1,9 @@
 """The native library: found or explained, safe under fork and threads, any instruction set."""
 
+import itertools
 import multiprocessing
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -9,7 +11,12 @@ import threading
 import pytest
 import torch
 
+from linrnn.errors import BackendError
 from linrnn.ops import _native, linear_scan
+from linrnn.ops.causal_conv import _cpu as conv_cpu
+from linrnn.ops.gated_scan import _cpu as gated_cpu
+from linrnn.ops.linear_scan import _cpu as linear_cpu
+from linrnn.ops.selective_scan import _cpu as selective_cpu
 from linrnn.testing import OP_LAWS, check_close
 
 needs_native = pytest.mark.skipif(
@@ -26,6 +33,51 @@ def run_python(code, **environment):
         timeout=120,
         check=False,
     )
+
+
+KERNELS = [
+    linear_cpu._SCAN,
+    linear_cpu.LOG_SCAN,
+    gated_cpu._SCAN,
+    selective_cpu._SCAN,
+    conv_cpu._CONV,
+]
+
+
+@needs_native
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_record_holds_its_values_whatever_order_they_are_named_in(kernel):
+    layout = _native.load()[0].handle.linrnn_record_layout(kernel.name.encode()).decode().split()
+    arrays = {field.partition(":")[0] for field in layout if field.endswith(":array")}
+    numbers = itertools.count(1)
+    given = {n: [next(numbers) for _ in range(3 if n in arrays else 1)] for n in kernel.fields}
+    other = [*kernel.fields[:2], *kernel.fields[:1:-1]]
+    turned = _native.Kernel(kernel.name, " ".join(other[2:]))
+    records = [
+        k.pack(*(x for n in order for x in given[n]))
+        for k, order in ((kernel, kernel.fields), (turned, other))
+    ]
+    assert records[0] == records[1]
+    words = struct.unpack(f"={len(records[0]) // 8}q", records[0])
+    assert words[0] == len(records[0])
+    expected = [x for field in layout for x in given[field.partition(":")[0]]]
+    reals = {given[f.partition(":")[0]][0] for f in layout if f.endswith(":real")}
+    assert [w for w, x in zip(words[1:], expected, strict=True) if x not in reals] == [
+        x for x in expected if x not in reals
+    ]
+
+
+@needs_native
+@pytest.mark.parametrize("spoil", [lambda names: names[:-1], lambda names: [*names, "more"]])
+def test_library_of_another_version_is_named(spoil):
+    names = list(linear_cpu._SCAN.fields[2:])
+    kernel = _native.Kernel("scan", " ".join(spoil(names)))
+    with pytest.raises(
+        BackendError, match=r"another version; reinstall linrnn .*(more|grad_initial)"
+    ):
+        kernel(torch.float32)
+    with pytest.raises(BackendError, match="another version"):
+        _native.Kernel("no_kernel", "x")(torch.float32)
 
 
 @needs_native

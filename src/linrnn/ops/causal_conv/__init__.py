@@ -128,12 +128,13 @@ def _definition(
     """In PyTorch operations: on any device, differentiable to any order."""
     if reverse:
         x, past, reset, cu_seqlens = mirrored(x, past, reset, cu_seqlens)
-    wide = torch.promote_types(weight.dtype, past.dtype)
-    y = torch.zeros_like(x, dtype=wide) if bias is None else bias.to(wide)
+    store, wide = x.dtype, torch.promote_types(weight.dtype, past.dtype)
+    x = x.to(wide)  # beside which the past keeps its precision
+    y = torch.zeros_like(x) if bias is None else bias.to(wide)
     width = weight.shape[1]
     for j in range(width):
         y = y + weight[:, width - 1 - j] * recall(x, past, j, reset, cu_seqlens)
-    y = (F.silu(y) if silu else y).to(x.dtype)
+    y = (F.silu(y) if silu else y).to(store)
     return y.flip(1) if reverse else y
 
 

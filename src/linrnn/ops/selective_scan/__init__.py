@@ -147,10 +147,10 @@ def _kept_states(kernels: Any, *fields: Any) -> tuple[Tensor]:
     p = Problem(*fields)
     batch, time, channels = p.x.shape
     # batch and chunks on one axis: a graph would ask whether an axis of chunks has length 1
-    chunks = batch * -(-time // kernels.CHUNK)
-    if p.cu_seqlens is not None:  # each sequence begins one anew
-        chunks = time // kernels.CHUNK + p.seqs
-    return (p.A.new_empty(chunks, p.A.shape[1], channels),)
+    if p.cu_seqlens is None:
+        return (p.A.new_empty(batch * -(-time // kernels.CHUNK), p.A.shape[1], channels),)
+    # each sequence begins one anew, so some stay unused: zeros, for an operator returns them
+    return (p.A.new_zeros(time // kernels.CHUNK + p.seqs, p.A.shape[1], channels),)
 
 
 _OP = Op(

@@ -176,7 +176,8 @@ def run_forward(
 @triton.jit
 def run_backward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
-    reset, reset_seq, reset_step, A, D, bias, cu_seqlens, grad_y, y_seq, y_step, grad_final, kept, scratch,
+    reset, reset_seq, reset_step, A, D, bias, cu_seqlens,
+    grad_y, y_seq, y_step, grad_final, kept, scratch,
     grad_x, grad_dt, grad_z, grad_B, grad_C, grad_A, grad_D, grad_bias, grad_initial,
     batch, time, channels, modes, chunk,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,

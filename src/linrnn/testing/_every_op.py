@@ -1,0 +1,386 @@
+"""The laws that hold for every op, on every backend it has.
+
+What an op means is one step of it (`linrnn.testing._examples.Call`); how steps follow one another
+in a batch, in packed sequences, over resets and backward is said here once, for all of them.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import check_in
+from linrnn.ops._backend import BACKENDS
+from linrnn.ops._layout import accumulator_dtype, spans
+from linrnn.ops._op import ALL, reached
+from linrnn.testing._derivatives import check_derivatives
+from linrnn.testing._dynamic import check_dynamic
+from linrnn.testing._examples import Call, calls, examples
+from linrnn.testing._op_laws import OP_LAWS
+from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
+
+Results = dict[str, Tensor]
+Run = Callable[..., tuple[Tensor, Tensor]]
+
+_TIME = 11
+_OFFSETS = (0, 0, 4, 5, 11, 11)
+_SIZES = ((11, 13), (2, 70), (5, 7))
+
+
+def backends(op: str) -> list[str]:
+    """The backends that compute an op on this machine's CPU."""
+    problems = ALL[op].problems(torch.device("cpu"), torch.float32)
+    own = [name for name in BACKENDS if problems[name] is None and name in ALL[op]._modules]
+    return own if "tree" in own else [*own, "tree"]
+
+
+def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """The definition: one step after the other, each sequence from its state."""
+    given = dict(arguments)
+    state, reset, cu_seqlens, reverse = (
+        given.pop(n, None) for n in ("initial_state", "reset", "cu_seqlens", "reverse")
+    )
+    like = given[call.steps[0]]
+    outputs: dict[int, Tensor] = {}
+    finals = []
+    for s, steps in enumerate(spans(like, cu_seqlens, bool(reverse))):
+        rows = slice(None) if cu_seqlens is None else slice(s, s + 1)
+        if state is None:
+            h = like.new_full((like.shape[0], *call.state), call.empty)
+        else:
+            h = state[rows]
+        for t in steps:
+            if reset is not None:
+                cut = reset[:, t].view(-1, *(1 for _ in call.state))
+                h = torch.where(cut, call.empty, h)
+            now = {n: x[:, t] if n in call.steps else x for n, x in given.items()}
+            outputs[t], h = call.step(now, h)
+        finals.append(h)
+    return torch.stack([outputs[t] for t in range(len(outputs))], 1), torch.cat(finals)
+
+
+def matches_its_steps(op: str, backend: str) -> None:
+    """Outputs, final state and all gradients are those of its step, in every layout and dtype."""
+    for call, layout, i in _layouts(op):
+        wide, single = _precisions(call)
+        others = (single, torch.bfloat16, torch.float16) if call.half else (single,)
+        for dtype in (wide, others[i % len(others)]):
+            exact = _cast(call, {**call.arguments, **layout}, dtype)
+            truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (wide, single))
+            got = _evaluate(call, _on(call, backend), exact, dtype)
+            for name, value in got.items():
+                error = difference(loop[name], truth[name])
+                check_close(
+                    f"{op} {backend} {dtype} {call.kind} {_named(layout)}: {name}",
+                    value,
+                    truth[name],
+                    loop_error=error * epsilon(accumulator_dtype(dtype)) / epsilon(single),
+                    roundings=call.roundings * _coarser(call, value.dtype, dtype),
+                )
+
+
+def _coarser(call: Call, found: torch.dtype, stored: torch.dtype) -> float:
+    """How much larger a rounding of what it is stored in is, where that is read back."""
+    return max(1.0, epsilon(stored) / epsilon(found)) if call.reads_back else 1.0
+
+
+def pieces_equal_one_pass(op: str, backend: str) -> None:
+    """A sequence cut anywhere, or read step by step, with the state carried over."""
+    cuts = itertools.cycle(((0, 11), (5, 6), (1, 3, 7), (1,) * 11))
+    for call, layout, _ in _layouts(op):
+        if "cu_seqlens" in layout:
+            continue
+        sizes, wide = next(cuts), _precisions(call)[0]
+        given, run = {**call.arguments, **layout}, _on(call, backend)
+        whole = _evaluate(call, run, given, wide)
+        parts = _evaluate(call, _in_pieces(call, run, sizes), given, wide)
+        for name, value in parts.items():
+            what = f"{op} {backend} {call.kind} {_named(layout)} in pieces of {sizes}: {name}"
+            check_close(what, value, whole[name], roundings=64 * call.roundings)
+
+
+def empty_sizes(op: str, backend: str) -> None:
+    """No sequence, no step, no channel, one step: shapes, and the state goes through."""
+    sizes = ((0, 3, 2), (2, 0, 2), (2, 3, 0), (0, 0, 0), (2, 1, 2))
+    for (batch, time, channels), packed in itertools.product(sizes, (False, True)):
+        for call in calls(op, 1 if packed else batch, time, channels):
+            sequences = 2 if packed else batch
+            h0 = torch.full((sequences, *call.state), 0.5, dtype=torch.float64, requires_grad=True)
+            layout = {"cu_seqlens": torch.tensor([0, 0, time])} if packed else {}
+            y, final = _on(call, backend)(**call.arguments, initial_state=h0, **layout)
+            what = f"{op} {backend} {call.kind} {(batch, time, channels)} packed={packed}"
+            shape = (1 if packed else batch, time, channels)
+            check_true(f"{what}: outputs {tuple(y.shape)}", y.shape == shape)
+            check_true(f"{what}: final state {tuple(final.shape)}", final.shape == h0.shape)
+            if time == 0:
+                check_close(f"{what}: final state", final, h0.to(final.dtype))
+                (grad,) = torch.autograd.grad(final.abs().sum() + y.abs().sum(), h0)
+                check_close(f"{what}: gradient of the state", grad, torch.ones_like(h0))
+
+
+def any_memory(op: str, backend: str) -> None:
+    """Any strides give the same; no input is changed; a second call gives the same bits."""
+    views: tuple[Callable[[Tensor], Tensor], ...] = (
+        lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+        lambda x: torch.stack([x, -x], -1).flatten(-2)[..., ::2],
+        lambda x: x.flip(-1).contiguous().flip(-1),
+    )
+    for call, layout, i in _layouts(op):
+        given, run = {**call.arguments, **layout}, _on(call, backend)
+        wide = _precisions(call)[0]
+        kept = {n: x.clone() for n, x in given.items() if isinstance(x, Tensor)}
+        first, second = (_evaluate(call, run, given, wide) for _ in range(2))
+        for name, x in kept.items():
+            check_true(
+                f"{op} {backend} {call.kind}: {name} was changed", torch.equal(x, given[name])
+            )
+        viewed = {
+            n: views[i % 3](x) if isinstance(x, Tensor) and _differentiable(x) else x
+            for n, x in given.items()
+        }
+        moved = _evaluate(call, run, viewed, wide)
+        for name, value in first.items():
+            what = f"{op} {backend} {call.kind} {_named(layout)}: {name}"
+            check_true(f"{what}: two runs differ", torch.equal(value, second[name]))
+            check_close(f"{what}: other strides", moved[name], value, roundings=64)
+
+
+def nothing_passes_a_cut(op: str, backend: str) -> None:
+    """NaN and infinity pass no reset, and do not leave their packed sequence, in any direction."""
+    for bad, reverse in itertools.product((float("nan"), float("inf")), (False, True)):
+        for call in calls(op, 1, _TIME):
+            reset = torch.zeros(1, _TIME, dtype=torch.bool)
+            reset[:, 4 if reverse else 6] = True
+            cuts = torch.tensor([0, 5, 6, _TIME])
+            given = dict(call.arguments)
+            for name in call.steps:
+                given[name] = given[name].clone()
+                given[name][:, 5] = bad
+            behind = slice(None, 5) if reverse else slice(6, None)
+            run = _on(call, backend)
+            y, final = run(**given, reset=reset, reverse=reverse)
+            what = f"{op} {backend} {call.kind} reverse={reverse}: {bad}"
+            finite = y[:, behind].isfinite().all() and final.isfinite().all()
+            check_true(f"{what} passed a reset", bool(finite))
+            y, final = run(**given, cu_seqlens=cuts, reverse=reverse)
+            y, final = torch.cat([y[:, :5], y[:, 6:]], 1), final[::2]
+            check_true(
+                f"{what} left its sequence", bool(y.isfinite().all() and final.isfinite().all())
+            )
+
+
+def derivatives(op: str) -> None:
+    """`linrnn.testing.check_derivatives` of every example."""
+    for example in examples(op):
+        check_derivatives(example.name, example.function, example.arguments)
+
+
+def operators(op: str) -> None:
+    """PyTorch's own checks of an operator: schema, fake, autograd, tracing with dynamic shapes."""
+    for example in examples(op):
+        call = reached(example.function, **example.arguments)
+        if call is None:
+            raise BrokenLawError(f"{example.name}: comes to no operator")
+        found, arguments, backend = call
+        inputs = [
+            x.clone().requires_grad_() if i < found.gradients and x is not None else x
+            for i, x in enumerate(arguments)
+        ]
+        torch.library.opcheck(found.operator(), (*inputs, True, backend))
+
+
+def any_size_in_one_graph(
+    op: str, backend: str, compiler: str = "aot_eager", kinds: int | None = None
+) -> None:
+    """One graph, exported or compiled, serves every batch, time and number of sequences.
+
+    For as many kinds of calls; the first of them also packed.
+    """
+    for i in range(len(list(calls(op))) if kinds is None else kinds):
+        drawn: list[dict[str, Any]] = []
+        for batch, time in _SIZES:
+            call = list(calls(op, batch, time))[i]
+            given = _cast(call, call.arguments, _precisions(call)[1])
+            state = _random(batch, *call.state).to(given[call.steps[0]].dtype)
+            reset = torch.rand(batch, time, generator=torch.Generator().manual_seed(batch)) < 0.2
+            drawn.append(_leaves({**given, "initial_state": state, "reset": reset}))
+        _check_graph(op, backend, call, drawn, compiler, reverse=bool(i % 2))
+        if i == 0:
+            _check_graph(
+                op, backend, call, [_packed(op, *s) for s in _SIZES], compiler, reverse=True
+            )
+
+
+def _check_graph(
+    op: str, backend: str, call: Call, drawn: list[dict[str, Any]], compiler: str, reverse: bool
+) -> None:
+    options = {n: x for n, x in call.arguments.items() if not isinstance(x, Tensor)}
+
+    def run(**tensors: Any) -> Any:
+        return call.function(**tensors, **options, reverse=reverse, backend=backend)
+
+    tensors = [{n: x for n, x in c.items() if isinstance(x, Tensor)} for c in drawn]
+    check_dynamic(f"{op} {backend} {call.kind}", run, tensors, compiler)
+
+
+def _packed(op: str, sequences: int, time: int) -> dict[str, Any]:
+    call = next(calls(op, 1, time))
+    cuts = torch.linspace(0, time, sequences + 1).long()
+    return _leaves(
+        {**call.arguments, "initial_state": _random(sequences, *call.state), "cu_seqlens": cuts}
+    )
+
+
+def _layouts(op: str) -> Iterator[tuple[Call, dict[str, Any], int]]:
+    """Every combination of initial state, resets, packing and direction; the kinds take turns."""
+    flags = itertools.product((False, True), repeat=4)
+    for i, (initial, resets, packed, reverse) in enumerate(flags):
+        kinds = list(calls(op, 1 if packed else 2, _TIME, 3))
+        for j in (i, i + i // len(kinds) + 1):
+            call = kinds[j % len(kinds)]
+            sequences = len(_OFFSETS) - 1 if packed else 2
+            is_complex = any(call.arguments[n].is_complex() for n in call.steps)
+            layout: dict[str, Any] = {"reverse": reverse}
+            if initial:
+                layout["initial_state"] = _random(sequences, *call.state, is_complex=is_complex)
+            if resets:
+                mask = torch.Generator().manual_seed(i)
+                layout["reset"] = torch.rand(1 if packed else 2, _TIME, generator=mask) < 0.3
+            if packed:
+                layout["cu_seqlens"] = torch.tensor(_OFFSETS)
+            yield call, layout, i + j
+            if len(kinds) == 1:
+                break
+
+
+def _on(call: Call, backend: str) -> Run:
+    def run(**arguments: Any) -> tuple[Tensor, Tensor]:
+        y, final = call.function(**arguments, backend=backend)
+        return y, final
+
+    return run
+
+
+def _loop(call: Call) -> Run:
+    def run(**arguments: Any) -> tuple[Tensor, Tensor]:
+        return by_steps(call, arguments)
+
+    return run
+
+
+def _in_pieces(call: Call, run: Run, sizes: tuple[int, ...]) -> Run:
+    def pieces(**arguments: Any) -> tuple[Tensor, Tensor]:
+        state, reverse = arguments.pop("initial_state", None), arguments["reverse"]
+        ends = list(itertools.accumulate(sizes))
+        windows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        found = []
+        for window in reversed(windows) if reverse else windows:
+            cut = {
+                n: x[:, window] if n in (*call.steps, "reset") else x for n, x in arguments.items()
+            }
+            y, state = run(**cut, initial_state=state)
+            found.append(y)
+        assert state is not None
+        return torch.cat(found[::-1] if reverse else found, 1), state
+
+    return pieces
+
+
+def _evaluate(call: Call, run: Run, given: dict[str, Any], dtype: torch.dtype) -> Results:
+    """Outputs and all gradients, computed in ``dtype``."""
+    inputs = _leaves(_cast(call, given, dtype))
+    y, final = run(**inputs)
+    leaves = {n: x for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad}
+    into = [_weights(h).to(h.dtype) for h in (y, final)]
+    grads = torch.autograd.grad([y, final], list(leaves.values()), into, materialize_grads=True)
+    named = {f"gradient of {n}": g for n, g in zip(leaves, grads, strict=True)}
+    return {"y": y.detach(), "final state": final.detach(), **named}
+
+
+def _weights(h: Tensor) -> Tensor:
+    """A cotangent that every dtype holds."""
+    return (torch.arange(h.numel(), device=h.device) % 15 - 7).view(h.shape) / 8
+
+
+def _cast(call: Call, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """Every number in ``dtype``, states in what it accumulates in."""
+    kinds = {"initial_state": accumulator_dtype(dtype)}
+    return {
+        n: x.to(kinds.get(n, dtype)) if isinstance(x, Tensor) and _differentiable(x) else x
+        for n, x in given.items()
+    }
+
+
+def _leaves(given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        n: x.detach().requires_grad_() if isinstance(x, Tensor) and _differentiable(x) else x
+        for n, x in given.items()
+    }
+
+
+def _differentiable(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
+def _precisions(call: Call) -> tuple[torch.dtype, torch.dtype]:
+    """Double and single precision of its numbers."""
+    if any(call.arguments[n].is_complex() for n in call.steps):
+        return torch.complex128, torch.complex64
+    return torch.float64, torch.float32
+
+
+def _random(*shape: int, is_complex: bool = False) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    dtype = torch.complex128 if is_complex else torch.float64
+    return torch.randn(shape, dtype=dtype, generator=generator)
+
+
+def _named(layout: dict[str, Any]) -> str:
+    return " ".join(n for n, x in layout.items() if x is not False)
+
+
+#: Laws of every backend of an op, and those that concern the op alone.
+BACKEND_LAWS: dict[str, Callable[[str, str], None]] = {
+    law.__name__: law
+    for law in (
+        matches_its_steps,
+        pieces_equal_one_pass,
+        empty_sizes,
+        any_memory,
+        nothing_passes_a_cut,
+        any_size_in_one_graph,
+    )
+}
+ALONE_LAWS: dict[str, Callable[[str], None]] = {
+    law.__name__: law for law in (derivatives, operators)
+}
+
+
+def check_op(name: str) -> None:
+    """Check every law of an op on every backend it has here; nothing is listed.
+
+    Args:
+        name: of an op of `linrnn.ops`; or a backend, for all laws of `linear_scan` on it.
+
+    Raises:
+        BrokenLawError: naming the law, the case and the error found.
+        BackendError: the backend cannot run on this machine.
+        UnknownNameError: neither an op nor a backend.
+
+    Example:
+        >>> check_op("gated_scan")  # doctest: +SKIP
+    """
+    check_in("check_op", "name", name, (*ALL, *BACKENDS))
+    if name in BACKENDS:
+        laws: list[tuple[Callable[..., None], tuple[str, ...]]]
+        laws = [(law, (name,)) for law in OP_LAWS.values()]
+    else:
+        laws = [(law, (name,)) for law in ALONE_LAWS.values()]
+        laws += [(law, (name, b)) for law in BACKEND_LAWS.values() for b in backends(name)]
+    for law, arguments in laws:
+        try:
+            law(*arguments)
+        except BrokenLawError as error:
+            raise BrokenLawError(f"{law.__name__}: {error}") from error
