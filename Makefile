@@ -64,7 +64,8 @@ dist: $(VENV)/.dev  ## source distribution, wheel and SBOM of a release, into di
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
 	cp requirements/linrnn.cdx.json dist/
 
-docs: $(VENV)/.dev  ## the documentation site, into site/
+docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
+	$(BIN)/python docs/lists.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 6 minutes

@@ -1,31 +1,37 @@
 """Pages made while the site is built: one for each mixer, and the bibliography."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 from linrnn import cli, mixers
+from linrnn._catalogue import stems
 from linrnn.cli import _recipes
 from linrnn.state_spec import describe
+
+sys.path.append(str(Path(__file__).parent))
+import lists
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 ARXIV = "https://arxiv.org/abs/"
 
 
 def on_config(config: Any) -> Any:
-    """Put every mixer of the catalogue into the navigation."""
+    """Put every mixer of the catalogue into the navigation, under its family."""
     section = next(entry for entry in config.nav if "Mixers" in entry)
     section["Mixers"] = [
-        {mixers.load(name).__name__: f"mixers/{name}.md"} for name in mixers.names()
+        {heading: [{mixers.load(name).__name__: f"mixers/{name}.md"} for name in names]}
+        for heading, names in lists.by_family().items()
     ]
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages, which exist nowhere on disk."""
-    for name in mixers.names():
+    for name in stems(mixers.__name__):
         page = mixer_page(name)
         files.append(File.generated(config, f"mixers/{name}.md", content=page))
     files.append(File.generated(config, "references.md", content=bibliography_page()))
@@ -33,8 +39,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
-    """Fill in the tables of verbs and of recipes where a page asks for one."""
+    """Fill in the tables of verbs, mixers and recipes where a page asks for one."""
     markdown = markdown.replace("<!-- verbs -->", verb_table())
+    if "<!-- mixers -->" in markdown:
+        markdown = markdown.replace("<!-- mixers -->", lists.mixer_table())
     if "<!-- recipes -->" in markdown:
         markdown = markdown.replace("<!-- recipes -->", recipe_table())
     return markdown

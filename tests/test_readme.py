@@ -1,5 +1,6 @@
 """Every command a reader is told to type exists; every Python block runs."""
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -149,6 +150,16 @@ def test_readme_table_lists_the_mixers_there_are():
     section = text.split("\n## Mixers\n")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     assert set(re.findall(r"`(\w+)`", "\n".join(rows))) == set(mixers.names())
+
+
+def test_readme_table_is_the_one_made_from_the_catalogue(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    lists = importlib.import_module("lists")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert lists.BLOCK.search(text), "README.md has no marked block"
+    assert lists.filled_in(text) == text, "run: python docs/lists.py"
+    other = text.replace("`lru`, ", "")
+    assert lists.filled_in(other) == text != other
 
 
 def test_readme_file_tree_is_the_real_one():

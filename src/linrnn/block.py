@@ -1,7 +1,7 @@
 """A residual block around a mixer, of the kinds that are published with them."""
 
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,45 @@ from linrnn.ops._native_step import NativeStep
 from linrnn.state_spec import check_state
 from linrnn.typing import Integer, ResetMask, Sequence, State, Token
 
-BLOCKS = ("glu", "mlp", "channel_mix", "bare")
+BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "glu": (("mixer", "gelu", "drop", "glu"),),
+    "mlp": (("mixer",), ("mlp",)),
+    "channel_mix": (("mixer",), ("channel_mix",)),
+    "bare": (("mixer",),),
+}
+"""The published blocks: their parts in the order of computation, and what each part is a chain of.
+
+The first of a chain names the part, and with ``_norm`` its norm, but for the mixer's, which is
+``norm``. ``gelu`` and ``drop`` are functions, everything else a module, made as `MODULES` says.
+"""
+
+
+class Place(NamedTuple):
+    """What a part of a block may depend on."""
+
+    mixer: Mixer
+    layer: int
+    n_layers: int
+    conv_width: int
+    factory: dict[str, Any]
+
+
+def _channel_mix(place: Place) -> ChannelMix:
+    # what was published is the whole block, and has one switch
+    published = getattr(place.mixer, "init", None) == "published"
+    start: Any = {"init": "published"} if published else {}
+    where: Any = {"layer": place.layer, "n_layers": place.n_layers}
+    return ChannelMix(place.mixer.d_model, **start, **where, **place.factory)
+
+
+MODULES: dict[str, Callable[[Place], nn.Module]] = {
+    "mixer": lambda place: place.mixer,
+    "glu": lambda place: GLU(place.mixer.d_model, **place.factory),
+    "conv": lambda place: CausalConv(place.mixer.d_model, place.conv_width, **place.factory),
+    "mlp": lambda place: MLP(place.mixer.d_model, **place.factory),
+    "channel_mix": _channel_mix,
+}
+"""How each module of a block is made; one with ``init_state`` takes a state and returns it."""
 
 
 class Block(nn.Module):
@@ -26,7 +64,7 @@ class Block(nn.Module):
         pre-norm:   x = x + drop(part(norm(x)))    for each part
         post-norm:  x = norm(x + drop(part(x)))    for each part
 
-    The parts, by the block's kind:
+    The parts, by the block's kind, a row of `BLOCKS`:
 
     - ``glu``: ``z -> GLU(drop(GELU(mixer(z))))``, the block of the LRU paper.
     - ``mlp``: the mixer, then a `linrnn.nn.MLP` of four times the width.
@@ -49,6 +87,8 @@ class Block(nn.Module):
         layer, n_layers: place in the stack, counted from 0, for the initial channel mixing.
         device, dtype: of the parameters, as in torch.nn.
     """
+
+    mixer: Mixer
 
     def __init__(
         self,
@@ -74,33 +114,24 @@ class Block(nn.Module):
         width = mixer.d_model
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.kind, self.prenorm = kind, prenorm
-        self.mixer = mixer
-        self.norm = make_norm(norm, width, eps=norm_eps, **factory)
-        self.glu = GLU(width, **factory) if kind == "glu" else None
+        place = Place(mixer, layer, n_layers, conv_width, factory)
+        chains = [*([("conv",)] if conv_width else []), *BLOCKS[kind]]
+        # each with its norm, in the order of computation
+        self._parts = [(chain, _norm_name(chain[0])) for chain in chains]
+        self._stateful: list[str] = []
+        # drawn, and so stored, in another: the mixer, which is there already, comes first
+        for chain, norm_name in sorted(self._parts, key=lambda part: part[0][0] != "mixer"):
+            self._add(chain[0], place)
+            self.add_module(norm_name, make_norm(norm, width, eps=norm_eps, **factory))
+            for name in chain[1:]:
+                self._add(name, place)
         self.dropout = nn.Dropout(dropout)
-        self._parts = [("mixer", "norm")]  # each with its norm, in the order of computation
-        self._stateful = ["mixer"]
 
-        def add(name: str, part: nn.Module, first: bool = False) -> None:
-            self._add(name, part, make_norm(norm, width, eps=norm_eps, **factory), first)
-
-        if conv_width:
-            add("conv", CausalConv(width, conv_width, **factory), first=True)
-        if kind == "mlp":
-            add("mlp", MLP(width, **factory))
-        if kind == "channel_mix":
-            # what was published is the whole block, and has one switch
-            published = getattr(mixer, "init", None) == "published"
-            start: Any = {"init": "published"} if published else {}
-            place: Any = {"layer": layer, "n_layers": n_layers}
-            add("channel_mix", ChannelMix(width, **start, **place, **factory))
-
-    def _add(self, name: str, part: nn.Module, norm: nn.Module, first: bool) -> None:
-        self.add_module(name, part)
-        self.add_module(f"{name}_norm", norm)
-        self._parts.insert(0 if first else len(self._parts), (name, f"{name}_norm"))
-        if not isinstance(part, MLP):
-            self._stateful.append(name)
+    def _add(self, name: str, place: Place) -> None:
+        if name in MODULES:
+            self.add_module(name, MODULES[name](place))
+            if hasattr(self._modules[name], "init_state"):
+                self._stateful.append(name)
 
     def init_state(
         self,
@@ -156,28 +187,30 @@ class Block(nn.Module):
         """Every part with its skip; ``read(part, z, state)`` is a whole sequence or one step."""
         # each look-up of a module and each call of one that does nothing is felt by a single step
         modules = cast(dict[str, Callable[[Tensor], Tensor]], self._modules)
-        glu, drop = modules.get("glu"), modules["dropout"] if self.dropout.training else None
-        before, after = self._split(state, x), {}
-        for name, norm in self._parts:
+        drop = modules["dropout"] if self.dropout.training else None
+        before, after, stateful = self._split(state, x), {}, self._stateful
+        for chain, norm in self._parts:
             z = modules[norm](x) if self.prenorm else x
-            if name == "mlp":
-                z = modules[name](z)
-            else:
-                z, after[name] = read(name, z, before[name])
-            if name == "mixer" and glu is not None:
-                z = gelu(z)
-                z = glu(z if drop is None else drop(z))
+            for name in chain:
+                if name in stateful:
+                    z, after[name] = read(name, z, before[name])
+                elif name == "gelu":
+                    z = gelu(z)
+                elif name != "drop":
+                    z = modules[name](z)
+                elif drop is not None:
+                    z = drop(z)
             x = x + (z if drop is None else drop(z))
             if not self.prenorm:
                 x = modules[norm](x)
-        return x, (after["mixer"] if len(self._stateful) == 1 else cast(State, after))
+        return x, (after["mixer"] if len(stateful) == 1 else cast(State, after))
 
     def native_parts(self) -> list[tuple[NativeStep, NativeStep]] | None:
         """What computes a step of each part and of its norm, None where there is no kernel."""
-        if not self.prenorm or self.glu is not None:
+        if not self.prenorm or any(len(chain) > 1 for chain, _ in self._parts):
             return None
         found = []
-        for name, norm_name in self._parts:
+        for (name,), norm_name in self._parts:
             describe = getattr(self._modules[name], "native_step", None)
             part = None if describe is None else describe()
             norm = _native_step.norm(self._modules[norm_name], self.mixer.d_model)
@@ -191,13 +224,13 @@ class Block(nn.Module):
         if len(self._stateful) == 1:
             return [state]
         states = state if isinstance(state, dict) else {}
-        return [states.get(name) for name, _ in self._parts]
+        return [states.get(chain[0]) for chain, _ in self._parts]
 
     def together(self, states: list[State]) -> State:
         """The state of the block: the inverse of `apart`."""
         if len(self._stateful) == 1:
             return states[0]
-        return {name: state for (name, _), state in zip(self._parts, states, strict=True)}
+        return {c[0]: state for (c, _), state in zip(self._parts, states, strict=True)}
 
     def _split(self, state: State | None, x: Tensor) -> dict[str, State | None]:
         """The state of each part, those that do not check their own checked here."""
@@ -223,6 +256,10 @@ class Block(nn.Module):
                     "Block", state[name], spec, rows, x.device, dtype, name=label
                 )
         return found
+
+
+def _norm_name(part: str) -> str:
+    return "norm" if part == "mixer" else f"{part}_norm"
 
 
 def _gelu_of_few(z: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """SequenceModel: streaming equals reading, pooling, a plain PyTorch loop, error messages."""
 
+from typing import get_args, get_type_hints
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -129,6 +131,35 @@ def test_chain_of_parts_is_what_the_docstring_says(prenorm):
     y, state = bare(x)
     torch.testing.assert_close(y, x + bare.mixer(x)[0])
     assert isinstance(state, torch.Tensor)
+
+
+@pytest.mark.unchecked
+def test_a_row_of_the_table_is_a_block(monkeypatch):
+    row = (("channel_mix", "gelu"), ("mixer", "drop", "glu"), ("mlp",))
+    monkeypatch.setitem(BLOCKS, "mine", row)
+    net = awake(model(block="mine", pool="none", norm="layer", conv_width=3))
+    block, x = net.blocks[0], torch.randn(2, 5, 8, dtype=torch.float64)
+    z = x
+    z = z + block.conv(block.conv_norm(z), torch.zeros(2, 2, 8, dtype=x.dtype))[0]
+    past = block.channel_mix.init_state(2)
+    z = z + F.gelu(block.channel_mix(block.channel_mix_norm(z), past)[0])
+    z = z + block.glu(block.mixer(block.norm(z))[0])
+    z = z + block.mlp(block.mlp_norm(z))
+    torch.testing.assert_close(block(x)[0], z)
+    x = torch.randn(2, 6, 3, dtype=torch.float64)
+    y, last = net(x)
+    state = net.init_state(2)
+    for t in range(6):
+        y_t, state = net.step(x[:, t], state)
+    torch.testing.assert_close(y_t, y[:, -1])
+    for got, expected in zip(leaves(state), leaves(last), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_every_row_of_the_table_is_a_choice():
+    for constructor, name in ((SequenceModel, "block"), (Block, "kind")):
+        choices = get_args(get_type_hints(constructor.__init__)[name])
+        assert choices == tuple(BLOCKS)
 
 
 def test_a_step_of_float32_has_the_gelu_of_a_sequence():

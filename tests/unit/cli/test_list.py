@@ -41,11 +41,6 @@ def test_mixers_stand_under_the_words_for_their_family(capsys):
     ]
 
 
-def test_list_imports_nothing_large(python):
-    code = "import sys; from linrnn.cli import main; main(['list', 'mixers'])"
-    assert python(f"{code}; result = 'torch' in sys.modules") is False
-
-
 def test_summary_of_a_mixer_is_the_first_line_of_its_docstring(capsys):
     verb.main(["mixers"])
     assert mixers.LRU.__doc__.split("\n")[0] in capsys.readouterr().out
