@@ -48,12 +48,12 @@ class TrainingModule(LightningModule):
             ended; the first batch of an epoch begins anew. `linrnn.train.ContiguousBatches` makes
             such batches of consecutive examples.
         on_nan: stop when a loss, a gradient or a carried state is not finite; or skip that step,
-            at most 10 in a row.
+            at most 10 in a row; of batches that are accumulated, what was added up so far.
 
     Raises:
         UnknownNameError: no such learner, option of it, or ``on_nan``.
         ArgumentError: an option outside its range, a model the learner cannot train, or a trainer
-            of several processes or with float16.
+            of several processes, with float16, or that clips by value.
         NonFiniteError: while it trains, names the first tensor that is not finite.
 
     Example:
@@ -124,6 +124,11 @@ class TrainingModule(LightningModule):
                 "TrainingModule: the trainer must have one process and a precision other than "
                 f"16-mixed, got {self.trainer.world_size} and {self.trainer.precision}. Use "
                 "devices=1 and 32-true, bf16-mixed or 64-true."
+            )
+        if self.trainer.gradient_clip_algorithm == "value":
+            raise ArgumentError(
+                "TrainingModule: gradient_clip_algorithm must be norm, got value. Clip values in "
+                "an optimiser of your own."
             )
 
     def all_steps(self) -> int:
