@@ -251,14 +251,13 @@ def test_what_it_cannot_do_is_refused(model, batches, tmp_path):
     module = TrainingModule(model, mse, learner="tbptt", learner_options=options)
     with pytest.raises(ArgumentError, match="accumulate_grad_batches must be 1 where the learner"):
         trainer(tmp_path, accumulate_grad_batches=2).fit(module, batches)
+    module, half = TrainingModule(model, mse), trainer(tmp_path)
+    half.strategy.precision_plugin.precision = "16-mixed"  # which CPUs do not have
     with pytest.raises(ArgumentError, match="a precision other than 16-mixed, got 1 and 16-mixed"):
-        other = TrainingModule(model, mse)
-        fit = trainer(tmp_path)
-        fit.strategy.precision_plugin.precision = "16-mixed"  # which CPUs do not have
-        fit.fit(other, batches)
+        half.fit(module, batches)
+    clips = trainer(tmp_path, gradient_clip_val=1.0, gradient_clip_algorithm="value")
     with pytest.raises(ArgumentError, match="gradient_clip_algorithm must be norm, got value"):
-        clips = {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"}
-        trainer(tmp_path, **clips).fit(TrainingModule(model, mse), batches)
+        clips.fit(module, batches)
     with pytest.raises(UnknownNameError, match="on_nan named 'rollback'"):
         TrainingModule(model, mse, on_nan="rollback")
     with pytest.raises(UnknownNameError, match="learner named 'btt'"):
