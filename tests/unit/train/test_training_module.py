@@ -1,8 +1,10 @@
 """`TrainingModule` in a trainer, with a model, a loss and loaders of somebody else."""
 
 import copy
+import importlib
 import math
 import re
+import sys
 from pathlib import Path
 
 import lightning
@@ -13,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from linrnn import SequenceModel, learn
-from linrnn.errors import ArgumentError, NonFiniteError, UnknownNameError
+from linrnn.errors import ArgumentError, MissingExtraError, NonFiniteError, UnknownNameError
 from linrnn.state import leaves
 from linrnn.train import ContiguousBatches, OptimConfig, TrainingModule
 
@@ -262,6 +264,14 @@ def test_what_it_cannot_do_is_refused(model, batches, tmp_path):
         TrainingModule(model, mse, on_nan="rollback")
     with pytest.raises(UnknownNameError, match="learner named 'btt'"):
         TrainingModule(model, mse, learner="btt")
+
+
+@pytest.mark.unchecked
+def test_without_lightning_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    monkeypatch.delitem(sys.modules, "linrnn.train._module")
+    with pytest.raises(MissingExtraError, match=r"pip install 'linrnn\[train\]'"):
+        importlib.import_module("linrnn.train._module")
 
 
 def test_the_documented_examples_run(tmp_path, monkeypatch, capsys):
