@@ -132,7 +132,7 @@ def test_a_learner_goes_on_from_its_state_to_the_same_bits(name, mixer):
     kept = copy.deepcopy(remembered)
     found, second = gradients(learner, model, batch, first.state)
     again = build(name)
-    again.load_state_dict(kept)
+    again.load_state_dict(copy.deepcopy(kept))
     repeated, third = gradients(again, model, batch, first.state)
     same(found, repeated)
     same(dict(learner.state_dict()), dict(again.state_dict()))

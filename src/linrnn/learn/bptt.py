@@ -22,9 +22,6 @@ class BPTT(Learner):
 
         g_t = dl_t/dh_t + J_{t+1}^T g_{t+1},   dL/dtheta = sum_t (dh_t/dtheta)^T g_t
 
-    Raises:
-        Nothing of its own.
-
     Example:
         >>> from linrnn import learn
         >>> learn.build("bptt").state_dict()

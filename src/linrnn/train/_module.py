@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from linrnn import learn
 from linrnn._finite import first_bad
-from linrnn.errors import ArgumentError, check_in
+from linrnn.errors import ArgumentError, MissingExtraError, check_in
 from linrnn.learn import Batch, Learner, Loop, Step
 from linrnn.learn._batch import read, unpack
 from linrnn.state import detach, flatten, map_state, unflatten
@@ -21,6 +20,11 @@ from linrnn.train._optim import lr_factor, make_optimizer
 from linrnn.train._outputs import first_rows
 from linrnn.train._start import Start
 from linrnn.typing import State
+
+try:
+    from lightning.pytorch import LightningModule
+except ImportError as error:
+    raise MissingExtraError("training", "lightning", "train") from error
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
@@ -48,12 +52,13 @@ class TrainingModule(LightningModule):
             ended; the first batch of an epoch begins anew. `linrnn.train.ContiguousBatches` makes
             such batches of consecutive examples.
         on_nan: stop when a loss, a gradient or a carried state is not finite; or skip that step,
-            at most 10 in a row.
+            at most 10 in a row; of batches that are accumulated, what was added up so far.
 
     Raises:
+        MissingExtraError: Lightning is not installed; noticed where the class is imported.
         UnknownNameError: no such learner, option of it, or ``on_nan``.
         ArgumentError: an option outside its range, a model the learner cannot train, or a trainer
-            of several processes or with float16.
+            of several processes, with float16, or that clips by value.
         NonFiniteError: while it trains, names the first tensor that is not finite.
 
     Example:
@@ -124,6 +129,11 @@ class TrainingModule(LightningModule):
                 "TrainingModule: the trainer must have one process and a precision other than "
                 f"16-mixed, got {self.trainer.world_size} and {self.trainer.precision}. Use "
                 "devices=1 and 32-true, bf16-mixed or 64-true."
+            )
+        if self.trainer.gradient_clip_algorithm == "value":
+            raise ArgumentError(
+                "TrainingModule: gradient_clip_algorithm must be norm, got value. Clip values in "
+                "an optimiser of your own."
             )
 
     def all_steps(self) -> int:

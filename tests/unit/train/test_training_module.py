@@ -1,8 +1,10 @@
 """`TrainingModule` in a trainer, with a model, a loss and loaders of somebody else."""
 
 import copy
+import importlib
 import math
 import re
+import sys
 from pathlib import Path
 
 import lightning
@@ -13,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from linrnn import SequenceModel, learn
-from linrnn.errors import ArgumentError, NonFiniteError, UnknownNameError
+from linrnn.errors import ArgumentError, MissingExtraError, NonFiniteError, UnknownNameError
 from linrnn.state import leaves
 from linrnn.train import ContiguousBatches, OptimConfig, TrainingModule
 
@@ -251,10 +253,25 @@ def test_what_it_cannot_do_is_refused(model, batches, tmp_path):
     module = TrainingModule(model, mse, learner="tbptt", learner_options=options)
     with pytest.raises(ArgumentError, match="accumulate_grad_batches must be 1 where the learner"):
         trainer(tmp_path, accumulate_grad_batches=2).fit(module, batches)
+    module, half = TrainingModule(model, mse), trainer(tmp_path)
+    half.strategy.precision_plugin.precision = "16-mixed"  # which CPUs do not have
+    with pytest.raises(ArgumentError, match="a precision other than 16-mixed, got 1 and 16-mixed"):
+        half.fit(module, batches)
+    clips = trainer(tmp_path, gradient_clip_val=1.0, gradient_clip_algorithm="value")
+    with pytest.raises(ArgumentError, match="gradient_clip_algorithm must be norm, got value"):
+        clips.fit(module, batches)
     with pytest.raises(UnknownNameError, match="on_nan named 'rollback'"):
         TrainingModule(model, mse, on_nan="rollback")
     with pytest.raises(UnknownNameError, match="learner named 'btt'"):
         TrainingModule(model, mse, learner="btt")
+
+
+@pytest.mark.unchecked
+def test_without_lightning_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    monkeypatch.delitem(sys.modules, "linrnn.train._module")
+    with pytest.raises(MissingExtraError, match=r"pip install 'linrnn\[train\]'"):
+        importlib.import_module("linrnn.train._module")
 
 
 def test_the_documented_examples_run(tmp_path, monkeypatch, capsys):
