@@ -118,7 +118,8 @@ def test_a_wrong_command_is_noticed(wrong):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
-def test_python_blocks_run_one_after_the_other(page):
+def test_python_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where they may leave files
     names = {"__name__": "readme"}
     for block in blocks(page, "python"):
         exec(compile(block, page, "exec"), names)
