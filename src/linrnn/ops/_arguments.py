@@ -89,9 +89,9 @@ def check_packed(where: str, name: str, x: Tensor, cu_seqlens: object) -> int:
         ShapeError, ArgumentError, DTypeError, DeviceError: unless ``cu_seqlens`` is None or offsets
             of sequences that fill a single row.
     """
-    batch, time = x.shape[:2]
     if cu_seqlens is None:
-        return batch
+        return x.shape[0]
+    batch, time = x.shape[:2]
     if batch != 1:
         raise ShapeError(
             f"{where}: {name} must have batch 1 when cu_seqlens is given, got {batch}. "

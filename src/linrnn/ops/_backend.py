@@ -17,6 +17,7 @@ BACKENDS = ("triton", "cpu", "tree", "reference")
 WRITTEN_FOR = {"triton": "cuda", "cpu": "cpu"}
 
 _override: str | None = None
+_announced: set[str] = set()
 
 
 @contextmanager
@@ -82,8 +83,10 @@ def choose(
         BackendError: the backend asked for cannot compute the call, or under
             ``LINRNN_STRICT=1`` the automatic choice is a slow one.
     """
-    strict = os.environ.get("LINRNN_STRICT", "0") not in ("", "0")
-    return _choose(op, modules, *requested(explicit), device, dtype, strict)
+    name, why, slow = _choose(op, modules, *requested(explicit), device, dtype)
+    if slow is not None:
+        _announce_slow(op, name, slow)
+    return name, why
 
 
 @functools.lru_cache(maxsize=256)
@@ -94,8 +97,7 @@ def _choose(
     asked_by: str,
     device: torch.device,
     dtype: torch.dtype,
-    strict: bool,
-) -> tuple[str, str]:
+) -> tuple[str, str, str | None]:
     table = dict(modules)
 
     def problem_of(backend: str) -> str | None:
@@ -110,7 +112,7 @@ def _choose(
                 f"{op}: backend {name!r} (asked for by {asked_by}) cannot compute this "
                 f"call: {problem}. Use backend='tree', which runs everywhere."
             )
-        return name, f"{name}: asked for by {asked_by}"
+        return name, f"{name}: asked for by {asked_by}", None
     skipped: list[str] = []
     chosen = "tree"
     for candidate in (x for x in BACKENDS if x in table):
@@ -121,13 +123,14 @@ def _choose(
             chosen = candidate
             break
         skipped.append(f"{candidate} cannot ({problem})")
-    if skipped:
-        _announce_slow(op, chosen, skipped[0], strict)
-    return chosen, "; ".join([f"{chosen}: the fastest that can", *skipped])
+    why = "; ".join([f"{chosen}: the fastest that can", *skipped])
+    return chosen, why, skipped[0] if skipped else None
 
 
-def _announce_slow(op: str, name: str, why: str, strict: bool) -> None:
+def _announce_slow(op: str, name: str, why: str) -> None:
     message = f"{op} runs on the slower backend {name!r}: {why}. `linrnn doctor` says more."
-    if strict:
+    if os.environ.get("LINRNN_STRICT", "0") not in ("", "0"):
         raise BackendError(f"{message} Refused because LINRNN_STRICT is set.")
-    warnings.warn(message, UserWarning, stacklevel=6)
+    if message not in _announced:
+        _announced.add(message)
+        warnings.warn(message, UserWarning, stacklevel=5)

@@ -111,10 +111,7 @@ class Kernel:
     @functools.cached_property
     def pack(self) -> Callable[..., bytes]:
         """Makes the record of its values."""
-        native, problem = load()
-        if native is None:
-            raise BackendError(f"{self.name}: backend 'cpu' cannot run: {problem}.")
-        layout = (native.handle.linrnn_record_layout(self.name.encode()) or b"").decode()
+        layout = (_handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
         kinds = {name: kind for name, _, kind in (x.partition(":") for x in layout.split())}
         if set(kinds) != set(self.fields):
             differ = ", ".join(sorted(set(kinds) ^ set(self.fields)))
@@ -137,17 +134,26 @@ def array(x: Tensor | None) -> tuple[int, ...]:
     return _NOTHING if x is None else (x.data_ptr(), *x.stride()[:2])
 
 
+def _handle(kernel: str) -> ctypes.CDLL:
+    native, problem = load()
+    if native is None:
+        raise BackendError(f"{kernel}: backend 'cpu' cannot run: {problem}.")
+    return native.handle
+
+
+@functools.cache
+def _function(kernel: str) -> Callable[[bytes], int]:
+    found: Callable[[bytes], int] | None = getattr(_handle(kernel), f"linrnn_{kernel}", None)
+    return found or (lambda record: _OTHER_VERSION)
+
+
 def run(kernel: str, record: bytes) -> None:
     """Call a kernel with its record (``src/native/kernels.h``).
 
     Raises:
         BackendError: there is no library, or the kernel refused.
     """
-    native, problem = load()
-    if native is None:
-        raise BackendError(f"{kernel}: backend 'cpu' cannot run: {problem}.")
-    function = getattr(native.handle, f"linrnn_{kernel}", None)
-    code = _OTHER_VERSION if function is None else function(record)
+    code = _function(kernel)(record)
     if code:
         raise BackendError(f"{kernel}: the native kernel failed: {_FAILURES.get(code, code)}.")
 
