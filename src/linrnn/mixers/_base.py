@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_shape
+from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.state_spec import Spec, check_state, initial, of_state
 from linrnn.typing import Complex, ResetMask, Sequence, State, Token
@@ -95,6 +95,12 @@ class Mixer(nn.Module):
     maximum that cancels out of every result."""
 
     d_model: int
+    """Channels in and out, an integer of at least 1."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "d_model":
+            check_positive_int(type(self).__name__, d_model=value)
+        super().__setattr__(name, value)
 
     def state_spec(self) -> Spec:
         """What the state is made of: a part, or a plain tree of parts, of `linrnn.state_spec`."""

@@ -48,7 +48,8 @@ def _values(mixer: type[Mixer]) -> dict[str, list[Any]]:
     for name, parameter in inspect.signature(mixer.__init__).parameters.items():
         if name not in _NOT_OPTIONS and parameter.kind is not parameter.VAR_KEYWORD:
             default = parameter.default
-            others = [x for x in _others(hints[name], default) if x != default]
+            hint = hints.get(name, type(default))  # anyone's layer may do without annotations
+            others = [x for x in _others(hint, default) if x != default]
             found[name] = [default, *others]
     return found
 
@@ -58,6 +59,8 @@ def _others(hint: Any, default: Any) -> list[Any]:
         return list(get_args(hint))
     if hint is bool:
         return [False, True]
+    if hint is str or hint is type(None):  # what else it may be is not said
+        return []
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if default is None:
         return [4] if int in kinds else [0.5]
