@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.nn import Heads, RelativePositions
+from linrnn.nn import Heads, RelativePositions, lecun_normal
 from linrnn.nn.kv_cache import cache_of, cache_spec, check_cache
 from linrnn.ops._precision import wide
 from linrnn.ops.attention import attend, positions
@@ -23,7 +23,8 @@ class TransformerXL(Mixer):
         R_d = [sin(d omega), cos(d omega)] in R^{d_model},  omega_i = 10000^(-2i / d_model)
         y_t = W_o concat over heads of sum_s softmax_s(score_ts) v_s
         s runs from ``memory`` steps before the start of t's segment up to t; a segment has
-        ``segment`` steps, counted from the last reset. Initially all weights are N(0, 0.02^2).
+        ``segment`` steps, counted from the last reset. Initially weights are N(0, 1 / fan_in),
+        u and w N(0, 0.02^2).
 
     Args:
         n_heads: heads. Default: one for each 64 channels, at least one.
@@ -35,7 +36,8 @@ class TransformerXL(Mixer):
         The state holds keys and values, not the inputs they come from, so that a step costs what
         a token costs; the begun segment is part of it. Gradients flow through the memory: cut
         them between calls by `linrnn.state.detach`, as the paper does between segments. u and w
-        belong to a layer; the paper shares them. Norm and residual belong to the block.
+        belong to a layer; the paper shares them, and starts all weights as N(0, 0.02^2), with which
+        a narrow stack without norms hardly learns. Norm and residual belong to the block.
 
     Example:
         >>> y, state = TransformerXL(d_model=8, segment=16)(torch.randn(2, 100, 8))
@@ -77,8 +79,9 @@ class TransformerXL(Mixer):
 
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.02)
+        lecun_normal(self.heads.proj, self.place.proj, self.o_proj)
+        for bias in (self.place.u, self.place.w):
+            nn.init.normal_(bias, std=0.02)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: keys and values of what can be seen, steps since a reset."""

@@ -40,8 +40,20 @@ def outer_scan(
     """
     if g is None:
         g = q.new_zeros(q.shape[2])
-    o, last = _chunked(wide(q) * scale, wide(k), wide(v), wide(g), wide(initial_state), reset)
+    q, k, v, g, state = wide(q) * scale, wide(k), wide(v), wide(g), wide(initial_state)
+    run = _one_step if q.shape[1] == 1 else _chunked
+    o, last = run(q, k, v, g, state, reset)
     return o, last
+
+
+def _one_step(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    if reset is not None:
+        state = torch.where(reset[:, :, None, None], 0, state)
+    decay = (g if g.ndim == 1 else g[:, 0]).exp().to(state.dtype)
+    state = decay[..., None, None] * state + k[:, 0, :, :, None] * v[:, 0, :, None]
+    return (state.mT @ q[:, 0, :, :, None]).squeeze(-1)[:, None], state
 
 
 def _shapes(

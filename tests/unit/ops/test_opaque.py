@@ -53,6 +53,10 @@ CASES = {
     ],
     "siso_convolve": [(system(torch.float64), randn(*SEQUENCE), randn(B, N, 2))],
     "attend": [attended("softmax", 2), attended("relu_squared")],
+    "outer_scan": [
+        (*(randn(B, T, 2, 3) for _ in range(3)), randn(2), randn(B, 2, 3, 3), None),
+        (*(randn(B, T, 2, 3) for _ in range(3)), randn(B, T, 2), randn(B, 2, 3, 3), reset()),
+    ],
 }
 each = pytest.mark.parametrize(
     ("name", "arguments"), [(name, case) for name, cases in CASES.items() for case in cases]
