@@ -68,8 +68,9 @@ def check_class(where: str, found: object, base: type[T]) -> type[T]:
     Raises:
         ArgumentError: it is not.
     """
-    if not (isinstance(found, type) and issubclass(found, base)) or inspect.isabstract(found):
-        kind = "an abstract class" if inspect.isabstract(found) else show(found)
+    abstract = found is base or inspect.isabstract(found)
+    if not (isinstance(found, type) and issubclass(found, base)) or abstract:
+        kind = "an abstract class" if abstract else show(found)
         raise ArgumentError(
             f"{where}: it must be a class derived from {base.__name__}, with all its methods, got "
             f"{kind}."

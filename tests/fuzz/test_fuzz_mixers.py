@@ -158,7 +158,7 @@ def misuses(draw, name):
         known = set(inspect.signature(type(layer)).parameters) - {"device", "dtype"}
         option, value = draw(st.sampled_from(sorted(known))), draw(ODD)
         given = {"d_model": value} if option == "d_model" else {**usual, "options": {option: value}}
-        return method, {"name": name, **given}
+        return method, {"mixer": name, **given}
     for _ in range(draw(st.integers(1, 2))):
         key = draw(st.sampled_from(sorted(usual)))
         if key == "state" and draw(st.booleans()):
