@@ -194,9 +194,13 @@ class Mixer(nn.Module):
 
     def _parameter(self) -> Tensor:
         """One of the parameters: device and dtype are those of all."""
-        for parameter in self._parameters.values():
+        for parameter in self._parameters.values():  # a step feels what `parameters` costs
             if parameter is not None:
                 return parameter
+        for part in self._modules.values():
+            for parameter in () if part is None else part._parameters.values():
+                if parameter is not None:
+                    return parameter
         return next(self.parameters())
 
     def _check_input(self, x: Tensor, *, time: bool) -> None:
