@@ -108,6 +108,7 @@ class BarReporter(Reporter):
 
     def started(self, plan: Plan) -> None:
         """Print the heading and draw the bar."""
+        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         sys.stdout.write(heading(plan))
@@ -122,6 +123,8 @@ class BarReporter(Reporter):
             TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(),
             TextColumn("left"),
+            # not the one of the process, on which another bar, left by an error, may still stand
+            console=Console(),
         )
         self._task = self._progress.add_task(
             "training",
