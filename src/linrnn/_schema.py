@@ -6,6 +6,7 @@ whoever uses it; here it is of its type, finite, and one that 64 bits hold.
 """
 
 import dataclasses
+import inspect
 import math
 import types
 from collections.abc import Collection, Mapping
@@ -53,6 +54,27 @@ def check_fields(where: str, record: Any, prefix: str = "") -> None:
     """`check_type` of every field of a dataclass."""
     for name, hint in get_type_hints(type(record), include_extras=True).items():
         check_type(where, prefix + name, hint, getattr(record, name))
+
+
+def check_options(what: str, cls: type, options: Mapping[str, Any], *leave_out: str) -> None:
+    """`check_type` of the options of a class that is constructed by name.
+
+    Args:
+        what: the class, for messages: ``mixer 'lru'``.
+        cls: its constructor says which options there are.
+        options: by name.
+        leave_out: arguments that are no options.
+
+    Raises:
+        UnknownNameError: there is no such option.
+        ArgumentError: one of another type than annotated.
+    """
+    known = set(inspect.signature(cls).parameters).difference(leave_out)
+    hints = get_type_hints(cls.__init__) if options else {}  # type: ignore[misc]
+    for option, value in options.items():
+        if option not in known:
+            raise UnknownNameError(f"option of {what}", option, known)
+        check_type(what, option, hints.get(option, Any), value)
 
 
 def record(

@@ -269,8 +269,10 @@ class RNN(nn.Module):
         return any(m.cost == "sequential" or "reset_and_packing" in m.declared for m in mixers)
 
     def _check_constant_size(self, lengths: Tensor) -> None:
+        if lengths[0] == lengths[-1]:
+            return
         states = [cast(_Cell, cell).mixer.init_state(1) for cell in self.cells]
-        if lengths[0] != lengths[-1] and any(0 in h.shape for h in leaves(states)):
+        if any(0 in h.shape for h in leaves(states)):
             raise ArgumentError(
                 f"RNN: hx must be None for packed sequences of several lengths, since the state "
                 f"of {self.mixer!r} grows with each, got a state. Call it on each sequence alone."

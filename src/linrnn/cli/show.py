@@ -12,7 +12,7 @@ from linrnn import recipes
 from linrnn._catalogue import entries, stems
 from linrnn._import_path import is_import_path
 from linrnn.cli._entries import CATALOGUES, package_of
-from linrnn.errors import DataError, MissingExtraError, UnknownNameError
+from linrnn.errors import DataError, LinrnnError, MissingExtraError, UnknownNameError
 from linrnn.state_spec import describe as describe_state
 
 
@@ -74,13 +74,21 @@ class _Page(NamedTuple):
 
 def _mixer(cls: Any) -> _Page:
     facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
-    facts |= dict(line.split(": ") for line in describe_state(cls(4).state_spec(), "State"))
+    facts |= dict(line.split(": ") for line in _state(cls))
     for law, reason in cls.declared.items():
         name, _, form = law.partition(":")
         facts[f"Does not keep the law {name!r}" + (f" with form={form!r}" if form else "")] = reason
     parameters = inspect.signature(cls).parameters.values()
     options = [_row(p.name, p.annotation, p.default) for p in parameters]
     return _Page(_path(cls), inspect.getdoc(cls) or "", facts, options)
+
+
+def _state(cls: Any) -> list[str]:
+    """What the state is made of; nothing where a layer of somebody's needs more than a width."""
+    try:
+        return describe_state(cls(8).state_spec(), "State")
+    except (LinrnnError, TypeError, ValueError):
+        return []
 
 
 def _path(cls: type) -> str:

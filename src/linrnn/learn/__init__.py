@@ -5,13 +5,11 @@ The file's stem is the learner's name everywhere: ``learn/tbptt.py`` is ``load("
 """
 
 import importlib
-import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from linrnn._catalogue import load_class, stems
-from linrnn._schema import check_type
-from linrnn.errors import UnknownNameError
+from linrnn._schema import check_options
 
 if TYPE_CHECKING:
     from linrnn.learn._base import Learner as Learner
@@ -70,12 +68,7 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> "Learner":
         16
     """
     cls, options = load(name), dict(options or {})
-    known = set(inspect.signature(cls).parameters)
-    hints = get_type_hints(cls.__init__) if options else {}
-    for option, value in options.items():
-        if option not in known:
-            raise UnknownNameError(f"option of learner {name!r}", option, known)
-        check_type(f"learner {name!r}", option, hints[option], value)
+    check_options(f"learner {name!r}", cls, options)
     return cls(**options)
 
 

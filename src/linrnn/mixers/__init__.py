@@ -8,14 +8,13 @@ name goes, so does a class, an instance, or an import path such as ``pkg.module:
 
 import copy
 import importlib
-import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from linrnn._catalogue import entries, load_class, own_class, stems
 from linrnn._import_path import check_class, import_class, is_import_path
-from linrnn._schema import check_type
-from linrnn.errors import ArgumentError, UnknownNameError
+from linrnn._schema import check_options
+from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
     from linrnn.mixers._base import Mixer as Mixer
@@ -118,13 +117,7 @@ def build(
         check_instance(mixer, d_model, options, **factory)
         return redrawn("mixer: it", mixer)
     title = repr(mixer if isinstance(mixer, str) else cls.__name__)
-    parameters = inspect.signature(cls.__init__).parameters
-    known = set(parameters) - {"self", "d_model"}
-    hints = get_type_hints(cls.__init__) if options else {}
-    for option, value in options.items():
-        if option not in known:
-            raise UnknownNameError(f"option of mixer {title}", option, known)
-        check_type(f"mixer {title}", option, hints.get(option, Any), value)
+    check_options(f"mixer {title}", cls, options, "d_model")
     return cls(d_model, **options, **factory)
 
 

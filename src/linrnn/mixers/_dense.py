@@ -33,7 +33,7 @@ class DenseRNN(Mixer):
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
-        check_positive_int(type(self).__name__, d_model=d_model, d_state=self.d_state)
+        check_positive_int(type(self).__name__, d_state=self.d_state)
         empty, N, D = empty_parameters(device, dtype), self.d_state, d_model
         self.A, self.B, self.C, self.D = empty(N, N), empty(N, D), empty(D, N), empty(D)
         self.b = empty(N) if bias else None
@@ -131,7 +131,7 @@ class TorchRNN(Mixer):
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.bias = bias
-        check_positive_int(type(self).__name__, d_model=d_model, d_state=self.d_state)
+        check_positive_int(type(self).__name__, d_state=self.d_state)
         empty, rows = empty_parameters(device, dtype), self.n_gates * self.d_state
         self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, self.d_state)
         self.bias_ih_l0 = empty(rows) if bias else None

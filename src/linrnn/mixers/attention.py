@@ -68,7 +68,6 @@ class Attention(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("Attention", d_model=d_model)
         self.d_model = d_model
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
         check_positive_int("Attention", n_heads=self.n_heads)

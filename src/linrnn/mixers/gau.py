@@ -96,8 +96,8 @@ class GAU(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("GAU", d_model=d_model, d_key=d_key, n=n)
         self.d_model = d_model
+        check_positive_int("GAU", d_key=d_key, n=n)
         self.d_inner = 2 * d_model if d_inner is None else d_inner
         self.d_key, self.n = d_key, n
         self.rotary, self.relative_bias, self.init = rotary, relative_bias, init

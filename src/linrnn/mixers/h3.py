@@ -80,7 +80,7 @@ class H3(Mixer):
         self.init, self.discretisation = init, discretisation
         self.dt_min, self.dt_max, self.form = dt_min, dt_max, form
 
-        check_positive_int("H3", d_model=d_model, d_state=d_state, d_shift=d_shift, d_head=d_head)
+        check_positive_int("H3", d_state=d_state, d_shift=d_shift, d_head=d_head)
         for what, value, known in (
             ("init", init, INITS),
             ("discretisation", discretisation, DISCRETISATIONS),

@@ -137,7 +137,7 @@ class LRU(Mixer):
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
         self.parametrisation, self.gamma, self.form = parametrisation, gamma, form
-        check_positive_int("LRU", d_model=d_model, d_state=self.d_state)
+        check_positive_int("LRU", d_state=self.d_state)
         check_in("LRU", "form", form, self.forms)
         check_in("LRU", "parametrisation", parametrisation, PARAMETRISATIONS)
         check_ring("LRU", r_min, r_max)

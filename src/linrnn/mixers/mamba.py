@@ -79,8 +79,8 @@ class Mamba(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("Mamba", d_model=d_model, d_state=d_state, d_conv=d_conv, expand=expand)
         self.d_model, self.d_state, self.d_conv, self.expand = d_model, d_state, d_conv, expand
+        check_positive_int("Mamba", d_state=d_state, d_conv=d_conv, expand=expand)
         self.d_inner = expand * d_model
         self.dt_rank = ceil(d_model / 16) if dt_rank is None else dt_rank
         self.dt_min, self.dt_max, self.dt_floor = dt_min, dt_max, dt_floor

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._base import Mixer
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
 from linrnn.ops.gated_scan._composite import log_odds
@@ -71,7 +71,6 @@ class MinGRU(Mixer):
         where = type(self).__name__
         self.d_model, self.expansion = d_model, expansion
         self.positive, self.bias, self.form = positive, bias, form
-        check_positive_int(where, d_model=d_model)
         check_in(where, "form", form, self.forms)
         if not 1 <= expansion * d_model < float("inf"):
             raise ArgumentError(

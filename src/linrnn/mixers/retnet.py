@@ -61,7 +61,6 @@ class RetNet(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("RetNet", d_model=d_model)
         self.d_model, self.norm_eps = d_model, norm_eps
         self.n_heads = max(1, d_model // 256) if n_heads is None else n_heads
         check_positive_int("RetNet", n_heads=self.n_heads)

@@ -61,7 +61,7 @@ class RGLRU(Mixer):
     ) -> None:
         super().__init__()
         self.d_model, self.d_inner = d_model, d_model if d_inner is None else d_inner
-        check_positive_int("RGLRU", d_model=d_model, d_inner=self.d_inner, d_conv=d_conv)
+        check_positive_int("RGLRU", d_inner=self.d_inner, d_conv=d_conv)
         self.n_heads, self.d_conv = n_heads, d_conv
         to: Any = {"device": device, "dtype": dtype}
         self.y_proj, self.x_proj = (nn.Linear(d_model, self.d_inner, **to) for _ in range(2))

@@ -89,7 +89,7 @@ class RWKV4(Mixer):
         self.token_shift, self.init = token_shift, init
         self.layer, self.n_layers = layer, n_layers
         where = type(self).__name__
-        check_positive_int(where, d_model=d_model, d_state=self.d_state)
+        check_positive_int(where, d_state=self.d_state)
         check_in(where, "init", init, INITS)
         check_layer(where, layer, n_layers)
 

@@ -101,7 +101,7 @@ class S4D(Mixer):
         self.separate_B, self.bandlimit, self.project = separate_B, bandlimit, project
         self.form = form
 
-        check_positive_int("S4D", d_model=d_model, d_state=d_state)
+        check_positive_int("S4D", d_state=d_state)
         check_in("S4D", "init", init, INITS)
         check_in("S4D", "discretisation", discretisation, DISCRETISATIONS)
         check_in("S4D", "form", form, self.forms)

@@ -108,7 +108,7 @@ class S5(Mixer):
         self.reset_parameters()
 
     def _check_arguments(self) -> None:
-        check_positive_int("S5", d_model=self.d_model, d_state=self.d_state, blocks=self.blocks)
+        check_positive_int("S5", d_state=self.d_state, blocks=self.blocks)
         check_in("S5", "discretisation", self.discretisation, DISCRETISATIONS)
         check_in("S5", "C_init", self.C_init, ("truncated", "lecun", "normal"))
         check_in("S5", "form", self.form, self.forms)

@@ -90,7 +90,7 @@ class SelectiveLRU(Mixer):
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.gate, self.learn_initial, self.form = gate, learn_initial, form
         self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
-        check_positive_int("SelectiveLRU", d_model=d_model, d_state=self.d_state)
+        check_positive_int("SelectiveLRU", d_state=self.d_state)
         check_in("SelectiveLRU", "gate", gate, _GATES)
         check_in("SelectiveLRU", "form", form, self.forms)
         check_ring("SelectiveLRU", r_min, r_max)

@@ -67,7 +67,7 @@ class SLRU(Mixer):
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.r_min, self.r_max, self.form = r_min, r_max, form
-        check_positive_int("SLRU", d_model=d_model, d_state=self.d_state)
+        check_positive_int("SLRU", d_state=self.d_state)
         check_in("SLRU", "form", form, self.forms)
         check_ring("SLRU", r_min, r_max)
         empty = empty_parameters(device, dtype)

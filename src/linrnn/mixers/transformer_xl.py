@@ -65,9 +65,9 @@ class TransformerXL(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("TransformerXL", d_model=d_model, segment=segment)
-        self.d_model, self.n_heads = d_model, max(1, d_model // 64) if n_heads is None else n_heads
-        check_positive_int("TransformerXL", n_heads=self.n_heads)
+        self.d_model = d_model
+        self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
+        check_positive_int("TransformerXL", segment=segment, n_heads=self.n_heads)
         self.d_head = -(-d_model // self.n_heads) if d_head is None else d_head
         self.segment, self.memory = segment, segment if memory is None else memory
         check_positive_int("TransformerXL", d_head=self.d_head, memory=self.memory)

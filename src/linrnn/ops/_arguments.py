@@ -113,13 +113,18 @@ def check_packed(where: str, name: str, x: Tensor, cu_seqlens: object) -> int:
         check_device(where, name, x.device, cu_seqlens=cu_seqlens)
     # reading the values of a GPU tensor would wait for the GPU; inside a graph there are none
     if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():
-        offsets = cu_seqlens.tolist()
-        if offsets[0] != 0 or offsets[-1] != time or sorted(offsets) != offsets:
-            raise ArgumentError(
-                f"{where}: cu_seqlens must rise from 0 to time={time}, got {offsets[:8]}"
-                f"{'...' if len(offsets) > 8 else ''}."
-            )
+        check_rising(where, cu_seqlens, time)
     return cu_seqlens.shape[0] - 1
+
+
+def check_rising(where: str, cu_seqlens: Tensor, time: int) -> None:
+    """Raise `ArgumentError` unless offsets, whose values can be read, rise from 0 to ``time``."""
+    offsets = cu_seqlens.tolist()
+    if offsets[0] != 0 or offsets[-1] != time or sorted(offsets) != offsets:
+        raise ArgumentError(
+            f"{where}: cu_seqlens must rise from 0 to time={time}, got {offsets[:8]}"
+            f"{'...' if len(offsets) > 8 else ''}."
+        )
 
 
 def check_device(where: str, like: str, device: torch.device, **named: Tensor | None) -> None:

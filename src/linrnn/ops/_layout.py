@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError
+from linrnn.ops._arguments import check_rising
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -37,11 +37,7 @@ def checked_offsets(where: str, cu_seqlens: Tensor | None, time: int) -> Tensor 
     if cu_seqlens is None:
         return None
     offsets = dense(cu_seqlens.to(torch.int64))
-    if offsets[0] != 0 or offsets[-1] != time or (offsets.diff() < 0).any():
-        raise ArgumentError(
-            f"{where}: cu_seqlens must rise from 0 to time={time}, got "
-            f"{offsets[:8].tolist()}{'...' if len(offsets) > 8 else ''}."
-        )
+    check_rising(where, offsets, time)
     return offsets
 
 

@@ -19,30 +19,25 @@ def outer_scan(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    g: Tensor | None,
+    g: Tensor,
     initial_state: Tensor,
     *,
-    scale: float = 1.0,
     reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """``S_t = exp(g_t) S_{t-1} + k_t v_t^T``, ``o_t = scale S_t^T q_t``, of every head.
+    """``S_t = exp(g_t) S_{t-1} + k_t v_t^T``, ``o_t = S_t^T q_t``, of every head.
 
     Args:
         q, k: queries and keys (B, T, H, K).
         v: values (B, T, H, V).
-        g: log decays of at most 0, (H,) or (B, T, H); None for none.
+        g: log decays of at most 0, (H,) or (B, T, H).
         initial_state: S before the first step, (B, H, K, V).
-        scale: factor on every output.
         reset: boolean (B, T); True starts from S = 0 at that step.
 
     Returns:
         ``(o, S)``: outputs (B, T, H, V) and the last S, both at least float32.
     """
-    if g is None:
-        g = q.new_zeros(q.shape[2])
-    q, k, v, g, state = wide(q) * scale, wide(k), wide(v), wide(g), wide(initial_state)
     run = _one_step if q.shape[1] == 1 else _chunked
-    o, last = run(q, k, v, g, state, reset)
+    o, last = run(wide(q), wide(k), wide(v), wide(g), wide(initial_state), reset)
     return o, last
 
 
@@ -91,9 +86,8 @@ def _chunks(
     """A whole number of chunks."""
     # (B, n, H, C, K or V); log decays (.., H, C), added up in double precision
     q, k, v = (x.unflatten(1, (-1, size)).transpose(2, 3) for x in (q, k, v))
-    steps = g.double()[:, None].expand(-1, size) if g.ndim == 1 else None
-    steps = g.double().unflatten(1, (-1, size)).mT if steps is None else steps
-    total = steps.cumsum(-1)
+    steps = g[:, None].expand(-1, size) if g.ndim == 1 else g.unflatten(1, (-1, size)).mT
+    total = steps.double().cumsum(-1)
     decay = (total[..., :, None] - total[..., None, :]).exp()
     seen = torch.ones(size, size, dtype=torch.bool, device=q.device).tril()
     begun = None
@@ -106,19 +100,16 @@ def _chunks(
     v_safe = v if finite else v.nan_to_num(0, 0, 0)
     kept = k * (total[..., -1:] - total).exp().to(k.dtype)[..., None]
     if begun is not None:
-        old = (begun < begun[..., -1:])[:, :, None, :, None]
-        kept, v_safe = torch.where(old, 0, kept), v_safe
-    left = (kept.mT @ v_safe).flatten(2)  # (B, n, H K V)
-    across = total[..., -1].exp().to(left.dtype)
-    across = across.expand(*left.shape[:2], -1) if across.ndim > 1 else across
-    across = across.repeat_interleave(k.shape[-1] * v.shape[-1], -1)
+        kept = torch.where((begun < begun[..., -1:])[:, :, None, :, None], 0, kept)
+    left = kept.mT @ v_safe  # (B, n, H, K, V)
     if not finite:
         bad = ~v.isfinite().all(-1)  # (B, n, H, C)
         now = bad if begun is None else bad & (begun == begun[..., -1:])[:, :, None]
-        mark = torch.where(now.any(-1), float("nan"), 0.0).to(left.dtype)
-        left = left + mark.repeat_interleave(k.shape[-1] * v.shape[-1], -1)
+        left = torch.where(now.any(-1)[..., None, None], float("nan"), left)
+    across = total[..., -1].exp().to(left.dtype)
+    across = across.repeat_interleave(k.shape[-1] * v.shape[-1], -1)
     cut = None if begun is None else begun[..., -1] > 0
-    states, last = linear_scan(across, left, state.flatten(1), reset=cut)
+    states, last = linear_scan(across, left.flatten(2), state.flatten(1), reset=cut)
     before = torch.cat([state.flatten(1)[:, None], states[:, :-1]], 1)
     before = before.unflatten(-1, state.shape[1:])
     past = (q * total.exp().to(q.dtype)[..., None]) @ before
