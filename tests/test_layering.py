@@ -16,6 +16,7 @@ LAYERS = (
         *("_signals", "_storage"),
     },
     {"typing", "state"},
+    {"cells"},
     {"ops"},
     {"state_spec"},
     {"nn"},

@@ -1,0 +1,445 @@
+r"""One step of a recurrence as a graph: what a tracer writes, what machines run.
+
+**A `Graph`** is written by calling ``graph(op, *nodes)``; a node is an integer, its place in
+``graph.nodes``, and its arguments come before it. Nodes are hash-consed: the same operation on the
+same nodes is the same node. Constants are folded and a few rules applied on the way
+(``1 - sigmoid(x)`` is ``sigmoid(-x)``).
+
+**A `Program`** is a finished graph: the nodes that something depends on, in an order in which they
+can be computed, and what each run of it takes and gives. The leaves of a kind are counted from 0
+and have names, used or not:
+
+* ``state i``: carried from step to step, one row of numbers a sequence;
+* ``input i``: given for every step;
+* ``parameter i``: constant over steps and sequences, one number a channel;
+* ``matrix i``: (M, N) for ``linear``, (heads, M, N) for ``block_linear``;
+* ``constant``: its attribute, a number.
+
+``outputs`` are the nodes given out at every step, ``next_states`` one node for each state: what it
+is after the step. Programs that are derivatives (`linrnn.cells._adjoint`) have two more kinds of
+results: ``sums``, pairs (parameter, node): the node summed over all steps and sequences is the
+gradient of that parameter; ``products``, triples (matrix, left, right): the outer product of the
+two nodes, summed over all steps and sequences, is a part of the gradient of that matrix (of each
+head's block of it for three axes).
+
+**Every value is real**; of complex numbers the tracer makes pairs. Every value is a vector over
+channels, of which each class of `widths` has its own number: operands of elementwise operations
+have equal widths, ``linear`` takes width N to M. Constants fit any. Leaves of width 1 are expanded
+before a machine sees them.
+
+**Operations**, with their meaning at the edges:
+
+====================== ========================================================================
+add sub mul div        ``add``, ``mul``, ``maximum``, ``minimum``, ``eq``, ``ne`` have their
+                       arguments in rising order, a constant behind
+neg abs reciprocal     ``reciprocal(x)`` is ``1 / x``; ``square(x)`` is ``x * x``
+square sqrt
+maximum minimum        NaN where either is NaN
+lt le eq ne            1.0 or 0.0; what is written ``a > b`` is ``lt(b, a)``. False for NaN, ``ne``
+                       true
+where                  ``where(c, a, b)`` is a where c is not 0, else b; a choice, not a product
+exp expm1 log log1p    as in PyTorch
+sigmoid tanh sin cos   as in PyTorch, sigmoid and tanh without overflow
+softplus               ``log1p(exp(x))``, and x itself above 20
+logsigmoid             ``min(x, 0) - log1p(exp(-abs(x)))``
+relu                   NaN stays NaN
+erf gelu               gelu in its exact form, ``x * (1 + erf(x / sqrt(2))) / 2``
+linear                 ``args`` are (matrix, vector), ``attribute`` 0 or 1: ``W x``, or ``W^T x``
+block_linear           the same for each head; heads lie one after the other in the vector
+====================== ========================================================================
+
+**Levels** (`levels`) say when a node can be computed: 0, from parameters alone, once a call; 1,
+from this step's inputs, for many steps at once; 2, on the way from state to state; 3, from states,
+read by no later step, so for many steps at once, afterwards.
+
+**The text** of a program, ``program.text()``, is the key of caches and the argument of operators;
+`parse` reads it. `evaluate` computes a program with PyTorch: its definition.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LEAVES = ("state", "input", "parameter", "matrix")
+"""The kinds of leaves beside constants, in the order of a program's text."""
+
+_SYMMETRIC = ("add", "mul", "maximum", "minimum", "eq", "ne")
+
+
+class Node(NamedTuple):
+    """An operation on earlier nodes; see the table above."""
+
+    op: str
+    args: tuple[int, ...] = ()
+    attribute: float | int | None = None
+    """The value of a constant, the number of a leaf, whether a matrix is transposed."""
+
+
+def _compare(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda a, b: function(a, b).to(a.dtype)
+
+
+def block_product(weight: Tensor, x: Tensor) -> Tensor:
+    """``weight`` (heads, M, N) times ``x`` (..., heads * N): (..., heads * M).
+
+    Example:
+        >>> block_product(torch.ones(2, 1, 2), torch.tensor([1.0, 2, 3, 4]))
+        tensor([3., 7.])
+    """
+    heads, _, n = weight.shape
+    return torch.einsum("hmn,...hn->...hm", weight, x.unflatten(-1, (heads, n))).flatten(-2)
+
+
+#: What each operation of numbers is in PyTorch.
+ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "reciprocal": torch.reciprocal,
+    "square": torch.square,
+    "sqrt": torch.sqrt,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "lt": _compare(torch.lt),
+    "le": _compare(torch.le),
+    "eq": _compare(torch.eq),
+    "ne": _compare(torch.ne),
+    "where": lambda c, a, b: torch.where(c != 0, a, b),
+    "exp": torch.exp,
+    "expm1": torch.expm1,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
+    "relu": torch.relu,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "erf": torch.erf,
+    "gelu": F.gelu,
+}
+#: Products of a matrix and a vector, in either direction.
+CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
+    "linear": lambda w, x, turned: x @ (w if turned else w.mT),
+    "block_linear": lambda w, x, turned: block_product(w.mT if turned else w, x),
+}
+
+
+class Graph:
+    """Nodes as they are written; ``graph(op, *nodes)`` is the node of an operation."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._places: dict[tuple[str, tuple[int, ...], str], int] = {}
+
+    def leaf(self, kind: str, index: int) -> int:
+        """A leaf of one of `LEAVES`."""
+        return self._node(Node(kind, (), index))
+
+    def constant(self, value: float) -> int:
+        """A number."""
+        return self._node(Node("constant", (), float(value)))
+
+    def contract(self, op: str, matrix: int, vector: int, turned: bool = False) -> int:
+        """``linear`` or ``block_linear`` of a matrix, or its transpose, and a vector."""
+        return self._node(Node(op, (matrix, vector), int(turned)))
+
+    def __call__(self, op: str, *args: int) -> int:
+        """An elementwise operation, or a simpler node that has its value."""
+        constants = [self.value(x) for x in args]
+        known = [x for x in constants if x is not None]
+        if len(known) == len(args):
+            doubles = [torch.tensor(x, dtype=torch.float64) for x in known]
+            return self.constant(float(ELEMENTWISE[op](*doubles)))
+        found = self._simpler(op, args, constants)
+        if found is not None:
+            return found
+        if op in _SYMMETRIC:
+            args = tuple(sorted(args, key=lambda x: (self.value(x) is not None, x)))
+        return self._node(Node(op, args))
+
+    def value(self, node: int) -> float | None:
+        """The number a node is, None unless it is constant."""
+        found = self.nodes[node]
+        return found.attribute if found.op == "constant" else None
+
+    def copy(self, program: "Program", given: Callable[[Node], int | None]) -> list[int]:
+        """Write all nodes of a program; ``given`` says which stand in the place of some.
+
+        Returns:
+            For each node of the program the node here.
+        """
+        here: list[int] = []
+        for node in program.nodes:
+            known = given(node)
+            if known is None and node.op == "constant":
+                known = self.constant(float(node.attribute or 0.0))
+            if known is None and node.op in LEAVES:
+                known = self.leaf(node.op, int(node.attribute or 0))
+            if known is None:
+                known = self.again(node, [here[x] for x in node.args])
+            here.append(known)
+        return here
+
+    def again(self, node: Node, args: Sequence[int]) -> int:
+        """The operation of a node on other arguments."""
+        if node.op in CONTRACTIONS:
+            return self.contract(node.op, args[0], args[1], bool(node.attribute))
+        return self(node.op, *args)
+
+    def _node(self, node: Node) -> int:
+        key = (node.op, node.args, repr(node.attribute))  # -0.0 is not 0.0, and NaN is NaN
+        if key not in self._places:
+            self._places[key] = len(self.nodes)
+            self.nodes.append(node)
+        return self._places[key]
+
+    def _simpler(self, op: str, args: tuple[int, ...], constants: list[float | None]) -> int | None:
+        """A node with the same value, exact but for the better of two roundings."""
+        if op == "neg":
+            return self._simpler_neg(args[0])
+        if op == "where":
+            if args[1] == args[2]:
+                return args[1]
+            return None if constants[0] is None else args[1 if constants[0] else 2]
+        if len(args) != 2:
+            return None
+        (a, b), (left, right) = args, constants
+        if op in ("add", "mul") and left is not None:
+            return self(op, b, a)
+        rules = {"add": self._simpler_add, "sub": self._simpler_sub, "mul": self._simpler_mul}
+        if op in rules:
+            return rules[op](a, b, left, right)
+        if op == "div" and right == 1:
+            return a
+        if op == "div" and left == 1:
+            return self("reciprocal", b)
+        return a if op in ("maximum", "minimum") and a == b else None
+
+    def _simpler_neg(self, x: int) -> int | None:
+        node = self.nodes[x]
+        if node.op == "neg":
+            return node.args[0]
+        return self("sub", node.args[1], node.args[0]) if node.op == "sub" else None
+
+    def _simpler_add(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if right == 0:
+            return a
+        for x, y in ((a, b), (b, a)):
+            if self.nodes[y].op == "neg":
+                return self("sub", x, self.nodes[y].args[0])
+        return None
+
+    def _simpler_sub(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        node = self.nodes[b]
+        if right == 0:
+            return a
+        if left == 0:
+            return self("neg", b)
+        if left == 1 and node.op == "sigmoid":
+            return self("sigmoid", self("neg", node.args[0]))
+        return self("add", a, node.args[0]) if node.op == "neg" else None
+
+    def _simpler_mul(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if a == b:
+            return self("square", a)
+        if right in (1, -1):
+            return a if right == 1 else self("neg", a)
+        for x, y in ((a, b), (b, a)):
+            if self.nodes[x].op == "neg":
+                return self("neg", self("mul", self.nodes[x].args[0], y))
+        return None
+
+
+class Program(NamedTuple):
+    """A finished graph: what a run of it takes and gives, see the top of this file."""
+
+    nodes: tuple[Node, ...]
+    states: tuple[str, ...]
+    inputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    matrices: tuple[str, ...]
+    outputs: tuple[int, ...]
+    next_states: tuple[int, ...]
+    sums: tuple[tuple[int, int], ...] = ()
+    products: tuple[tuple[int, int, int], ...] = ()
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """The names of the leaves of one of `LEAVES`."""
+        return (self.states, self.inputs, self.parameters, self.matrices)[LEAVES.index(kind)]
+
+    def leaves(self, kind: str) -> dict[int, int]:
+        """The leaves of a kind that something depends on: from number to node."""
+        return {int(n.attribute or 0): i for i, n in enumerate(self.nodes) if n.op == kind}
+
+    def text(self) -> str:
+        """All of it in one line; the same for the same program in every process."""
+        parts = [" ".join((kind, *self.names(kind))) for kind in LEAVES]
+        parts.append(";".join(map(_written, self.nodes)))
+        results = (*((x,) for x in self.outputs),), (*((x,) for x in self.next_states),)
+        for some in (*results, self.sums, self.products):
+            parts.append(",".join(" ".join(map(str, x)) for x in some))
+        return "|".join(parts)
+
+
+def _written(node: Node) -> str:
+    attribute = () if node.attribute is None else (repr(node.attribute),)
+    return " ".join((node.op, *attribute, *map(str, node.args)))
+
+
+def finish(
+    graph: Graph,
+    names: Sequence[Sequence[str]],
+    outputs: Sequence[int],
+    next_states: Sequence[int],
+    sums: Sequence[tuple[int, int]] = (),
+    products: Sequence[tuple[int, int, int]] = (),
+) -> Program:
+    """A program of the nodes that results depend on.
+
+    Args:
+        graph: what was written.
+        names: of the states, inputs, parameters and matrices.
+        outputs, next_states, sums, products: as of a `Program`, nodes of the graph.
+    """
+    results = [*outputs, *next_states, *(x for _, x in sums)]
+    wanted = reach(graph.nodes, [*results, *(x for _, *pair in products for x in pair)])
+    places = {old: new for new, old in enumerate(sorted(wanted))}
+    nodes = tuple(
+        node._replace(args=tuple(places[x] for x in node.args))
+        for node in (graph.nodes[old] for old in places)
+    )
+    states, inputs, parameters, matrices = (tuple(some) for some in names)
+    return Program(
+        nodes,
+        states,
+        inputs,
+        parameters,
+        matrices,
+        tuple(places[x] for x in outputs),
+        tuple(places[x] for x in next_states),
+        tuple((i, places[x]) for i, x in sums),
+        tuple((i, places[x], places[y]) for i, x, y in products),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def parse(text: str) -> Program:
+    """The program that ``text`` writes."""
+    *leaves, nodes, outputs, states, sums, products = text.split("|")
+    named = [tuple(part.split()[1:]) for part in leaves]
+    found = [
+        tuple(tuple(map(int, x.split())) for x in part.split(",") if x)
+        for part in (outputs, states, sums, products)
+    ]
+    return Program(
+        tuple(_read(x) for x in nodes.split(";") if x),
+        *named,
+        tuple(x for (x,) in found[0]),
+        tuple(x for (x,) in found[1]),
+        *found[2:],
+    )
+
+
+def _read(text: str) -> Node:
+    op, *rest = text.split()
+    if op == "constant":
+        return Node(op, (), float(rest[0]))
+    numbers = [int(x) for x in rest]
+    if op in LEAVES or op in CONTRACTIONS:
+        return Node(op, tuple(numbers[1:]), numbers[0])
+    return Node(op, tuple(numbers))
+
+
+def reach(nodes: Sequence[Node], results: Sequence[int]) -> set[int]:
+    """The results and all nodes they depend on."""
+    found, waiting = set(results), list(results)
+    while waiting:
+        new = [x for x in nodes[waiting.pop()].args if x not in found]
+        found.update(new)
+        waiting += new
+    return found
+
+
+def depends(nodes: Sequence[Node], sources: set[int]) -> set[int]:
+    """The sources and all nodes that depend on one."""
+    found = set(sources)
+    for i, node in enumerate(nodes):
+        if any(x in found for x in node.args):
+            found.add(i)
+    return found
+
+
+def levels(program: Program) -> tuple[int, ...]:
+    """When each node can be computed, 0 to 3; see the top of this file."""
+    by_state, by_step = (
+        depends(program.nodes, set(program.leaves(kind).values())) for kind in LEAVES[:2]
+    )
+    carried = reach(program.nodes, program.next_states)
+
+    def level(node: int) -> int:
+        if node in by_state:
+            return 2 if node in carried else 3
+        return 1 if node in by_step else 0
+
+    return tuple(map(level, range(len(program.nodes))))
+
+
+class Values(NamedTuple):
+    """What a program computes at some steps."""
+
+    outputs: list[Tensor]
+    next_states: list[Tensor]
+    sums: list[tuple[int, Tensor]]
+    """Not yet summed up."""
+    products: list[tuple[int, Tensor, Tensor]]
+    """Not yet multiplied."""
+
+
+def evaluate(
+    program: Program,
+    states: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    matrices: Sequence[Tensor],
+) -> Values:
+    """Compute a program with PyTorch's operators, each leaf (..., channels)."""
+    values = computed(program, states, inputs, parameters, matrices)
+    return Values(
+        [values[x] for x in program.outputs],
+        [values[x] for x in program.next_states],
+        [(i, values[x]) for i, x in program.sums],
+        [(i, values[x], values[y]) for i, x, y in program.products],
+    )
+
+
+def computed(
+    program: Program,
+    states: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    matrices: Sequence[Tensor],
+) -> list[Tensor]:
+    """The value of every node of a program; arguments as of `evaluate`."""
+    given = dict(zip(LEAVES, (states, inputs, parameters, matrices), strict=True))
+    like = next(x for some in given.values() for x in some)
+    values: list[Any] = []
+    for node in program.nodes:
+        args = [values[x] for x in node.args]
+        if node.op == "constant":
+            values.append(like.new_tensor(node.attribute))
+        elif node.op in LEAVES:
+            values.append(given[node.op][int(node.attribute or 0)])
+        elif node.op in CONTRACTIONS:
+            values.append(CONTRACTIONS[node.op](*args, bool(node.attribute)))
+        else:
+            values.append(ELEMENTWISE[node.op](*args))
+    return values

@@ -1,0 +1,93 @@
+"""How wide each value of a program is."""
+
+from collections.abc import Mapping, Sequence
+
+from linrnn.cells._graph import CONTRACTIONS, Program
+from linrnn.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | None]]) -> list[int]:
+    """The width of each node, from the shapes of the leaves; that of constants is 1.
+
+    Values that meet in an elementwise operation have one width; a leaf of width 1 takes that of
+    the others, and must be expanded to it.
+
+    Args:
+        where: for messages.
+        program: the step.
+        shapes: of each kind of leaf; (width,) of vectors, None of one that is not known.
+
+    Raises:
+        ShapeError: two that meet have different widths, or a matrix does not fit.
+    """
+    classes = _Classes(where, program, shapes)
+    for i, node in enumerate(program.nodes):
+        if node.op not in CONTRACTIONS and node.op != "matrix":
+            for x in node.args:
+                classes.join(i, x)
+    for index, x in enumerate(program.next_states):
+        places = program.leaves("state")
+        if index in places:
+            classes.join(places[index], x)
+    for i, node in enumerate(program.nodes):
+        if node.op in CONTRACTIONS:
+            classes.fit(i)
+        elif node.op in ("state", "input", "parameter"):
+            classes.leaf(i)
+    return [classes.width(i) for i in range(len(program.nodes))]
+
+
+class _Classes:
+    """Sets of nodes that have one width."""
+
+    def __init__(
+        self, where: str, program: Program, shapes: Mapping[str, Sequence[Shape | None]]
+    ) -> None:
+        self.where, self.program, self.shapes = where, program, shapes
+        self.parent = list(range(len(program.nodes)))
+        self.known: dict[int, tuple[int, str]] = {}
+
+    def find(self, i: int) -> int:
+        while self.parent[i] != i:
+            i = self.parent[i]
+        return i
+
+    def join(self, i: int, j: int) -> None:
+        if "constant" not in (self.program.nodes[i].op, self.program.nodes[j].op):
+            self.parent[self.find(j)] = self.find(i)
+
+    def width(self, i: int) -> int:
+        return self.known.get(self.find(i), (1, ""))[0]
+
+    def set(self, i: int, width: int, why: str) -> None:
+        """Note down a width; 1 fits any."""
+        root = self.find(i)
+        before, reason = self.known.get(root, (width, why))
+        if 1 not in (before, width) and before != width:
+            raise ShapeError(
+                f"{self.where}: {why} must have as many channels as {reason}, {before}, "
+                f"got {width}. They meet in one operation of the step."
+            )
+        self.known[root] = (width, why) if before == 1 else (before, reason)
+
+    def leaf(self, i: int) -> None:
+        kind, index = self.program.nodes[i].op, int(self.program.nodes[i].attribute or 0)
+        shape = self.shapes[kind][index]
+        if shape is not None:
+            self.set(i, shape[0] if shape else 1, self.program.names(kind)[index])
+
+    def fit(self, i: int) -> None:
+        """A product: its matrix says how wide both sides are."""
+        node = self.program.nodes[i]
+        matrix = int(self.program.nodes[node.args[0]].attribute or 0)
+        shape, name = self.shapes["matrix"][matrix], self.program.matrices[matrix]
+        axes = 2 if node.op == "linear" else 3
+        if shape is None or len(shape) != axes:
+            rule = "(rows, columns)" if axes == 2 else "(heads, rows, columns)"
+            raise ShapeError(f"{self.where}: {name} must have shape {rule}, got {shape}.")
+        heads = 1 if axes == 2 else shape[0]
+        sides = (shape[-1], shape[-2]) if node.attribute else (shape[-2], shape[-1])
+        self.set(i, heads * sides[0], f"the product with {name}")
+        self.set(node.args[1], heads * sides[1], f"what {name} is applied to")
