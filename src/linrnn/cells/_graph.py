@@ -334,19 +334,23 @@ def finish(
 @functools.lru_cache(maxsize=256)
 def parse(text: str) -> Program:
     """The program that ``text`` writes."""
-    *leaves, nodes, outputs, states, sums, products = text.split("|")
-    named = [tuple(part.split()[1:]) for part in leaves]
-    found = [
-        tuple(tuple(map(int, x.split())) for x in part.split(",") if x)
-        for part in (outputs, states, sums, products)
-    ]
+    *leaves, nodes, outputs, next_states, sums, products = text.split("|")
+    states, inputs, parameters, matrices = (tuple(part.split()[1:]) for part in leaves)
     return Program(
         tuple(_read(x) for x in nodes.split(";") if x),
-        *named,
-        tuple(x for (x,) in found[0]),
-        tuple(x for (x,) in found[1]),
-        *found[2:],
+        states,
+        inputs,
+        parameters,
+        matrices,
+        tuple(int(x) for x in outputs.split(",") if x),
+        tuple(int(x) for x in next_states.split(",") if x),
+        tuple((i, x) for i, x in _rows(sums)),
+        tuple((i, x, y) for i, x, y in _rows(products)),
     )
+
+
+def _rows(text: str) -> list[list[int]]:
+    return [[int(x) for x in row.split()] for row in text.split(",") if row]
 
 
 def _read(text: str) -> Node:
@@ -439,7 +443,8 @@ def computed(
         elif node.op in LEAVES:
             values.append(given[node.op][int(node.attribute or 0)])
         elif node.op in CONTRACTIONS:
-            values.append(CONTRACTIONS[node.op](*args, bool(node.attribute)))
+            matrix, vector = args
+            values.append(CONTRACTIONS[node.op](matrix, vector, bool(node.attribute)))
         else:
             values.append(ELEMENTWISE[node.op](*args))
     return values
