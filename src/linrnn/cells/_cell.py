@@ -1,0 +1,252 @@
+"""`Cell`: a step and what each of its arguments is."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.cells._affine import affine, jacobian, mixing
+from linrnn.cells._graph import Program, evaluate
+from linrnn.cells._trace import Names, Traced, trace
+from linrnn.errors import ArgumentError, check_in
+
+Words = str | Sequence[str]
+
+
+class Cell:
+    """One step of a recurrence, written as an ordinary PyTorch function.
+
+    Called with tensors, a cell is that function. It is read once, when it is declared: elementwise
+    operations and products with matrices, on values of one number a channel. What it takes from
+    around it, a Python number say, stays what it was then.
+
+    Args:
+        step: ``step(*arguments)`` returns ``(output, next state)``, each a tensor or a tuple of
+            them, the states in the order of ``state``.
+        state: names of the arguments that are carried from step to step, separated by blanks.
+        constant: of those that are the same at every step, one number a channel.
+        matrix: of those that are matrices: (rows, columns) for `torch.nn.functional.linear` and
+            ``h @ W``, (heads, rows, columns) for `linrnn.cells.block_linear`.
+        complex: of those that are complex.
+        start: the state before a sequence, in every channel: one number, or numbers by name.
+        name: in messages; by default the function's.
+
+    All other arguments are inputs, given for every step.
+
+    Raises:
+        ArgumentError: names that are no arguments of the function, or a step that no graph can
+            hold: decisions in Python on values, reductions, views. It names the line.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.cells import Cell
+        >>> def leak(h, x, rate):
+        ...     h = h + rate * (x - h)
+        ...     return h, h
+        >>> leak = Cell(leak, state="h", constant="rate")
+        >>> leak.inputs
+        ('x',)
+        >>> leak(torch.zeros(2), torch.ones(2), torch.tensor(0.5))[0]
+        tensor([0.5000, 0.5000])
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        *,
+        state: Words,
+        constant: Words = (),
+        matrix: Words = (),
+        complex: Words = (),
+        start: float | Mapping[str, float] = 0.0,
+        name: str | None = None,
+    ) -> None:
+        self.function = step
+        self.name = name or getattr(step, "__name__", type(step).__name__)
+        where = f"cell {self.name}"
+        self.arguments = _arguments(where, step)
+        self.states, self.constants, self.matrices = map(_words, (state, constant, matrix))
+        declared = (*self.states, *self.constants, *self.matrices)
+        for argument in (*declared, *_words(complex)):
+            check_in(where, "argument", argument, self.arguments)
+        twice = sorted({x for x in declared if declared.count(x) > 1})
+        if twice or not self.states:
+            raise ArgumentError(
+                f"{where}: each argument must be one of state, constant and matrix, and one a "
+                f"state, got {', '.join(twice) or 'no state'}. All others are inputs."
+            )
+        self.inputs = tuple(x for x in self.arguments if x not in declared)
+        self.is_complex = frozenset(_words(complex))
+        self.start = _starts(where, self.states, start)
+        self._names = Names(
+            self.states, self.inputs, self.constants, self.matrices, self.is_complex
+        )
+        self._traced = trace(where, step, self.arguments, self._names)
+        #: The program as text, by which operators and caches know it.
+        self.text = self.program.text()
+        functools.update_wrapper(self, step, updated=())
+
+    @property
+    def program(self) -> Program:
+        """The step as a graph of real numbers."""
+        return self._traced.program
+
+    @property
+    def traced(self) -> Traced:
+        """The program, and what its outputs belong to."""
+        return self._traced
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The function itself."""
+        return self.function(*arguments, **named)
+
+    def __repr__(self) -> str:
+        kinds = {"state": self.states, "constant": self.constants, "matrix": self.matrices}
+        said = [f"{kind}={' '.join(some)!r}" for kind, some in kinds.items() if some]
+        return f"Cell({self.name}, {', '.join(said)})"
+
+    def starts(self) -> tuple[float, ...]:
+        """What each state of the program is before a sequence."""
+        zero = [
+            (self.start[x], 0.0) if x in self.is_complex else (self.start[x],) for x in self.states
+        ]
+        return tuple(x for parts in zero for x in parts)
+
+    def parts(self, kind: int, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Arguments of a kind as the leaves of the program: real and imaginary parts."""
+        found: list[Tensor] = []
+        for name, x in zip(self._names[kind], tensors, strict=True):
+            found += [x.real, x.imag] if name in self.is_complex else [x]
+        return found
+
+    def joined(self, kind: int, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The arguments of a kind, from the leaves of the program."""
+        some = iter(parts)
+        return [
+            torch.complex(next(some), next(some)) if name in self.is_complex else next(some)
+            for name in self._names[kind]
+        ]
+
+    def outputs(self, parts: Sequence[Tensor]) -> Any:
+        """What the step returns as output, from the outputs of the program."""
+        some = iter(parts)
+        found = tuple(
+            torch.complex(next(some), next(some)) if is_complex else next(some)
+            for is_complex in self._traced.complex_outputs
+        )
+        return found[0] if self._traced.single else found
+
+    def by_parts(
+        self,
+        states: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        constants: Sequence[Tensor],
+        matrices: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """One step by the function, on the leaves of the program: its outputs and next states."""
+        given: dict[str, Tensor] = {}
+        for kind, some in enumerate((states, inputs, constants, matrices)):
+            given.update(zip(self._names[kind], self.joined(kind, some), strict=True))
+        outputs, after = self.function(*(given[x] for x in self.arguments))
+        outputs, after = (x if isinstance(x, tuple) else (x,) for x in (outputs, after))
+        like = states[0]
+        split: list[Tensor] = []
+        for y, is_complex in zip(outputs, self._traced.complex_outputs, strict=True):
+            split += _split(y, is_complex, like)
+        carried: list[Tensor] = []
+        for name, h in zip(self.states, after, strict=True):
+            carried += _split(h, name in self.is_complex, like)
+        return split, carried
+
+    def affine(self) -> str | None:
+        """Why linear scans do not compute this cell; None where they do.
+
+        Example:
+            >>> def relu(h, x):
+            ...     h = torch.relu(h + x)
+            ...     return h, h
+            >>> Cell(relu, state="h").affine()
+            'relu of h makes its step no affine function'
+        """
+        return affine(self.program).reason
+
+    def jacobian(self, *arguments: Tensor) -> Tensor:
+        """The derivative of the next states with respect to the states, channel by channel.
+
+        Args:
+            arguments: those of the function, real, of any common shape (..., channels).
+
+        Returns:
+            (..., channels, m, m) for m states: ``d next_i / d state_j``.
+
+        Raises:
+            ArgumentError: a matrix mixes the channels, or the cell is complex.
+        """
+        self._check_diagonal("jacobian")
+        given = dict(zip(self.arguments, arguments, strict=True))
+        leaves = [[given[x] for x in some] for some in self._names[:4]]
+        parts = evaluate(jacobian(self.program), *leaves).outputs
+        shape = torch.broadcast_shapes(*(x.shape for x in given.values()))
+        m = len(self.states)
+        return torch.stack([x.expand(shape) for x in parts], -1).reshape(*shape, m, m)
+
+    def _check_diagonal(self, what: str) -> None:
+        matrix = mixing(self.program)
+        if matrix is not None or self.is_complex:
+            got = f"the matrix {matrix}" if matrix else "complex arguments"
+            raise ArgumentError(
+                f"cell {self.name}: {what} must be of real channels apart, got {got}. "
+                "Use torch.func.jacrev on the cell."
+            )
+
+
+def cell(**declared: Any) -> Callable[[Callable[..., Any]], Cell]:
+    """Decorate a step: ``@cell(state="h")`` makes a `Cell` of it; arguments as there.
+
+    Example:
+        >>> import torch
+        >>> @cell(state="h")
+        ... def mingru(h, a, z):
+        ...     h = h + torch.sigmoid(z) * (a - h)
+        ...     return h, h
+        >>> mingru
+        Cell(mingru, state='h')
+    """
+    return lambda step: Cell(step, **declared)
+
+
+def _split(x: Any, is_complex: bool, like: Tensor) -> list[Tensor]:
+    """A tensor or number as real parts."""
+    x = x if isinstance(x, Tensor) else torch.as_tensor(x, device=like.device)
+    if not is_complex:
+        return [x.to(like.dtype)]
+    return [x.real, x.imag] if x.is_complex() else [x, torch.zeros_like(x)]
+
+
+def _words(names: Words) -> tuple[str, ...]:
+    return tuple(names.split() if isinstance(names, str) else names)
+
+
+def _arguments(where: str, step: Callable[..., Any]) -> tuple[str, ...]:
+    kinds = inspect.signature(step).parameters
+    for name, x in kinds.items():
+        if x.kind not in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD) or x.default is not x.empty:
+            raise ArgumentError(
+                f"{where}: its arguments must be plain ones without a default, got {x}. "
+                f"Make a number a part of the function, or {name} an argument of the cell."
+            )
+    return tuple(kinds)
+
+
+def _starts(
+    where: str, states: tuple[str, ...], start: float | Mapping[str, float]
+) -> dict[str, float]:
+    given = dict(start) if isinstance(start, Mapping) else dict.fromkeys(states, start)
+    for name, value in given.items():
+        check_in(where, "state", name, states)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ArgumentError(f"{where}: start must be a number for each state, got {value!r}.")
+    return {name: float(given.get(name, 0.0)) for name in states}
