@@ -91,8 +91,8 @@ def _sub(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
 
 
 @_named("rsub")
-def _rsub(t: Tracer, input: Any, other: Any) -> Value:
-    return _sub(t, other, input)
+def _rsub(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
+    return _sub(t, other, input, alpha=alpha)
 
 
 @_named("mul", "multiply")
@@ -260,12 +260,14 @@ def _clamp(t: Tracer, x: Value, min: Any = None, max: Any = None) -> Value:
     """A limit that is met passes the gradient on, as a maximum does not."""
     if isinstance(min, Value) or isinstance(max, Value):
         raise t.refuse("clamp() with limits that are values", "Use torch.maximum and minimum.")
-    found = x if max is None else t.real("where", t.real("lt", max, x), max, x)
-    if min is not None:
-        found = t.real("where", t.real("lt", x, min), min, found)
     if min is not None and max is not None and min > max:
-        return t.real("where", _isnan(t, x), x, max)
-    return found
+        return t.real("where", _isnan(t, x), math.nan, max)
+    within, beyond = t.value(1.0), t.value(math.nan)
+    if min is not None:
+        within, beyond = within * t.real("le", min, x), t.real("where", x < min, min, beyond)
+    if max is not None:
+        within, beyond = within * t.real("le", x, max), t.real("where", x > max, max, beyond)
+    return t.real("where", within, x, beyond)
 
 
 @_named("clamp_min")
@@ -311,10 +313,10 @@ def _gelu(t: Tracer, x: Value, approximate: str = "none") -> Value:
 
 @_named("elu")
 def _elu(t: Tracer, x: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
-    above = t.real("lt", 0.0, x)
+    below = t.real("le", x, 0.0)
     # what is not chosen must not overflow: infinity times a gradient of 0 is NaN
-    below = alpha * t.real("expm1", t.real("where", above, 0.0, x))
-    return t.real("where", above, x, below)
+    bent = alpha * t.real("expm1", t.real("where", below, x, 0.0))
+    return t.real("where", below, bent, x)
 
 
 @_named("leaky_relu")

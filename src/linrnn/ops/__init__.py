@@ -9,6 +9,7 @@ from linrnn.ops._explain import backend_report as backend_report
 from linrnn.ops._explain import explain as explain
 from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
 from linrnn.ops.causal_conv import causal_conv as causal_conv
+from linrnn.ops.cell_scan import cell_scan as cell_scan
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
 from linrnn.ops.gated_scan import gated_scan as gated_scan
@@ -20,6 +21,7 @@ __all__ = [
     "accumulator_dtype",
     "backend_report",
     "causal_conv",
+    "cell_scan",
     "distributed_linear_scan",
     "explain",
     "fft_scan",

@@ -51,8 +51,7 @@ def opaque(
 
         @functools.wraps(run)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            like = next(x for x in args if isinstance(x, Tensor))
-            if torch.compiler.is_compiling() or like.is_meta:
+            if torch.compiler.is_compiling() or _device(args).type == "meta":
                 return cast(R, tuple(operator(*args, **kwargs)))
             return run(*args, **kwargs)
 
@@ -86,14 +85,17 @@ def _register(name: str, run: Callable[..., Any], shapes: Callable[..., Any]) ->
         for place, x in zip(ctx.places, ctx.saved_tensors, strict=True):
             flat[place] = x
         args = tree_unflatten(flat, ctx.structure)
-        wanted = [bool(want) for want in tree_leaves(list(ctx.needs_input_grad))]
+        wanted = _wanted(args, ctx.needs_input_grad)
         if torch.is_grad_enabled():
             found = iter(_differentiate(run, args, grads, wanted))
         else:
             operator = getattr(torch.ops.linrnn, f"{name}_backward").default
             found = iter(operator(*args, grads, wanted))
         results = [next(found) if want else None for want in wanted]
-        return tuple(tree_unflatten(results, ctx.structure))
+        grads = tree_unflatten(results, ctx.structure)
+        # a list of numbers is one argument without a gradient, and not a list of such
+        pairs = zip(grads, ctx.needs_input_grad, strict=True)
+        return tuple(g if isinstance(need, (list, tuple)) or need else None for g, need in pairs)
 
     _library.impl(name, forward, "CompositeExplicitAutograd")
     _library.impl(f"{name}_backward", backward, "CompositeExplicitAutograd")
@@ -115,6 +117,17 @@ def _differentiate(
             return run(*tree_unflatten(list(leaves), structure))
 
     return [g for g in through_definition(definition, flat, wanted, grads) if g is not None]
+
+
+def _wanted(args: Any, needs: Any) -> list[bool]:
+    """For every number and tensor among the arguments whether its gradient is asked for."""
+    found: list[bool] = []
+    for x, need in zip(args, needs, strict=True):
+        if isinstance(need, (list, tuple)):
+            found += [bool(want) for want in tree_leaves(list(need))]
+        else:
+            found += [bool(need)] * len(tree_leaves(x))
+    return found
 
 
 def _device(args: Any) -> torch.device:

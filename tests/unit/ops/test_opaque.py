@@ -5,6 +5,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from linrnn import mixers
+from linrnn.cells import cell
 from linrnn.ops import _opaque
 from linrnn.ops._opaque import ALL, opaque
 from linrnn.ops._precision import without_autocast
@@ -36,6 +37,19 @@ def attended(kind, *heads):
     return kind, *(randn(B, T, *heads, 4) for _ in range(3)), sight, None
 
 
+@cell(state="h m", constant="rate", matrix="w")
+def step(h, m, x, rate, w):
+    m = m + rate * torch.sin(x)
+    h = torch.tanh(x + h @ w) * m
+    return h + x, (h, m)
+
+
+def stepped(form):
+    leaves = ([randn(B, N), randn(B, N)], [randn(*SEQUENCE)], [randn(N)], [randn(N, N)])
+    layout = (reset(), None, T, False, [0.0, 0.5], torch.float64, [N])
+    return *leaves, *layout, step.text, form, None
+
+
 SEQUENCE = (B, T, N)
 CASES = {
     "recurrence": [
@@ -52,6 +66,7 @@ CASES = {
         (system(torch.float64), randn(*SEQUENCE), randn(B, N, 2), reset()),
     ],
     "siso_convolve": [(system(torch.float64), randn(*SEQUENCE), randn(B, N, 2))],
+    "cell_scan": [stepped("loop"), stepped("newton")],
     "attend": [attended("softmax", 2), attended("relu_squared")],
     "outer_scan": [
         (*(randn(B, T, 2, 3) for _ in range(3)), randn(2), randn(B, 2, 3, 3), None),

@@ -1,0 +1,109 @@
+"""`cell_scan`: any recurrence a person writes as one step, along time."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.cells import Cell
+from linrnn.errors import DTypeError
+from linrnn.ops._arguments import check_flags
+from linrnn.ops._precision import without_autocast
+from linrnn.ops.cell_scan._arguments import Call, prepare
+from linrnn.ops.cell_scan._run import compute, in_graphs
+from linrnn.typing import CuSeqlens, ResetMask
+
+
+def cell_scan(
+    cell: Cell,
+    *,
+    state: Any = None,
+    reset: ResetMask | None = None,
+    cu_seqlens: CuSeqlens | None = None,
+    reverse: bool = False,
+    time: int | None = None,
+    form: str | None = None,
+    backend: str | None = None,
+    **arguments: Tensor,
+) -> tuple[Any, Any]:
+    """Run the recurrence of a cell: ``output_t, state_t = cell(state_{t-1}, input_t, ...)``.
+
+    Args:
+        cell: the step, see `linrnn.cells.Cell`.
+        state: before the first step, (batch, *channels), one row for each packed sequence; a tuple
+            in the order of the declaration where there are several. None is the cell's start.
+        reset: boolean (batch, time); True begins a new sequence at that step, from the start.
+        cu_seqlens, reverse: as in `linrnn.ops.linear_scan`.
+        time: how many steps, of a cell without inputs, which also needs a state.
+        form: ``loop``, the function step by step; ``scan``, a linear scan, where the cell is affine
+            in its state; ``native``, kernels that run the cell's graph; ``newton``, all steps at
+            once, corrected by linear scans until they fit. None is the fastest that can, of the
+            first three.
+        backend: of kernels and scans; ``reference`` is the loop.
+        arguments: by their names in the function: inputs (batch, time, *channels), constants
+            (*channels), matrices. Channel axes broadcast. With matrices there is one such axis.
+
+    Returns:
+        ``(output, final_state)``, each a tensor or a tuple as the function returns them: outputs
+        (batch, time, *channels) in the inputs' dtype, states (batch, *channels) in the dtype that
+        is computed in, at least float32. Gradients flow to all arguments from both.
+
+    Raises:
+        ShapeError, DTypeError, DeviceError: arguments that do not fit together.
+        ArgumentError: arguments of other names than the cell's, or ``cu_seqlens`` that do not
+            rise from 0 to ``time``.
+        BackendError: the form or backend asked for cannot compute this cell, or Newton's method
+            does not converge.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.cells import cell
+        >>> from linrnn.ops import cell_scan
+        >>> @cell(state="h", constant="rate")
+        ... def leak(h, x, rate):
+        ...     h = h + rate * (x - h)
+        ...     return h, h
+        >>> y, last = cell_scan(leak, x=torch.ones(1, 3, 1), rate=torch.tensor([0.5]))
+        >>> y.flatten()
+        tensor([0.5000, 0.7500, 0.8750])
+    """
+    if not isinstance(cell, Cell):
+        raise DTypeError(
+            f"cell_scan: cell must be a Cell, got {type(cell).__name__}. "
+            "Declare the function: linrnn.cells.Cell(step, state='h')."
+        )
+    check_flags("cell_scan", reverse=reverse)
+    call = prepare(cell, arguments, state, reset, cu_seqlens, reverse, time)
+    outputs, finals = _computed(cell, call, form, backend)
+    if call.channels is not None and len(call.channels) != 1:
+        outputs = [y.reshape(*y.shape[:2], *call.channels) for y in outputs]
+        finals = [h.reshape(h.shape[0], *call.channels) for h in finals]
+    last = cell.joined(0, finals)
+    return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
+
+
+def _computed(
+    cell: Cell, call: Call, form: str | None, backend: str | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    leaves, layout = call.leaves, call.layout
+    if torch.compiler.is_compiling() or leaves.states[0].is_meta:
+        found = in_graphs(
+            list(leaves.states),
+            list(leaves.inputs),
+            list(leaves.parameters),
+            list(leaves.matrices),
+            layout.reset,
+            layout.cu_seqlens,
+            layout.time,
+            layout.reverse,
+            list(layout.starts),
+            layout.dtype,
+            list(layout.widths),
+            cell.text,
+            form,
+            backend,
+        )
+        n = len(layout.widths)
+        return list(found[:n]), list(found[n:])
+    with without_autocast(leaves.states[0].device):
+        return compute(cell.program, leaves, layout, form, backend, cell.by_parts)

@@ -1,0 +1,285 @@
+"""Which form computes a call of `cell_scan`, and the operator that graphs hold."""
+
+import functools
+import importlib
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from linrnn.cells._affine import affine
+from linrnn.cells._graph import Program, parse
+from linrnn.errors import BackendError, check_in
+from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, requested
+from linrnn.ops._derivatives import through_definition
+from linrnn.ops._modes import eager, transformed
+from linrnn.ops._op import _ReachedError, _stopped
+from linrnn.ops._opaque import opaque
+from linrnn.ops.cell_scan._loop import Step, loop
+from linrnn.ops.cell_scan._problem import Layout, Leaves, Results
+from linrnn.ops.cell_scan._scan import scan
+
+FORMS = ("native", "scan", "loop", "newton")
+"""How a cell can be computed; fastest first, and what must be asked for behind."""
+
+_NATIVE = {name: f"linrnn.ops.cell_scan._{name}" for name in ("triton", "cpu")}
+_NEWTON = "linrnn.ops.cell_scan._newton"
+
+
+class CellKernels(Protocol):
+    """A module that computes cells: the native machine, or Newton's method.
+
+    ``unavailable(device, dtype)``: why it cannot compute there, or None; the dtype is that of the
+    outputs. There may be ``declines(program, leaves, layout)``: why it cannot compute this cell, or
+    had better not; None otherwise. ``forward(program, leaves, layout, keep)`` returns outputs
+    (batch, time, width) in ``layout.dtype``, final states (sequences, width) in the dtype of
+    ``leaves.states``, and what it saves for the gradient, if ``keep`` (a list of tensors).
+    ``backward(program, leaves, layout, saved, grad_outputs, grad_finals)`` returns the gradients
+    as `Leaves` of the same lengths and dtypes; None stands for zeros.
+
+    Leaves of one width have been expanded to it, and may have any strides; there is at least one
+    step and one number in each state.
+    """
+
+    unavailable: Callable[..., str | None]
+    forward: Callable[..., tuple[list[Tensor], list[Tensor], list[Tensor]]]
+    backward: Callable[..., Leaves]
+
+
+class Choice(NamedTuple):
+    """A form, the backend it computes on, and why it was taken."""
+
+    form: str
+    backend: str | None
+    why: str
+    kernels: Any = None
+
+
+@functools.cache
+def _module(name: str) -> Any:
+    """The kernels in a module, None where it is not there."""
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str | None]:
+    """Each form, and why it cannot compute a call, or None."""
+    device = leaves.states[0].device
+    kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
+    found: dict[str, str | None] = {"native": _native_obstacle(kind, program, leaves, layout)}
+    return found | {"scan": affine(program).reason, "loop": None, "newton": None}
+
+
+def _native_obstacle(kind: str, program: Program, leaves: Leaves, layout: Layout) -> str | None:
+    kernels = _module(_NATIVE[kind])
+    if kernels is None:
+        return f"there are no {kind} kernels for cells"
+    reason: str | None = kernels.unavailable(leaves.states[0].device, layout.dtype)
+    declines = getattr(kernels, "declines", None)
+    if reason is None and declines is not None:
+        reason = declines(program, leaves, layout)
+    return reason
+
+
+def choose(
+    program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
+) -> Choice:
+    """The form that computes a call.
+
+    Raises:
+        BackendError: the form or the backend asked for cannot.
+        UnknownNameError: there is none of that name.
+    """
+    name, asked_by = requested(backend)
+    check_in("cell_scan", "backend", name, (*BACKENDS, "auto"))
+    if form is not None:
+        check_in("cell_scan", "form", form, FORMS)
+        return _asked(program, leaves, layout, form, name)
+    if name in _NATIVE:
+        reason = _native_obstacle(name, program, leaves, layout)
+        if reason is not None:
+            raise BackendError(
+                f"cell_scan: backend {name!r} (asked for by {asked_by}) cannot compute this "
+                f"call: {reason}. Use backend='tree', which runs everywhere."
+            )
+        return Choice(
+            "native", name, f"native: {name} asked for by {asked_by}", _module(_NATIVE[name])
+        )
+    problems = obstacles(program, leaves, layout)
+    if name == "auto" and problems["native"] is None and layout.time:
+        return _native(leaves, "the fastest that can")
+    if name == "auto" and layout.time == 1:
+        return Choice("loop", None, "loop: one step is one call of the function")
+    if name != "reference" and problems["scan"] is None:
+        return Choice("scan", None if name == "auto" else name, "scan: the cell is affine")
+    return Choice("loop", None, f"loop: {'the fastest that can' if name == 'auto' else name}")
+
+
+def _asked(program: Program, leaves: Leaves, layout: Layout, form: str, name: str) -> Choice:
+    reason = obstacles(program, leaves, layout)[form]
+    if reason is not None:
+        raise BackendError(
+            f"cell_scan: form {form!r} must be one that can compute this cell, got one that "
+            f"cannot: {reason}. Leave form= away."
+        )
+    why = f"{form}: asked for by the argument form="
+    if form == "native":
+        return _native(leaves, "asked for by the argument form=")
+    backend = None if name == "auto" else name
+    return Choice(form, backend, why, _module(_NEWTON) if form == "newton" else None)
+
+
+def _native(leaves: Leaves, why: str) -> Choice:
+    device = leaves.states[0].device.type
+    kind = next(n for n, where in WRITTEN_FOR.items() if where == device)
+    return Choice("native", kind, f"native: {why}, on {kind}", _module(_NATIVE[kind]))
+
+
+def explain(
+    program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
+) -> str:
+    """What would compute a call, and what keeps the cell from other forms."""
+    chosen = choose(program, leaves, layout, form, backend)
+    problems = obstacles(program, leaves, layout)
+    others = [f"{x} cannot ({why})" for x, why in problems.items() if why and x != chosen.form]
+    return "; ".join([chosen.why, *others])
+
+
+class _Described:
+    """What `linrnn.ops.explain` finds where it would have computed."""
+
+    @staticmethod
+    def explain(arguments: Sequence[Any], backend: str | None) -> str:
+        program, leaves, layout, form = arguments
+        return explain(program, leaves, layout, form, backend)
+
+
+def compute(
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    form: str | None,
+    backend: str | None,
+    step: Step | None = None,
+) -> Results:
+    """Outputs and final states, in the form asked for or the fastest that can."""
+    if _stopped and threading.get_ident() in _stopped:
+        raise _ReachedError(_Described, (program, leaves, layout, form), backend)
+    chosen = choose(program, leaves, layout, form, backend)
+    if not layout.time or not all(h.numel() for h in leaves.states):
+        return loop(program, leaves, layout, step)
+    if chosen.form == "scan":
+        return scan(program, leaves, layout, chosen.backend)
+    tensors = leaves.flat()
+    if chosen.kernels is None or transformed() or not all(map(eager, tensors)):
+        return loop(program, leaves, layout, step)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        found = _Function.apply(chosen.kernels, program, leaves.like, layout, *tensors)
+        n = len(layout.widths)
+        return list(found[:n]), list(found[n:])
+    outputs, finals, _ = chosen.kernels.forward(program, leaves, layout, False)
+    return outputs, finals
+
+
+class _Function(torch.autograd.Function):
+    """A cell by kernels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, kernels: Any, program: Program, like: Any, layout: Layout, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        leaves = like(tensors)
+        outputs, finals, saved = kernels.forward(program, leaves, layout, True)
+        ctx.kernels, ctx.program, ctx.like = kernels, program, like
+        marks = (layout.reset, layout.cu_seqlens)
+        ctx.save_for_backward(*tensors, *marks, *saved)
+        ctx.layout = layout._replace(reset=None, cu_seqlens=None)
+        ctx.count = len(tensors)
+        return (*outputs, *finals)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        tensors, (reset, cu_seqlens, *saved) = (
+            ctx.saved_tensors[: ctx.count],
+            ctx.saved_tensors[ctx.count :],
+        )
+        layout = ctx.layout._replace(reset=reset, cu_seqlens=cu_seqlens)
+        wanted = ctx.needs_input_grad[4:]
+        if torch.is_grad_enabled() or not eager(*grads):
+            found = _by_definition(ctx.program, ctx.like, layout, tensors, wanted, grads)
+        else:
+            n = len(layout.widths)
+            given = (ctx.program, ctx.like(tensors), layout, saved, grads[:n], grads[n:])
+            found = ctx.kernels.backward(*given).flat()
+        some = (g if want else None for g, want in zip(found, wanted, strict=True))
+        return None, None, None, None, *some
+
+
+def _by_definition(
+    program: Program,
+    like: Any,
+    layout: Layout,
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    grads: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated again."""
+
+    def definition(*given: Tensor) -> tuple[Tensor, ...]:
+        outputs, finals = loop(program, like(given), layout)
+        return (*outputs, *finals)
+
+    return through_definition(definition, tensors, wanted, grads)
+
+
+def _shapes(
+    states: list[Tensor],
+    inputs: list[Tensor],
+    parameters: list[Tensor],
+    matrices: list[Tensor],
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    time: int,
+    reverse: bool,
+    starts: list[float],
+    dtype: torch.dtype,
+    widths: list[int],
+    program: str,
+    form: str | None,
+    backend: str | None,
+) -> tuple[Tensor, ...]:
+    rows = states[0].shape[0] if cu_seqlens is None else 1
+    outputs = (states[0].new_empty(rows, time, n, dtype=dtype) for n in widths)
+    return (*outputs, *(h.new_empty(h.shape) for h in states))
+
+
+@opaque(
+    "cell_scan",
+    "Tensor[] states, Tensor[] inputs, Tensor[] parameters, Tensor[] matrices, Tensor? reset, "
+    "Tensor? cu_seqlens, SymInt time, bool reverse, float[] starts, ScalarType dtype, "
+    "SymInt[] widths, str program, str? form, str? backend",
+    _shapes,
+)
+def in_graphs(
+    states: list[Tensor],
+    inputs: list[Tensor],
+    parameters: list[Tensor],
+    matrices: list[Tensor],
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    time: int,
+    reverse: bool,
+    starts: list[float],
+    dtype: torch.dtype,
+    widths: list[int],
+    program: str,
+    form: str | None,
+    backend: str | None,
+) -> tuple[Tensor, ...]:
+    """Outputs, then final states; the cell is the text of its program."""
+    leaves = Leaves(states, inputs, parameters, matrices)
+    layout = Layout(reset, cu_seqlens, time, reverse, starts, dtype, widths)
+    outputs, finals = compute(parse(program), leaves, layout, form, backend)
+    return (*outputs, *finals)
