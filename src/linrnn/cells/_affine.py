@@ -1,10 +1,10 @@
-"""What the derivative of a step with respect to its state looks like, decided on the graph."""
+"""Whether linear scans compute a step, decided on the graph."""
 
 import functools
 from typing import NamedTuple
 
-from linrnn.cells._adjoint import backward
-from linrnn.cells._graph import CONTRACTIONS, Graph, Program, depends, finish, reach
+from linrnn.cells._graph import CONTRACTIONS, Graph, Node, Program, depends, finish, reach
+from linrnn.cells._jacobian import slopes
 
 _CHOICES = ("lt", "le", "eq", "ne")
 
@@ -33,25 +33,6 @@ def state_groups(program: Program) -> list[tuple[int, ...]]:
         pair = names[i].endswith(".real") and names[i + 1 : i + 2] == (names[i][:-5] + ".imag",)
         found.append((i, i + 1) if pair else (i,))
         i += len(found[-1])
-    return found
-
-
-def slopes(graph: Graph, program: Program, here: list[int]) -> list[dict[int, int]]:
-    """For each next state its derivative with respect to each state it depends on.
-
-    Channel by channel: what comes through a product with a matrix is left out.
-
-    Args:
-        graph: into which the program was copied.
-        program: the step.
-        here: for each of its nodes the one in the graph.
-    """
-    places = program.leaves("state")
-    found = []
-    for node in program.next_states:
-        grads = {node: graph.constant(1.0)}
-        backward(graph, program, here, grads, through_matrices=False)
-        found.append({i: grads[x] for i, x in places.items() if x in grads})
     return found
 
 
@@ -88,17 +69,35 @@ def _obstacle(program: Program, group: tuple[int, ...], solved: set[int]) -> str
     if others:
         return f"{name} depends on {program.states[others[0]]}, which depends on {name} or more"
     moving = depends(nodes, {places[i] for i in group if i in places})
-    for i in sorted(needed & moving):
-        node = nodes[i]
-        if node.op in CONTRACTIONS:
-            matrix = program.matrices[int(nodes[node.args[0]].attribute or 0)]
-            return f"the matrix {matrix} mixes the channels of {name}"
-        if node.op in _CHOICES or (node.op == "where" and node.args[0] in moving):
-            return f"{node.op} decides by {name}"
-    return _curved(program, group, needed & moving)
+    between = [nodes[i] for i in sorted(needed & moving) if nodes[i].args]
+    reasons = [text for text in (_bend(program, n, name, moving) for n in between) if text]
+    hard = any(_decides(node, moving) or node.op in CONTRACTIONS for node in between)
+    found = _curved(program, group)
+    if not (hard or found):
+        return None
+    return reasons[0] if reasons else found
 
 
-def _curved(program: Program, group: tuple[int, ...], between: set[int]) -> str | None:
+def _decides(node: Node, moving: set[int]) -> bool:
+    """Whether a node has no slope by what it still depends on."""
+    return node.op in _CHOICES or (node.op == "where" and node.args[0] in moving)
+
+
+def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | None:
+    """Why a node that depends on the state ``name`` is not affine in it."""
+    if node.op in CONTRACTIONS:
+        matrix = program.matrices[int(program.nodes[node.args[0]].attribute or 0)]
+        return f"the matrix {matrix} mixes the channels of {name}"
+    if _decides(node, moving):
+        return f"{node.op} decides by {name}"
+    straight = node.op in ("add", "sub", "neg", "where")
+    straight |= node.op == "mul" and not moving.issuperset(node.args)
+    straight |= node.op == "div" and node.args[1] not in moving
+    return None if straight else f"{node.op} of {name} makes its step no affine function"
+
+
+def _curved(program: Program, group: tuple[int, ...]) -> str | None:
+    """Whether the slope of a group depends on itself, or is none of a complex number."""
     graph = Graph()
     here = graph.copy(program, lambda node: None)
     leaves = {i: graph.leaf("state", i) for i in group}
@@ -106,9 +105,7 @@ def _curved(program: Program, group: tuple[int, ...], between: set[int]) -> str 
     moving = depends(graph.nodes, set(leaves.values()))
     name = _name(program, group)
     if any(slope in moving for row in found for i, slope in row.items() if i in group):
-        ops = [program.nodes[i].op for i in sorted(between)]
-        bent = [op for op in ops if op not in ("add", "sub", "neg", "where", "state")]
-        return f"{bent[0] if bent else 'a product'} of {name} makes its step no affine function"
+        return f"a product of {name} makes its step no affine function"
     if len(group) == 2:
         zero = graph.constant(0.0)
         (a, b), (c, d) = ([row.get(i, zero) for i in group] for row in found)
@@ -129,29 +126,3 @@ def _coefficients(program: Program, group: tuple[int, ...]) -> Program:
     added = [still[program.next_states[i]] for i in group]
     names = (program.states, program.inputs, program.parameters, program.matrices)
     return finish(graph, names, [*decay, *added], ())
-
-
-@functools.lru_cache(maxsize=256)
-def jacobian(program: Program) -> Program:
-    """A program whose outputs are the derivatives of the next states, row after row.
-
-    The m * m outputs of m states are ``d next_i / d state_j``, channel by channel; what comes
-    through products with matrices is left out (`mixing` says whether there is any).
-    """
-    graph = Graph()
-    here = graph.copy(program, lambda node: None)
-    zero, states = graph.constant(0.0), range(len(program.states))
-    rows = slopes(graph, program, here)
-    names = (program.states, program.inputs, program.parameters, program.matrices)
-    outputs = [rows[i].get(j, zero) for i in states for j in states]
-    return finish(graph, names, outputs, [here[x] for x in program.next_states])
-
-
-def mixing(program: Program) -> str | None:
-    """A matrix that mixes the channels of a state on the way to the next, None without one."""
-    moving = depends(program.nodes, set(program.leaves("state").values()))
-    for i in sorted(reach(program.nodes, program.next_states) & moving):
-        node = program.nodes[i]
-        if node.op in CONTRACTIONS:
-            return program.matrices[int(program.nodes[node.args[0]].attribute or 0)]
-    return None

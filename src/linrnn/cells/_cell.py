@@ -8,12 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.cells._affine import affine, jacobian, mixing
+from linrnn.cells._affine import affine
 from linrnn.cells._graph import Program, evaluate
+from linrnn.cells._jacobian import jacobian, mixing, traces
 from linrnn.cells._trace import Names, Traced, trace
 from linrnn.errors import ArgumentError, check_in
 
 Words = str | Sequence[str]
+
+#: Arguments of `linrnn.ops.cell_scan`, which takes those of a cell by name.
+_RESERVED = ("cell", "state", "reset", "cu_seqlens", "reverse", "time", "form", "backend")
 
 
 class Cell:
@@ -69,6 +73,12 @@ class Cell:
         where = f"cell {self.name}"
         self.arguments = _arguments(where, step)
         self.states, self.constants, self.matrices = map(_words, (state, constant, matrix))
+        reserved = [x for x in self.arguments if x in _RESERVED]
+        if reserved:
+            raise ArgumentError(
+                f"{where}: an argument must not be named like an option of a scan, got "
+                f"{reserved[0]}. Give it another name."
+            )
         declared = (*self.states, *self.constants, *self.matrices)
         for argument in (*declared, *_words(complex)):
             check_in(where, "argument", argument, self.arguments)
@@ -185,7 +195,7 @@ class Cell:
         Raises:
             ArgumentError: a matrix mixes the channels, or the cell is complex.
         """
-        self._check_diagonal("jacobian")
+        self._check_diagonal("jacobian", ("state",), self.program.next_states)
         given = dict(zip(self.arguments, arguments, strict=True))
         leaves = [[given[x] for x in some] for some in self._names[:4]]
         parts = evaluate(jacobian(self.program), *leaves).outputs
@@ -193,8 +203,39 @@ class Cell:
         m = len(self.states)
         return torch.stack([x.expand(shape) for x in parts], -1).reshape(*shape, m, m)
 
-    def _check_diagonal(self, what: str) -> None:
-        matrix = mixing(self.program)
+    def with_traces(self) -> "Cell":
+        """The cell that also carries its sensitivity to its constants, for real-time learning.
+
+        Beside each state h it has the states ``d_h_d_p``, the derivative of h with respect to each
+        constant p through the whole past, and beside each output its derivative with respect to
+        each constant. So the gradient of a loss with respect to p is the sum over time and batch of
+        its gradient with respect to the output times that, and no past is kept.
+
+        Returns:
+            A cell with states (h, ..., d_h_d_p, ...), and a tuple of outputs: those of this cell,
+            then for each of them its derivative with respect to each constant.
+
+        Raises:
+            ArgumentError: a matrix mixes the channels, or the cell is complex.
+        """
+        results = (*self.program.outputs, *self.program.next_states)
+        self._check_diagonal("with_traces", ("state", "parameter"), results)
+        program = traces(self.program)
+        new = object.__new__(Cell)
+        new.name, new.inputs, new.constants = self.name, self.inputs, self.constants
+        new.states, new.matrices = program.states, self.matrices
+        new.arguments = (*new.states, *self.inputs, *self.constants, *self.matrices)
+        new.is_complex = frozenset()
+        new.start = dict.fromkeys(new.states, 0.0) | self.start
+        kinds = (new.states, new.inputs, new.constants, new.matrices)
+        new._names = Names(*kinds, new.is_complex)
+        new._traced = Traced(program, (False,) * len(program.outputs), False)
+        new.text = program.text()
+        new.function = functools.partial(_evaluated, program, tuple(map(len, kinds)))
+        return new
+
+    def _check_diagonal(self, what: str, kinds: Sequence[str], results: Sequence[int]) -> None:
+        matrix = mixing(self.program, kinds, results)
         if matrix is not None or self.is_complex:
             got = f"the matrix {matrix}" if matrix else "complex arguments"
             raise ArgumentError(
@@ -216,6 +257,13 @@ def cell(**declared: Any) -> Callable[[Callable[..., Any]], Cell]:
         Cell(mingru, state='h')
     """
     return lambda step: Cell(step, **declared)
+
+
+def _evaluated(program: Program, counts: tuple[int, ...], *arguments: Tensor) -> Any:
+    """A step from its program, on arguments kind by kind."""
+    some = iter(arguments)
+    found = evaluate(program, *([next(some) for _ in range(n)] for n in counts))
+    return tuple(found.outputs), tuple(found.next_states)
 
 
 def _split(x: Any, is_complex: bool, like: Tensor) -> list[Tensor]:

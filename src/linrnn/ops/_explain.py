@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import linrnn.ops
+from linrnn.cells import Cell
 from linrnn.errors import check_in
 from linrnn.ops._op import ALL, reached
 
@@ -15,8 +16,9 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
     """Say which backend would compute a call of an op, and why no other one.
 
     Args:
-        op: an op of `linrnn.ops`, or its name. Left out, it is `linear_scan`, whose first argument
-            may stand in its place.
+        op: an op of `linrnn.ops`, or its name; or a `linrnn.cells.Cell`, for `cell_scan` of
+            it, and then also what keeps the cell from other forms. Left out, it is `linear_scan`,
+            whose first argument may stand in its place.
         args, kwargs: those of the call, ``backend`` among them. They are checked; nothing is
             computed.
 
@@ -35,6 +37,8 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
     if isinstance(op, str):
         check_in("explain", "op", op, tuple(ALL))
         op = getattr(linrnn.ops, op)
+    if isinstance(op, Cell):
+        op, args = linrnn.ops.cell_scan, (op, *args)
     if not callable(op):
         args = args if op is None else (op, *args)
         op = linrnn.ops.linear_scan

@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from linrnn.cells._adjoint import adjoint
-from linrnn.cells._affine import jacobian, state_groups
+from linrnn.cells._affine import state_groups
 from linrnn.cells._graph import Program, Values, evaluate
+from linrnn.cells._jacobian import jacobian
 from linrnn.errors import BackendError
+from linrnn.ops._derivatives import through_definition
 from linrnn.ops._layout import ends, shift_time
+from linrnn.ops.cell_scan._loop import loop
 from linrnn.ops.cell_scan._problem import Layout, Leaves, wide_inputs
 from linrnn.ops.linear_scan import linear_scan
 
@@ -73,6 +76,8 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
     allowed = _ROUNDINGS * torch.finfo(leaves.computed_in()).eps
     h = [x.new_zeros(*shape, x.shape[-1]) for x in leaves.states]
     damping, best, residual = 0.0, float("inf"), float("inf")
+    # what the arguments are not, no state need be; and NaN that fits its step is the right one
+    finite = all(bool(x.isfinite().all()) for x in leaves.flat())
     for rounds in range(ROUNDS):
         before = layout.before(h, leaves.states)
         slopes, after, *_ = evaluate(derivative, before, *rest)
@@ -83,7 +88,7 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
         # a Newton step that leads away is taken with a smaller derivative
         damping = damping / 2 if residual < best else (1 + damping) / 2
         best = min(best, residual)
-        h = _corrected(program, slopes, after, before, layout, damping)
+        h = _corrected(program, slopes, after, before, layout, damping, finite)
     raise BackendError(
         f"cell_scan: newton must reach a residual of {allowed:.1g} within {ROUNDS} rounds, "
         f"got {residual:.1g}. Use form='loop', or leave form= away."
@@ -93,7 +98,9 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
 def _residual(h: Sequence[Tensor], after: Sequence[Tensor]) -> float:
     largest = 0.0
     for x, f in zip(h, after, strict=True):
-        gap = ((x - f).abs() / (1 + f.abs())).nan_to_num(nan=float("inf"))
+        same = (x == f) | (x.isnan() & f.isnan())  # infinity has no distance from itself
+        gap = torch.where(same, 0, (x - f).abs() / (1 + f.abs()))
+        gap = gap.nan_to_num(nan=float("inf"))
         largest = max(largest, float(gap.amax()) if gap.numel() else 0.0)
     return largest
 
@@ -105,6 +112,7 @@ def _corrected(
     before: Sequence[Tensor],
     layout: Layout,
     damping: float,
+    finite: bool,
 ) -> list[Tensor]:
     """States of the recurrence that is made straight at each step."""
     found = list(after)
@@ -118,8 +126,10 @@ def _corrected(
         edge = ends(f, layout.cu_seqlens, layout.reverse)
         # nothing enters the first step but what it starts from, which is known
         b = b.index_put((edge.row, edge.first), f[edge.row, edge.first])
-        new, _ = linear_scan(a, b, cu_seqlens=layout.cu_seqlens, reverse=layout.reverse)
-        new = torch.where(new.isfinite(), new, f)
+        new, _ = linear_scan(
+            a, b, reset=layout.reset, cu_seqlens=layout.cu_seqlens, reverse=layout.reverse
+        )
+        new = torch.where(new.isfinite(), new, f) if finite else new
         for i, part in zip(group, [new] if len(group) == 1 else [new.real, new.imag], strict=True):
             found[i] = part
     return found
@@ -150,8 +160,7 @@ def backward(
 ) -> Leaves:
     """Gradients of all leaves: the adjoint is a linear recurrence, solved in the same way.
 
-    Raises:
-        BackendError: no solution was found.
+    Where that does not settle, they are those of the loop.
     """
     dtype = leaves.computed_in()
     inputs = [*wide_inputs(leaves), *saved, *(g.to(dtype) for g in grad_outputs)]
@@ -171,15 +180,21 @@ def backward(
         for x, final in zip(into, grad_finals, strict=True):
             moved = shift_time(x, 1 if layout.reverse else -1)
             later.append(moved.index_put((edge.row, edge.last), final[edge.kept]))
-        scale = max(1.0, *(float(x.abs().amax()) for x in later))
-        gap = max(float((x - y).abs().amax()) for x, y in zip(later, carry, strict=True))
-        if gap <= allowed * scale:
+        if _residual(carry, later) <= allowed:
             return _collected(program, leaves, layout, found, into, grad_finals)
         carry = _carried(program, slopes, later, carry, layout)
-    raise BackendError(
-        f"cell_scan: the adjoint by newton must settle within {ROUNDS} rounds, got a change of "
-        f"{gap:.1g} in the last. Use form='loop', or leave form= away."
-    )
+    return leaves.like(_by_the_loop(program, leaves, layout, [*grad_outputs, *grad_finals]))
+
+
+def _by_the_loop(
+    program: Program, leaves: Leaves, layout: Layout, grads: Sequence[Tensor]
+) -> list[Tensor | None]:
+    def definition(*given: Tensor) -> tuple[Tensor, ...]:
+        outputs, finals = loop(program, leaves.like(given), layout)
+        return (*outputs, *finals)
+
+    flat = leaves.flat()
+    return through_definition(definition, flat, [True] * len(flat), grads)
 
 
 def _carried(
