@@ -34,7 +34,9 @@ def by_graph(program, parts, into):
     products = [torch.zeros_like(x) for x in matrices]
     for i, left, right in found.products:
         heads = products[i].shape[0] if products[i].ndim == 3 else 1
-        split = (x.unflatten(-1, (heads, -1)) for x in (left, right))
+        # a vector of constants alone is the same in every row
+        sides = (x.expand(like.shape[0], x.shape[-1]) for x in (left, right))
+        split = (x.unflatten(-1, (heads, -1)) for x in sides)
         product = torch.einsum("bhm,bhn->hmn", *split)
         products[i] = products[i] + product.view(products[i].shape)
     return [
