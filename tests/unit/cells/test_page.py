@@ -1,0 +1,38 @@
+"""The page "Your own recurrence" says what is so."""
+
+import re
+
+import pytest
+import torch
+
+from linrnn.cells import Cell
+from linrnn.errors import ArgumentError
+
+
+@pytest.mark.unchecked
+def test_the_examples_of_the_page_run(root, capsys):
+    page = (root / "docs" / "own-recurrence.md").read_text(encoding="utf-8")
+    space = {}
+    torch.manual_seed(0)
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "own-recurrence.md", "exec"), space)
+    assert len(blocks) == 3
+    assert isinstance(space["cornn"], Cell)
+    assert all(x.grad is not None for x in space["layer"].parameters())
+    assert "scan" in capsys.readouterr().out
+
+
+@pytest.mark.unchecked
+def test_the_refusal_on_the_page_is_the_one_that_comes(root):
+    page = (root / "docs" / "own-recurrence.md").read_text(encoding="utf-8")
+
+    def leaky(h, x):
+        if h > 0:
+            h = h + x
+        return h, h
+
+    with pytest.raises(ArgumentError) as error:
+        Cell(leaky, state="h")
+    shown = str(error.value).replace("test_page.py", "my_layers.py")
+    assert re.sub(r":\d+ ", ":12 ", shown) in " ".join(page.split())
