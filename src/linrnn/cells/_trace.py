@@ -51,7 +51,7 @@ class Traced(NamedTuple):
     """Whether the step returns one output that is no tuple."""
 
 
-def block_linear(x: Tensor, weight: Tensor) -> Tensor:
+def block_linear(x: Any, weight: Any) -> Any:
     """A product for each head: ``weight`` (heads, M, N) times ``x`` (..., heads * N).
 
     As `torch.nn.functional.linear` with a matrix of blocks: the heads lie one after the other in
@@ -63,8 +63,7 @@ def block_linear(x: Tensor, weight: Tensor) -> Tensor:
         tensor([3., 7.])
     """
     if has_torch_function((x, weight)):
-        found: Tensor = handle_torch_function(block_linear, (x, weight), x, weight)
-        return found
+        return handle_torch_function(block_linear, (x, weight), x, weight)
     return block_product(weight, x)
 
 

@@ -67,7 +67,7 @@ def cells(draw_one):
     return Cell(step, state="h g", constant="p", matrix="W", name=f"grown {recipe}")
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(cells())
 def test_gradients_of_a_step(cell):
     arguments, state = draw(cell, time=1, channels=3)
@@ -75,7 +75,7 @@ def test_gradients_of_a_step(cell):
     check_adjoint(cell, leaves(cell, arguments, state))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15)
 @given(cells(), st.booleans())
 def test_every_form_is_its_steps(cell, reverse):
     arguments, state = draw(cell, time=5, channels=3)
