@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -98,6 +99,12 @@ class Cell:
         #: The program as text, by which operators and caches know it.
         self.text = self.program.text()
         functools.update_wrapper(self, step, updated=())
+
+    def __reduce__(self) -> Any:
+        """A decorated function is found by its name, as functions are."""
+        module = sys.modules.get(getattr(self, "__module__", ""))
+        name = getattr(self, "__qualname__", "")
+        return name if getattr(module, name, None) is self else super().__reduce__()
 
     @property
     def program(self) -> Program:

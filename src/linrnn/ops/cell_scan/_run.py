@@ -13,7 +13,7 @@ from torch import Tensor
 from linrnn.cells._affine import affine
 from linrnn.cells._graph import Program, parse
 from linrnn.errors import BackendError, check_in
-from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, requested
+from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
 from linrnn.ops._derivatives import through_definition
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._op import _ReachedError, _stopped
@@ -108,13 +108,25 @@ def choose(
             "native", name, f"native: {name} asked for by {asked_by}", _module(_NATIVE[name])
         )
     problems = obstacles(program, leaves, layout)
-    if name == "auto" and problems["native"] is None and layout.time:
+    if name == "auto" and problems["native"] is None:
         return _native(leaves, "the fastest that can")
+    if name == "auto":
+        _announce(leaves, layout)
     if name == "auto" and layout.time == 1:
         return Choice("loop", None, "loop: one step is one call of the function")
     if name != "reference" and problems["scan"] is None:
         return Choice("scan", None if name == "auto" else name, "scan: the cell is affine")
     return Choice("loop", None, f"loop: {'the fastest that can' if name == 'auto' else name}")
+
+
+def _announce(leaves: Leaves, layout: Layout) -> None:
+    """Say that kernels which are there cannot run on this machine."""
+    device = leaves.states[0].device
+    kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), None)
+    kernels = _module(_NATIVE[kind]) if kind else None
+    reason = kernels.unavailable(device, layout.dtype) if kernels else None
+    if reason is not None:
+        _announce_slow("cell_scan", "tree", f"{kind} cannot ({reason})")
 
 
 def _asked(program: Program, leaves: Leaves, layout: Layout, form: str, name: str) -> Choice:
@@ -173,14 +185,25 @@ def compute(
     if chosen.form == "scan":
         return scan(program, leaves, layout, chosen.backend)
     tensors = leaves.flat()
-    if chosen.kernels is None or transformed() or not all(map(eager, tensors)):
+    if chosen.kernels is None:
         return loop(program, leaves, layout, step)
+    if transformed() or not all(map(eager, tensors)):
+        return definition(program, leaves, layout, step)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         found = _Function.apply(chosen.kernels, program, leaves.like, layout, *tensors)
         n = len(layout.widths)
         return list(found[:n]), list(found[n:])
     outputs, finals, _ = chosen.kernels.forward(program, leaves, layout, False)
     return outputs, finals
+
+
+def definition(
+    program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
+) -> Results:
+    """Of PyTorch's operators: differentiable to any order, in every mode."""
+    if affine(program).reason is None:
+        return scan(program, leaves, layout)
+    return loop(program, leaves, layout, step)
 
 
 class _Function(torch.autograd.Function):
@@ -227,11 +250,11 @@ def _by_definition(
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated again."""
 
-    def definition(*given: Tensor) -> tuple[Tensor, ...]:
-        outputs, finals = loop(program, like(given), layout)
+    def results(*given: Tensor) -> tuple[Tensor, ...]:
+        outputs, finals = definition(program, like(given), layout)
         return (*outputs, *finals)
 
-    return through_definition(definition, tensors, wanted, grads)
+    return through_definition(results, tensors, wanted, grads)
 
 
 def _shapes(
