@@ -44,7 +44,7 @@ def _cornn(y, z, u, gamma, eps, W, V):
 
 
 def _gru(h, xr, xz, xn, bn, Wr, Wz, Wn):
-    r, z = torch.sigmoid(xr + h @ Wr.T), torch.sigmoid(xz + F.linear(h, Wz))
+    r, z = torch.sigmoid(xr + h @ Wr), torch.sigmoid(xz + F.linear(h, Wz))
     n = torch.tanh(xn + r * F.linear(h, Wn, bn))
     h = (1 - z) * n + z * h
     return h, h
@@ -58,7 +58,7 @@ def _lem(y, z, x1, x2, xz, xy, W1, W2, Wz, Wy):
 
 
 def _heads(h, x, R):
-    h = torch.tanh(x + block_linear(h, R))
+    h = torch.tanh(x + block_linear(h, R) - block_linear(x * h, R.mT))
     return h * h, h
 
 
@@ -71,6 +71,11 @@ def _rg_lru(h, x, r, i, decay):
 def _lru(h, u, decay):
     h = decay * h + u
     return h.real, h
+
+
+def _mirrored(h, u, decay):
+    h = decay * h.conj() + u
+    return torch.abs(h), h
 
 
 def _modrelu(h, u, decay, bias):
@@ -103,6 +108,7 @@ CELLS = {
     "rg_lru": Cell(_rg_lru, state="h", constant="decay"),
     "lru": Cell(_lru, state="h", constant="decay", complex="h u decay"),
     "modrelu": Cell(_modrelu, state="h", constant="decay bias", complex="h u decay"),
+    "mirrored": Cell(_mirrored, state="h", constant="decay", complex="h u decay"),
     "cascade": Cell(_cascade, state="fast slow", constant="a b"),
     "oscillator": Cell(_oscillator, state="y z", constant="w"),
 }

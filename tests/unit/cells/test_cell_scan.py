@@ -15,6 +15,7 @@ from linrnn.errors import (
     UnknownNameError,
 )
 from linrnn.ops import cell_scan, explain, use_backend
+from linrnn.ops.cell_scan import _newton
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._dynamic import check_dynamic
 
@@ -299,11 +300,30 @@ def test_newton_finds_no_states_that_are_none():
     torch.testing.assert_close(y, cell_scan(cell, x=x[:, :20])[0], rtol=1e-8, atol=1e-8)
 
 
-def test_newton_needs_few_rounds_for_long_gated_cells():
-    given, _ = draw(CELLS["sru"], 2, 300)
-    want = cell_scan(CELLS["sru"], **given, form="loop")[0]
-    got = cell_scan(CELLS["sru"], **given, form="newton")[0]
-    torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-11)
+@pytest.mark.parametrize("name", ["sru", "lru", "mingru"])
+def test_newton_needs_few_rounds_for_long_gated_cells(monkeypatch, name):
+    """Fewer than steps, for the states and for the gradient, which has no need of the loop."""
+    monkeypatch.setattr(_newton, "ROUNDS", 12)
+    monkeypatch.setattr(_newton, "_by_the_loop", None)
+    given, state = draw(CELLS[name], 2, 60)
+    sources = [x.requires_grad_() for x in (*given.values(), *state)]
+    found = [
+        gradients(scanned(CELLS[name], given, state, form=form), sources)
+        for form in ("newton", "loop")
+    ]
+    for got, want in zip(*([*y, *grads] for y, grads in found), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-11)
+
+
+def test_a_gradient_that_newton_does_not_find_is_that_of_the_loop(monkeypatch):
+    cell, given, state, marks = problem("lem", (True, False, True))
+    sources = [x.requires_grad_() for x in (*given.values(), *state)]
+    results = scanned(cell, given, state, **marks, form="newton")
+    monkeypatch.setattr(_newton, "ROUNDS", 1)
+    _, got = gradients(results, sources)
+    _, want = gradients(scanned(cell, given, state, **marks, form="loop"), sources)
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.unchecked
@@ -320,6 +340,7 @@ def test_explain_says_what_runs_and_what_keeps_the_cell_from_another_form():
         "gru": "the matrix Wr mixes the channels of h",
         "unicornn": "y depends on z, which depends on y or more",
         "modrelu": "square of h makes its step no affine function",
+        "mirrored": "the step of h is no complex multiplication",
         **dict.fromkeys(AFFINE),
     }
     assert {name: CELLS[name].affine() for name in reasons} == reasons
