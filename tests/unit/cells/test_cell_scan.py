@@ -108,6 +108,11 @@ def test_the_loop_is_its_steps(name, layout):
     check(name, layout, 1e-14, form="loop")
 
 
+@pytest.mark.parametrize(("name", "layout"), in_turn(CELLS))
+def test_what_runs_by_itself_equals_the_loop(name, layout):
+    check(name, layout, 1e-12)
+
+
 @pytest.mark.parametrize(("name", "layout"), in_turn(sorted(AFFINE)))
 def test_the_scan_equals_the_loop(name, layout):
     check(name, layout, 1e-12, form="scan")

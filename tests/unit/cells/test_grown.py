@@ -82,7 +82,7 @@ def test_every_form_is_its_steps(cell, reverse):
     reset = torch.tensor([[False, False, True, False, False], [False] * 5])
     sources = [x.requires_grad_() for x in (*arguments.values(), *state)]
     want = gradients(by_steps(cell, arguments, state, reset, None, reverse), sources)
-    for form in ("loop", "newton") + (("scan",) if cell.affine() is None else ()):
+    for form in (None, "loop", "newton") + (("scan",) if cell.affine() is None else ()):
         try:
             found = scanned(cell, arguments, state, reset=reset, reverse=reverse, form=form)
         except BackendError:
