@@ -77,15 +77,18 @@ const Kernels& kernels() {
 LINRNN_KERNELS(LINRNN_ENTRY)
 
 // The fields of a kernel's record in order, behind its size: a name, and what it is where that is
-// no integer. Null: no such kernel.
+// no integer; the operations of the machine by their numbers. Null: no such kernel.
 #define LINRNN_WORD_NAME(name) #name " "
 #define LINRNN_ARRAY_NAME(name) #name ":array "
 #define LINRNN_REAL_NAME(name) #name ":real "
+#define LINRNN_OPERATION_NAME(name, value) #name " "
 #define LINRNN_LAYOUT(kernel, FIELDS) \
     if (!std::strcmp(name, #kernel))  \
         return FIELDS(LINRNN_WORD_NAME, LINRNN_ARRAY_NAME, LINRNN_REAL_NAME);
 LINRNN_EXPORT const char* linrnn_record_layout(const char* name) {
     LINRNN_RECORDS(LINRNN_LAYOUT)
+    if (!std::strcmp(name, "machine operations"))
+        return LINRNN_MACHINE_OPS(LINRNN_OPERATION_NAME) "product";
     return nullptr;
 }
 

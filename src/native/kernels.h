@@ -4,17 +4,20 @@
 #pragma once
 #include "causal_conv_args.h"
 #include "gated_scan_args.h"
+#include "machine_args.h"
 #include "scan_args.h"
 #include "selective_scan_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
     X(causal_conv) X(channel_mix_step) X(gated_scan) X(linear_step) X(log_scan)           \
-    X(mamba_step) X(norm_step) X(scan) X(selective_scan) X(step_program) X(time_mix_step)
+    X(machine) X(mamba_step) X(norm_step) X(scan) X(selective_scan) X(step_program)       \
+    X(time_mix_step)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
     X(causal_conv, LINRNN_CAUSAL_CONV_FIELDS)      \
     X(gated_scan, LINRNN_GATED_SCAN_FIELDS)        \
     X(log_scan, LINRNN_SCAN_FIELDS)                \
+    X(machine, LINRNN_MACHINE_FIELDS)              \
     X(scan, LINRNN_SCAN_FIELDS)                    \
     X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS)

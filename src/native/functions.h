@@ -1,0 +1,210 @@
+// More functions in the manner of vecmath.h: without branches or calls, but for those said to have.
+#pragma once
+#include <math.h>
+
+#include "vecmath.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+LINRNN_INLINE float root(float x) { return sqrtf(x); }
+LINRNN_INLINE double root(double x) { return sqrt(x); }
+
+// exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1), computed at half its size, which never overflows too
+// early. See vexp.
+LINRNN_INLINE float vexpm1(float x) {
+    const float MAGIC = 12582912.0f;
+    x = x > 89.0f ? 89.0f : x;
+    float y = x < -40.0f ? -40.0f : x;
+    float t = y * 1.44269504f + MAGIC;
+    float n = t - MAGIC;
+    float r = y - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    float q = 1.39262508e-3f;
+    q = q * r + 8.36323288e-3f;
+    q = q * r + 4.16665542e-2f;
+    q = q * r + 1.66665766e-1f;
+    q = q * r + 0.5f;
+    float p = r + r * r * q;
+    float half = from_bits((to_bits(t) - to_bits(MAGIC) + 126u) << 23);
+    float both = 2.0f * (half * p + (half - 0.5f));
+    return n == 0.0f ? p : both;
+}
+LINRNN_INLINE double vexpm1(double x) {
+    const double MAGIC = 6755399441055744.0;
+    x = x > 710.0 ? 710.0 : x;
+    double y = x < -60.0 ? -60.0 : x;
+    double t = y * 1.4426950408889634 + MAGIC;
+    double n = t - MAGIC;
+    double r = y - n * 6.93147180369123816490e-01;
+    r = r - n * 1.90821492927058770002e-10;
+    double q = 2.09147553258932022e-9;
+    q = q * r + 2.51053127296221018e-8;
+    q = q * r + 2.75572734787185805e-7;
+    q = q * r + 2.75572551700008874e-6;
+    q = q * r + 2.48015873256774619e-5;
+    q = q * r + 1.98412698750022788e-4;
+    q = q * r + 1.38888888888837112e-3;
+    q = q * r + 8.33333333332608312e-3;
+    q = q * r + 4.16666666666666698e-2;
+    q = q * r + 1.6666666666666671e-1;
+    q = q * r + 0.5;
+    double p = r + r * r * q;
+    double half = from_bits64((to_bits(t) - to_bits(MAGIC) + 1022u) << 52);
+    double both = 2.0 * (half * p + (half - 0.5));
+    return n == 0.0 ? p : both;
+}
+
+// tanh(x) = -e / (e + 2) with e = exp(-2x) - 1, for positive x.
+template <class A>
+LINRNN_INLINE A vtanh(A x) {
+    A e = vexpm1(A(-2) * magnitude(x)), y = e / (e + A(2));
+    return if_negative(x, y, -y);
+}
+
+// log(x) = k ln(2) + log(m) with m in [0.75, 1.5).
+LINRNN_INLINE float vlog(float x) {
+    bool small = x < 1.17549435e-38f;
+    float y = small ? x * 8388608.0f : x;
+    std::int32_t k = std::int32_t(to_bits(y) - 0x3f400000u) >> 23;
+    float m = from_bits(to_bits(y) - (std::uint32_t(k) << 23)), f = m - 1.0f;
+    float n = float(k) - (small ? 23.0f : 0.0f);
+    float p = 3.94422283e-2f;
+    p = p * f + -9.29186892e-2f;
+    p = p * f + 1.17161110e-1f;
+    p = p * f + -1.26993086e-1f;
+    p = p * f + 1.42704628e-1f;
+    p = p * f + -1.66566670e-1f;
+    p = p * f + 1.99999253e-1f;
+    p = p * f + -2.50001532e-1f;
+    p = p * f + 3.33333358e-1f;
+    p = p * f + -4.99999996e-1f;
+    float z = n * 0.693359375f + (f + (f * f * p + n * -2.12194440e-4f));
+    z = x > 3.40282347e38f ? x : z;
+    z = x == 0.0f ? -from_bits(0x7f800000u) : z;
+    return x >= 0.0f ? z : from_bits(0x7fc00000u);
+}
+LINRNN_INLINE double vlog(double x) {
+    bool small = x < 2.2250738585072014e-308;
+    double y = small ? x * 4503599627370496.0 : x;
+    std::uint64_t k = (to_bits(y) - 0x3fe8000000000000ull + (2048ull << 52)) >> 52;  // plus 2048
+    double m = from_bits64(to_bits(y) - ((k - 2048ull) << 52)), f = m - 1.0;
+    double n = from_bits64(0x4330000000000000ull | k) - 4503599627372544.0;  // 2^52 + 2048
+    n = n - (small ? 52.0 : 0.0);
+    double s = f / (2.0 + f), z = s * s, square = 0.5 * f * f;
+    double p = 1.360903026285849872e-1;
+    p = p * z + 1.320970824205946325e-1;
+    p = p * z + 1.538886780540561371e-1;
+    p = p * z + 1.818173762630293717e-1;
+    p = p * z + 2.222222304835158806e-1;
+    p = p * z + 2.85714285672759346e-1;
+    p = p * z + 4.000000000000794104e-1;
+    p = p * z + 6.666666666666666418e-1;
+    double correction = square - s * (square + z * p);
+    double r = n * 6.93147180369123816490e-01 + (f - (correction - n * 1.90821492927058770002e-10));
+    r = x > 1.7976931348623157e308 ? x : r;
+    r = x == 0.0 ? -from_bits64(0x7ff0000000000000ull) : r;
+    return x >= 0.0 ? r : from_bits64(0x7ff8000000000000ull);
+}
+
+// vsoftplus, NaN and infinities included.
+template <class A>
+LINRNN_INLINE A vsoftplus_to(A x) {
+    A y = vsoftplus(x);
+    return x != x ? x : y;
+}
+
+// Sine and cosine of x = q pi/2 + r: pi/2 in parts of few bits, so that their products with q are
+// exact. Right up to FAR; beyond, a loop of calls has to take over.
+template <class A>
+struct Turn {
+    static constexpr double FAR = 1e6;
+    A sin, cos;
+};
+LINRNN_INLINE double quarter(double x, double& q) {
+    const double MAGIC = 6755399441055744.0;
+    q = x * 6.36619772367581382433e-01 + MAGIC;
+    double n = q - MAGIC;
+    double r = x - n * 1.57079632673412561417e+00;
+    r = r - n * 6.07710050630396597660e-11;
+    return r - n * 2.02226624879595063154e-21;
+}
+LINRNN_INLINE Turn<double> turn(double x) {
+    double q, r = quarter(x, q), z = r * r;
+    std::uint64_t k = to_bits(q);
+    double s = 1.58969099521155010221e-10;
+    s = s * z + -2.50507602534068634195e-08;
+    s = s * z + 2.75573137070700676789e-06;
+    s = s * z + -1.98412698298579493134e-04;
+    s = s * z + 8.33333333332248946124e-03;
+    s = s * z + -1.66666666666666324348e-01;
+    s = r + r * z * s;
+    double c = -1.13596475577881948265e-11;
+    c = c * z + 2.08757232129817482790e-09;
+    c = c * z + -2.75573143513906633035e-07;
+    c = c * z + 2.48015872894767294178e-05;
+    c = c * z + -1.38888888888741095749e-03;
+    c = c * z + 4.16666666666666019037e-02;
+    double half = 0.5 * z, w = 1.0 - half;
+    c = w + (((1.0 - w) - half) + z * z * c);
+    std::uint64_t odd = 0ull - (k & 1u), a = to_bits(s), b = to_bits(c);
+    std::uint64_t sign_s = (k & 2u) << 62, sign_c = ((k + 1u) & 2u) << 62;
+    return {from_bits64(((a & ~odd) | (b & odd)) ^ sign_s),
+            from_bits64(((b & ~odd) | (a & odd)) ^ sign_c)};
+}
+LINRNN_INLINE Turn<float> turn(float x) {
+    double q;
+    float r = float(quarter(double(x), q)), z = r * r;
+    std::uint32_t k = std::uint32_t(to_bits(q));
+    float s = -1.9515295891e-4f;
+    s = s * z + 8.3321608736e-3f;
+    s = s * z + -1.6666654611e-1f;
+    s = r + r * z * s;
+    float c = 2.443315711809948e-5f;
+    c = c * z + -1.388731625493765e-3f;
+    c = c * z + 4.166664568298827e-2f;
+    c = (1.0f - 0.5f * z) + z * z * c;
+    std::uint32_t odd = 0u - (k & 1u), a = to_bits(s), b = to_bits(c);
+    std::uint32_t sign_s = (k & 2u) << 30, sign_c = ((k + 1u) & 2u) << 30;
+    return {from_bits(((a & ~odd) | (b & odd)) ^ sign_s),
+            from_bits(((b & ~odd) | (a & odd)) ^ sign_c)};
+}
+template <class A>
+LINRNN_INLINE A vsin(A x) {
+    A y = turn(x).sin;
+    return x == A(0) ? x : y;  // -0
+}
+template <class A>
+LINRNN_INLINE A vcos(A x) {
+    return turn(x).cos;
+}
+template <class A>
+LINRNN_INLINE A vcos_sin(A x, A* sine) {
+    Turn<A> both = turn(x);
+    *sine = x == A(0) ? x : both.sin;
+    return both.cos;
+}
+inline float far_sin(float x) { return sinf(x); }
+inline double far_sin(double x) { return sin(x); }
+inline float far_cos(float x) { return cosf(x); }
+inline double far_cos(double x) { return cos(x); }
+
+template <class A>
+LINRNN_INLINE A both_sigmoids(A x, A* rest) {
+    Sigmoid<A> both = vsigmoid_both(x);
+    *rest = both.rest;
+    return both.value;
+}
+
+// Calls of the C library, one number after the other.
+inline float error_function(float x) { return erff(x); }
+inline double error_function(double x) { return erf(x); }
+template <class A>
+inline A normal_part(A x) {
+    return A(0.5) * x * (A(1) + error_function(x * A(0.70710678118654752440)));
+}
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn

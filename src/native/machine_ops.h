@@ -1,0 +1,192 @@
+// The operations of the machine as a table of plain loops over rows, which compilers make vector
+// code of, and the product of a matrix with a few rows.
+#pragma once
+#include "functions.h"
+#include "gemv.h"
+#include "machine_args.h"
+
+// The rows of an operation are the same or do not overlap.
+#if defined(__clang__)
+#define LINRNN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define LINRNN_INDEPENDENT _Pragma("GCC ivdep")
+#elif defined(_MSC_VER)
+#define LINRNN_INDEPENDENT __pragma(loop(ivdep))
+#else
+#define LINRNN_INDEPENDENT
+#endif
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+template <class A>
+struct Ops {
+    using Loop = void (*)(A* d, const A* a, const A* b, A* c, A v, i64 n);
+
+#define LINRNN_MACHINE_LOOP(name, value)                                                     \
+    static void op_##name(A* d, const A* a, const A* b, A* c, A v, i64 n) {                  \
+        (void)b, (void)c, (void)v;                                                           \
+        LINRNN_INDEPENDENT                                                                   \
+        for (i64 i = 0; i < n; ++i) {                                                        \
+            const A x = a[i];                                                                \
+            [[maybe_unused]] const A y = b[i], z = c[i];                                     \
+            d[i] = value;                                                                    \
+        }                                                                                    \
+    }
+    LINRNN_MACHINE_OPS(LINRNN_MACHINE_LOOP)
+#undef LINRNN_MACHINE_LOOP
+
+    static bool far(const A* a, i64 n) {
+        int beyond = 0;
+        for (i64 i = 0; i < n; ++i) beyond |= !(magnitude(a[i]) < A(Turn<A>::FAR));
+        return beyond;
+    }
+    static void any_sin(A* d, const A* a, const A* b, A* c, A v, i64 n) {
+        if (!far(a, n)) return op_sin(d, a, b, c, v, n);
+        for (i64 i = 0; i < n; ++i) d[i] = far_sin(a[i]);
+    }
+    static void any_cos(A* d, const A* a, const A* b, A* c, A v, i64 n) {
+        if (!far(a, n)) return op_cos(d, a, b, c, v, n);
+        for (i64 i = 0; i < n; ++i) d[i] = far_cos(a[i]);
+    }
+    static void any_sin_cos(A* d, const A* a, const A* b, A* c, A v, i64 n) {
+        if (!far(a, n)) return op_sin_cos(d, a, b, c, v, n);
+        for (i64 i = 0; i < n; ++i) {
+            const A x = a[i];
+            d[i] = far_cos(x), c[i] = far_sin(x);
+        }
+    }
+
+    static Loop find(i64 op) {
+#define LINRNN_MACHINE_NAME(name, value) name,
+#define LINRNN_MACHINE_ENTRY(name, value) op_##name,
+        enum Names { LINRNN_MACHINE_OPS(LINRNN_MACHINE_NAME) };
+        static constexpr Loop table[] = {LINRNN_MACHINE_OPS(LINRNN_MACHINE_ENTRY)};
+#undef LINRNN_MACHINE_NAME
+#undef LINRNN_MACHINE_ENTRY
+        switch (op) {
+            case sin: return any_sin;
+            case cos: return any_cos;
+            case sin_cos: return any_sin_cos;
+        }
+        return table[op];
+    }
+};
+
+#define LINRNN_MACHINE_ONE(name, value) +1
+constexpr i64 OPS = LINRNN_MACHINE_OPS(LINRNN_MACHINE_ONE);
+#undef LINRNN_MACHINE_ONE
+
+// A matrix of `blocks` blocks of n by n along the diagonal times q vectors. The matrix is laid out
+// anew once a call: panels of a few columns of vectors each, in the order in which they are read.
+// Each number is a sum in the order of the columns whatever q is, so grouping changes no bit.
+template <class A>
+struct Product {
+#if defined(__AVX512F__)
+    static constexpr int BYTES = 64, V = 4;
+#elif defined(__AVX__)
+    static constexpr int BYTES = 32, V = 2;
+#else
+    static constexpr int BYTES = 16, V = 2;
+#endif
+    static constexpr i64 L = BYTES / i64(sizeof(A)), WIDTH = V * L;
+    static constexpr int SEVERAL = V == 4 ? 2 : 4;  // panels at once for one vector
+
+    static i64 panels(i64 n) { return (n + WIDTH - 1) / WIDTH; }
+    static i64 size(i64 blocks, i64 n) { return blocks * panels(n) * WIDTH * n; }
+
+    template <class W>
+    static void pack(const W* matrix, bool turned, A* to, i64 blocks, i64 n) {
+        for (i64 h = 0; h < blocks; ++h, matrix += n * n)
+            for (i64 i = 0; i < panels(n) * WIDTH; i += WIDTH)
+                for (i64 j = 0; j < n; ++j)
+                    for (i64 k = i; k < i + WIDTH; ++k)
+                        *to++ = k >= n ? A(0) : A(widen(matrix[turned ? j * n + k : k * n + j]));
+    }
+
+#ifdef __GNUC__
+    using Vector = typename VectorOf<A, L>::type;
+
+    template <int Q, int P>
+    static void panel(const A* w, const A* x, i64 apart, i64 n, A (*sums)[P * WIDTH]) {
+        Vector sum[Q][P * V] = {};
+        for (i64 j = 0; j < n; ++j, w += WIDTH) {
+            Vector column[P * V];
+            for (int p = 0; p < P; ++p) std::memcpy(column + p * V, w + p * n * WIDTH, V * BYTES);
+            for (int q = 0; q < Q; ++q)
+                for (int v = 0; v < P * V; ++v) sum[q][v] += x[q * apart + j] * column[v];
+        }
+        std::memcpy(sums, sum, sizeof sum);
+    }
+#else
+    template <int Q, int P>
+    static void panel(const A* w, const A* x, i64 apart, i64 n, A (*sums)[P * WIDTH]) {
+        std::memset(sums, 0, sizeof(A) * Q * P * WIDTH);
+        for (int p = 0; p < P; ++p, w += n * WIDTH)
+            for (i64 j = 0; j < n; ++j)
+                for (int q = 0; q < Q; ++q)
+                    for (i64 v = 0; v < WIDTH; ++v)
+                        sums[q][p * WIDTH + v] += x[q * apart + j] * w[j * WIDTH + v];
+    }
+#endif
+    template <int Q, int P>
+    static void some(const A* w, const A* x, const A* add, A* y, i64 apart, i64 n, i64 i) {
+        alignas(64) A sums[Q][P * WIDTH];
+        panel<Q, P>(w, x, apart, n, sums);
+        const i64 most = n - i < P * WIDTH ? n - i : P * WIDTH;
+        for (int q = 0; q < Q; ++q)
+            for (i64 k = 0; k < most; ++k) {
+                const i64 at = q * apart + i + k;
+                y[at] = add ? sums[q][k] + add[at] : sums[q][k];
+            }
+    }
+
+    // y = matrix x + add, of q rows of which each is `apart` from the next.
+    static void multiply(const A* packed, const A* x, const A* add, A* y, i64 apart, i64 q,
+                         i64 blocks, i64 n) {
+        for (i64 h = 0; h < blocks; ++h, x += n, y += n, add += add ? n : 0) {
+            for (i64 i = 0; i < n;) {
+                const bool wide = q == 1 && n - i > (SEVERAL - 1) * WIDTH;
+                if (wide) some<1, SEVERAL>(packed, x, add, y, apart, n, i);
+                else rows(packed, x, add, y, apart, q, n, i);
+                i += (wide ? SEVERAL : 1) * WIDTH;
+                packed += (wide ? SEVERAL : 1) * WIDTH * n;
+            }
+        }
+    }
+    static void rows(const A* w, const A* x, const A* add, A* y, i64 apart, i64 q, i64 n, i64 i) {
+        i64 k = 0;
+        auto from = [&](const A* p) { return p ? p + k * apart : nullptr; };
+        for (; k + 4 <= q; k += 4) some<4, 1>(w, from(x), from(add), y + k * apart, apart, n, i);
+        for (; k + 2 <= q; k += 2) some<2, 1>(w, from(x), from(add), y + k * apart, apart, n, i);
+        if (k < q) some<1, 1>(w, from(x), from(add), y + k * apart, apart, n, i);
+    }
+
+    // The same for few steps in all: the matrix as it lies in memory.
+    static void multiply_once(const A* matrix, bool turned, const A* x, const A* add, A* y,
+                              i64 apart, i64 q, i64 blocks, i64 n) {
+        for (i64 k = 0; k < q; ++k)
+            for (i64 h = 0; h < blocks; ++h) {
+                const i64 at = k * apart + h * n;
+                once(matrix + h * n * n, turned, x + at, y + at, n);
+                for (i64 i = 0; add && i < n; ++i) y[at + i] += add[at + i];
+            }
+    }
+    static void once(const A* matrix, bool turned, const A* x, A* y, i64 n) {
+        if (!turned) {
+            for (i64 i = 0; i < n; ++i) y[i] = Gemv<A>::dot(matrix + i * n, x, n);
+            return;
+        }
+        for (i64 i = 0; i < n; ++i) y[i] = A(0);
+        for (i64 j = 0; j < n; ++j) {
+            const A factor = x[j];
+            LINRNN_INDEPENDENT
+            for (i64 i = 0; i < n; ++i) y[i] += factor * matrix[j * n + i];
+        }
+    }
+};
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn

@@ -1,0 +1,317 @@
+// Some channels of one sequence, or all channels of several, on their way through time.
+#pragma once
+#include "machine_ops.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+// How a call is cut up. No choice that changes the order of a sum depends on the threads.
+struct Plan {
+    i64 seqs;     // of a tile
+    i64 width;    // channels of a tile
+    i64 steps;    // of a chunk
+    i64 row;      // numbers from one row of a step to the next
+    bool packed;  // matrices are laid out anew
+};
+
+template <class A>
+struct Machine {
+    static constexpr i64 LINE = 64 / i64(sizeof(A));    // rows are whole lines
+    static constexpr i64 ROW = 1024 / i64(sizeof(A));   // numbers of a row that stays in cache
+    static constexpr i64 FLUSH = 64;  // chunks summed up before they go to double precision
+
+    const MachineArgs& args;
+    const MachineProgram& program;
+    const MachineOperand* operands;
+    Plan plan;
+    const A* const* matrices;  // of the program, packed or as they are
+    const i64* order;          // of the sequences, long ones first
+    double* sums;              // (sums, seqs, channels)
+
+    i64 blocks(const MachineCode& code) const {
+        return operands[program.matrix()[code.b].operand].seq;
+    }
+    i64 rows_of(const MachineSlot& slot) const {
+        return slot.kind == STEP || slot.kind == STATE ? 1 : plan.steps;
+    }
+};
+
+inline i64 bytes_of(i64 dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
+
+// Rows between memory and what is computed in.
+template <class A, class S>
+inline void convert(A* to, const S* from, i64 n) {
+    for (i64 i = 0; i < n; ++i) to[i] = A(widen(from[i]));
+}
+template <class A>
+inline void load(A* to, const char* from, i64 dtype, i64 n) {
+    switch (dtype) {
+        case F32: return convert(to, reinterpret_cast<const float*>(from), n);
+        case F64: return convert(to, reinterpret_cast<const double*>(from), n);
+        case BF16: return convert(to, reinterpret_cast<const bf16*>(from), n);
+        case F16: return convert(to, reinterpret_cast<const f16*>(from), n);
+    }
+}
+template <class A, class S>
+inline void convert_back(S* to, const A* from, i64 n) {
+    for (i64 i = 0; i < n; ++i) narrow(float(from[i]), to[i]);
+}
+template <class A, class S>
+inline void convert_number(S* to, const A* from, i64 n) {
+    for (i64 i = 0; i < n; ++i) to[i] = S(from[i]);
+}
+template <class A>
+inline void store(char* to, const A* from, i64 dtype, i64 n) {
+    switch (dtype) {
+        case F32: return convert_number(reinterpret_cast<float*>(to), from, n);
+        case F64: return convert_number(reinterpret_cast<double*>(to), from, n);
+        case BF16: return convert_back(reinterpret_cast<bf16*>(to), from, n);
+        case F16: return convert_back(reinterpret_cast<f16*>(to), from, n);
+    }
+}
+
+template <class A>
+struct Tile {
+    using M = Machine<A>;
+    const M& m;
+    const i64 first_seq, count, c, n;  // of the sequences in order; of the channels
+    A** const base;    // of each slot: its rows of this chunk, in the order of memory
+    A** const at;      // its row of this step
+    i64* const by;     // from one row to the next
+    A** const own;     // its rows that are not in memory
+    i64 active;        // sequences that have not ended: they come first
+    const bool whole;  // rows are whole lines: those in memory can be operands
+
+    Tile(const M& machine, i64 first, i64 channel, A** pointers, i64* apart, A* space)
+        : m(machine), first_seq(first),
+          count(m.args.seqs - first < m.plan.seqs ? m.args.seqs - first : m.plan.seqs), c(channel),
+          n(m.args.channels - c < m.plan.width ? m.args.channels - c : m.plan.width),
+          base(pointers), at(pointers + m.program.slots), by(apart),
+          own(pointers + 2 * m.program.slots), active(count), whole(n % M::LINE == 0) {
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            const i64 rows = m.rows_of(slot(i));
+            own[i] = base[i] = at[i] = space, space += rows * m.plan.row;
+            const i64 kind = slot(i).kind;
+            by[i] = rows == 1 || kind == CHANNEL || kind == CONSTANT ? 0 : m.plan.row;
+            if (kind == CONSTANT || kind == SUM)
+                fill(own[i], A(kind == SUM ? 0 : slot(i).value), rows * m.plan.row);
+        }
+    }
+    const MachineSlot& slot(i64 i) const { return m.program.slot()[i]; }
+    const MachineOperand& operand(i64 i) const { return m.operands[i]; }
+    i64 sequence(i64 q) const { return m.order ? m.order[first_seq + q] : first_seq + q; }
+    Span span(i64 q) const { return Span(m.args, sequence(q)); }
+    static void fill(A* to, A value, i64 n) {
+        for (i64 i = 0; i < n; ++i) to[i] = value;
+    }
+
+    // The step that sequence q computes as number p, and how it goes on.
+    i64 place(const Span& x, i64 p) const {
+        return x.first + x.by * (m.args.backward ? x.count - 1 - p : p);
+    }
+    i64 way() const { return (m.args.reverse != 0) == (m.args.backward != 0) ? 1 : -1; }
+    bool cut(const Span& x, i64 step) const {
+        const Array& r = m.args.reset;
+        return r.data && reinterpret_cast<const char*>(r.data)[x.row * r.seq + step * r.step];
+    }
+    char* address(const MachineOperand& o, i64 row, i64 step) const {
+        return reinterpret_cast<char*>(o.data) + (row * o.seq + step * o.step + c) * bytes_of(o.dtype);
+    }
+    // Row q of an array of one row a sequence.
+    char* of_sequence(const MachineOperand& o, i64 q) const { return address(o, sequence(q), 0); }
+
+    // ------------------------------------------------------------------------ before and after
+
+    void enter() {
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            const MachineSlot& s = slot(i);
+            if (s.kind == CHANNEL) {
+                const i64 rows = m.rows_of(s);
+                for (i64 k = 0; k < rows; ++k)
+                    for (i64 q = 0; q < count; ++q)
+                        load(own[i] + k * m.plan.row + q * n, address(operand(s.operand), 0, 0),
+                             operand(s.operand).dtype, n);
+            }
+            if (s.kind == STATE)
+                for (i64 q = 0; q < count; ++q) begin(i, q, own[i] + q * n);
+        }
+        run(0, base, m.plan.steps * m.plan.row, 1);
+        active = count;
+        drop(0, 0);
+    }
+    // The state before sequence q, of the slots that have one.
+    void begin(i64 i, i64 q, A* to) const {
+        const MachineSlot& s = slot(i);
+        const MachineOperand& initial = operand(s.operand + (s.kind == PREVIOUS));
+        if (initial.data) load(to, of_sequence(initial, q), initial.dtype, n);
+        else fill(to, A(s.value), n);
+    }
+    // Take the sequences out that have no step p; `chunks` were computed.
+    void drop(i64 p, i64 chunks) {
+        const i64 before = active;
+        while (active && span(active - 1).count <= p) --active;
+        if (active == before) return;
+        if (chunks % M::FLUSH) flush(active, before);
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            if (slot(i).kind != STATE) continue;
+            const MachineOperand& last = operand(slot(i).operand + 1);
+            for (i64 q = active; last.data && q < before; ++q)
+                store(of_sequence(last, q), own[i] + q * n, last.dtype, n);
+        }
+    }
+    // Add up what was summed for some sequences.
+    void flush(i64 from, i64 to) {
+        i64 number = 0;
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            if (slot(i).kind != SUM) continue;
+            for (i64 q = from; q < to; ++q) {
+                double* sum = m.sums + (number * m.args.seqs + sequence(q)) * m.args.channels + c;
+                for (i64 k = 0; k < m.plan.steps; ++k) {
+                    A* part = own[i] + k * m.plan.row + q * n;
+                    for (i64 j = 0; j < n; ++j) sum[j] += double(part[j]), part[j] = A(0);
+                }
+            }
+            ++number;
+        }
+    }
+
+    // --------------------------------------------------------------------------------- a chunk
+
+    // Whether the rows of an operand can be used where they lie.
+    bool direct(const MachineOperand& o, i64 steps) const {
+        return whole && m.plan.seqs == 1 && bytes_of(o.dtype) == i64(sizeof(A)) &&
+               o.dtype < C64 && (m.plan.steps == 1 || o.step == m.plan.row || steps == 1);
+    }
+    // `steps` steps from number p on: where each slot's rows are, filled where they are copies.
+    void gather(i64 p, i64 steps) {
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            const MachineSlot& s = slot(i);
+            if (s.kind != INPUT && s.kind != OUTPUT && s.kind != PREVIOUS) continue;
+            const MachineOperand& o = operand(s.operand);
+            if (s.kind == PREVIOUS) {
+                previous(i, p, steps);
+            } else if (direct(o, steps)) {
+                const Span x = span(0);
+                const i64 low = way() > 0 ? p : p + steps - 1;
+                base[i] = reinterpret_cast<A*>(address(o, x.row, place(x, low)));
+            } else {
+                base[i] = own[i];
+                if (s.kind == INPUT) each(i, p, steps, [&](A* row, const Span& x, i64 step, i64) {
+                    load(row, address(o, x.row, step), o.dtype, n);
+                });
+            }
+        }
+    }
+    template <class F>
+    void each(i64 i, i64 p, i64 steps, F f) {
+        for (i64 q = 0; q < active; ++q) {
+            const Span x = span(q);
+            for (i64 k = 0; k < steps; ++k) {
+                const i64 row = way() > 0 ? k : steps - 1 - k;
+                f(own[i] + row * m.plan.row + q * n, x, place(x, p + k), q);
+            }
+        }
+    }
+    // The states before these steps: what was kept of the step before, unless there is none.
+    void previous(i64 i, i64 p, i64 steps) {
+        const MachineSlot& s = slot(i);
+        const MachineOperand& o = operand(s.operand);
+        base[i] = own[i];
+        if (steps == 1 && active == 1 && direct(o, 1)) {
+            const Span x = span(0);
+            const i64 step = place(x, p);
+            if (step != x.first && !cut(x, step)) {
+                base[i] = reinterpret_cast<A*>(address(o, x.row, step - x.by));
+                return;
+            }
+        }
+        each(i, p, steps, [&](A* row, const Span& x, i64 step, i64 q) {
+            if (cut(x, step)) fill(row, A(s.value), n);
+            else if (step == x.first) begin(i, q, row);
+            else load(row, address(o, x.row, step - x.by), o.dtype, n);
+        });
+    }
+    void scatter(i64 p, i64 steps) {
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            if (slot(i).kind != OUTPUT || base[i] != own[i]) continue;
+            const MachineOperand& o = operand(slot(i).operand);
+            each(i, p, steps, [&](A* row, const Span& x, i64 step, i64) {
+                store(address(o, x.row, step), row, o.dtype, n);
+            });
+        }
+    }
+
+    // A reset before a step sets the state anew; against time, nothing passes it.
+    void restart(i64 p) {
+        if (!m.args.reset.data) return;
+        for (i64 q = 0; q < active; ++q) {
+            const Span x = span(q);
+            if (!cut(x, place(x, p))) continue;
+            for (i64 i = 0; i < m.program.slots; ++i)
+                if (slot(i).kind == STATE)
+                    fill(own[i] + q * n, A(m.args.backward ? 0 : slot(i).value), n);
+        }
+    }
+
+    // The codes of a level on some numbers of their rows.
+    void run(i64 level, A* const* row, i64 length, i64 steps) const {
+        const MachineCode* code = m.program.code();
+        for (i64 i = 0; i < level; ++i) code += m.program.codes[i];
+        for (const MachineCode* end = code + m.program.codes[level]; code < end; ++code) {
+            if (code->op < OPS) {
+                Ops<A>::find(code->op)(row[code->d], row[code->a], row[code->b], row[code->c],
+                                       A(code->value), length);
+            } else {
+                product(*code, row, steps);
+            }
+        }
+    }
+    void product(const MachineCode& code, A* const* row, i64 steps) const {
+        const i64 heads = m.blocks(code), size = n / heads;
+        for (i64 k = 0; k < steps; ++k) {
+            auto shifted = [&](i64 i) { return row[i] + (steps > 1 ? k * by[i] : 0); };
+            const A *x = shifted(code.a), *add = code.c < 0 ? nullptr : shifted(code.c);
+            const A* matrix = m.matrices[code.b];
+            if (m.plan.packed)
+                Product<A>::multiply(matrix, x, add, shifted(code.d), n, active, heads, size);
+            else
+                Product<A>::multiply_once(matrix, m.program.matrix()[code.b].turned, x, add,
+                                          shifted(code.d), n, active, heads, size);
+        }
+    }
+    i64 length(i64 numbers) const { return (numbers + M::LINE - 1) / M::LINE * M::LINE; }
+
+    void chunk(i64 p, i64 steps) {
+        gather(p, steps);
+        const i64 all = (steps - 1) * m.plan.row + length(active * n);
+        run(1, base, all, steps);
+        const i64 go = way() > 0 ? 1 : -1;
+        for (i64 i = 0; i < m.program.slots; ++i) at[i] = base[i] + (go > 0 ? 0 : (steps - 1) * by[i]);
+        for (i64 k = 0; k < steps; ++k) {
+            if (!m.args.backward) restart(p + k);
+            run(2, at, length(active * n), 1);
+            if (m.args.backward) restart(p + k);
+            for (i64 i = 0; i < m.program.slots; ++i) at[i] += go * by[i];
+        }
+        run(3, base, all, steps);
+        scatter(p, steps);
+    }
+
+    void all() {
+        enter();
+        i64 chunks = 0;
+        for (i64 p = 0; active;) {
+            const i64 left = span(active - 1).count - p;
+            const i64 steps = left < m.plan.steps ? left : m.plan.steps;
+            chunk(p, steps);
+            p += steps;
+            if (++chunks % M::FLUSH == 0) flush(0, active);
+            drop(p, chunks);
+        }
+    }
+};
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
