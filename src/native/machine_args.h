@@ -54,11 +54,12 @@ enum MachineKind : i64 {
     PREVIOUS = 6,  // an operand of the state after each step, one step earlier in the order of
                    // reading; next operand: before the first step or none, which is `value`
     OUTPUT = 7,    // an operand
-    SUM = 8,       // over all steps and sequences, into an operand of one number a channel
+    SUM = 8,       // over all steps and sequences, times `value`, into an operand of one number a
+                   // channel
 };
 struct MachineSlot {
     i64 kind, operand;
-    double value;  // STATE, PREVIOUS: before a sequence and at a reset
+    double value;  // of STATE and PREVIOUS: before a sequence and at a reset
 };
 
 // Its matrix turned or not.

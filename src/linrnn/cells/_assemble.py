@@ -251,7 +251,7 @@ class _Placement:
     def _step(self, x: Operation) -> _Step:
         if x.to_sum is None:
             return _Step(x.level, x.op, x.results, x.args, x.value, x.matrix)
-        slot = ~self.a.slot(Kind.SUM, self.a.operand("sum", x.to_sum))
+        slot = ~self.a.slot(Kind.SUM, self.a.operand("sum", x.to_sum), x.value)
         return _Step(x.level, x.op, (slot,), (*x.args, slot))
 
     def _next_states(self) -> tuple[list[_Step], list[_Step]]:

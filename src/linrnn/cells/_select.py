@@ -18,7 +18,7 @@ class Operation(NamedTuple):
     matrix: tuple[int, int] | None = None
     """Of a product: the matrix, and whether it is transposed."""
     to_sum: int | None = None
-    """The parameter whose gradient ``args`` are added to."""
+    """The parameter whose gradient, up to the factor ``value``, ``args`` are added to."""
 
 
 def select(program: Program, levels: Sequence[int], wanted: Sequence[int]) -> list[Operation]:
@@ -30,7 +30,7 @@ def select(program: Program, levels: Sequence[int], wanted: Sequence[int]) -> li
         wanted: nodes that must be computed as such.
     """
     found = _Selection(program, levels, wanted).operations
-    return sorted(found, key=lambda x: (x.level, x.position))
+    return sorted(found, key=lambda x: (x.level, x.position, x.to_sum is not None))
 
 
 class _Selection:
@@ -64,12 +64,19 @@ class _Selection:
         self.needed.update(operation.args)
 
     def _sum(self, parameter: int, x: int) -> None:
+        factor = 1.0
+        while self.uses[x] == 1:  # a constant factor of all that is summed
+            inner = self.nodes[x]
+            value = self._number(inner.args[1]) if inner.op == "mul" else None
+            if inner.op != "neg" and value is None:
+                break
+            factor, x = factor * (-1.0 if value is None else value), inner.args[0]
         node, level = self.nodes[x], self.levels[x]
         alone = node.op == "mul" and self.uses[x] == 1
         if node.op != "state" and not (alone and level == 2):
             level = 3
         op, args = ("mul_add", node.args) if alone else ("add", (x,))
-        self._emit(Operation(level, x, op, (), args, to_sum=parameter))
+        self._emit(Operation(level, x, op, (), args, factor, to_sum=parameter))
 
     def _partners(self) -> dict[int, tuple[int, int, int]]:
         """Of each sigmoid that is there of x and of -x: both nodes, and x."""

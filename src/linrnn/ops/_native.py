@@ -111,7 +111,7 @@ class Kernel:
     @functools.cached_property
     def pack(self) -> Callable[..., bytes]:
         """Makes the record of its values."""
-        layout = (_handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
+        layout = (handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
         kinds = {name: kind for name, _, kind in (x.partition(":") for x in layout.split())}
         if set(kinds) != set(self.fields):
             differ = ", ".join(sorted(set(kinds) ^ set(self.fields)))
@@ -134,7 +134,8 @@ def array(x: Tensor | None) -> tuple[int, ...]:
     return _NOTHING if x is None else (x.data_ptr(), *x.stride()[:2])
 
 
-def _handle(kernel: str) -> ctypes.CDLL:
+def handle(kernel: str) -> ctypes.CDLL:
+    """The library, for a kernel."""
     native, problem = load()
     if native is None:
         raise BackendError(f"{kernel}: backend 'cpu' cannot run: {problem}.")
@@ -143,7 +144,7 @@ def _handle(kernel: str) -> ctypes.CDLL:
 
 @functools.cache
 def _function(kernel: str) -> Callable[[bytes], int]:
-    found: Callable[[bytes], int] | None = getattr(_handle(kernel), f"linrnn_{kernel}", None)
+    found: Callable[[bytes], int] | None = getattr(handle(kernel), f"linrnn_{kernel}", None)
     return found or (lambda record: _OTHER_VERSION)
 
 

@@ -126,6 +126,7 @@ struct Run {
             for (i64 s = 0; s < args.seqs; ++s)
                 for (i64 c = 0; c < args.channels; ++c)
                     total[c] += sums[(number * args.seqs + s) * args.channels + c];
+            for (i64 c = 0; c < args.channels; ++c) total[c] *= slot.value;
             const MachineOperand& o = operands[slot.operand];
             store(reinterpret_cast<char*>(o.data), total, o.dtype, args.channels);
             ++number;

@@ -1,0 +1,262 @@
+"""A cell's recurrence on the native machine, ``src/native/kernels/machine.cpp``, and its adjoint.
+
+Programs are assembled once for a cell; a call makes the record, mostly addresses, and reads nothing
+of the graph.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.cells._adjoint import adjoint
+from linrnn.cells._assemble import Assembled, Operand, assemble
+from linrnn.cells._graph import CONTRACTIONS, Program
+from linrnn.ops import _native
+from linrnn.ops._layout import checked_offsets, dense, unit_channels
+from linrnn.ops._native import DTYPES, array, pointer
+from linrnn.ops.cell_scan._problem import Layout, Leaves
+
+_MACHINE = _native.Kernel(
+    "machine",
+    "reverse backward seqs time channels offsets reset program operands",
+)
+_KEPT = 256  # cells that are remembered
+_PER_STEP = ("input", "output", "factor")
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the machine cannot compute on that device and dtype, or None."""
+    return _native.unavailable(device, dtype, real=True)
+
+
+def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
+    """Why the machine cannot run a program, or None: it knows one width."""
+    widths = {x.shape[-1] for kind in leaves[:3] for x in kind}
+    widths |= {
+        x.shape[-2 + i] * (x.shape[0] if x.ndim == 3 else 1)
+        for x in leaves.matrices
+        for i in range(2)
+    }
+    if not program.states:
+        return "the cell has no state"
+    if len(widths) > 1:
+        return f"its values have different widths, {sorted(widths)}"
+    return None
+
+
+def forward(
+    program: Program, leaves: Leaves, layout: Layout, keep: bool
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Outputs and final states; and if a gradient is wanted what it reads.
+
+    That is the states after each step, and the products with matrices.
+    """
+    cell = _cell(program, tuple(layout.starts))
+    states = leaves.states
+    rows, width, dtype = layout.batch(states), states[0].shape[-1], states[0].dtype
+    shape = (rows, layout.time, width)
+    outputs = [torch.empty(shape, dtype=layout.dtype) for _ in program.outputs]
+    finals = [torch.empty(h.shape, dtype=dtype) for h in states]
+    code, kept = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
+    more = [torch.empty(shape, dtype=dtype) for _ in code.program.outputs[len(outputs) :]]
+    written = outputs + more
+    code.run(
+        layout,
+        dtype,
+        {
+            "input": [unit_channels(x) for x in leaves.inputs],
+            "initial": [dense(h) for h in states],
+            "final": finals,
+            "parameter": [dense(x) for x in leaves.parameters],
+            "matrix": [dense(x) for x in leaves.matrices],
+            "output": written,
+        },
+        (len(states[0]), layout.time, width),
+    )
+    return outputs, finals, [written[i] for i in kept]
+
+
+def backward(
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    saved: Sequence[Tensor],
+    grad_outputs: Sequence[Tensor],
+    grad_finals: Sequence[Tensor],
+) -> Leaves:
+    """The gradients of all leaves."""
+    code = _cell(program, tuple(layout.starts)).backward
+    dtype, width = leaves.states[0].dtype, leaves.states[0].shape[-1]
+    shape = (layout.batch(leaves.states), layout.time, width)
+    gradients = {i: torch.empty(shape, dtype=leaves.inputs[i].dtype) for i in code.outputs}
+    grads = [torch.empty(h.shape, dtype=dtype) for h in leaves.states]
+    sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
+    n_states = len(leaves.states)
+    given = (*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:])
+    tensors = {
+        "input": list(map(unit_channels, given)),
+        "before": [dense(h) for h in leaves.states],
+        "initial": [dense(g) for g in grad_finals],
+        "final": grads,
+        "parameter": [dense(x) for x in leaves.parameters],
+        "matrix": [dense(x) for x in leaves.matrices],
+        "output": list(gradients.values()),
+        "sum": sums,
+        "factor": [torch.empty(shape, dtype=dtype) for _ in range(code.assembled.factors)],
+    }
+    code.run(layout, dtype, tensors, (len(leaves.states[0]), layout.time, width), adjoint=True)
+    inputs = [
+        gradients[i] if i in gradients else torch.zeros(shape, dtype=x.dtype)
+        for i, x in enumerate(leaves.inputs)
+    ]
+    return Leaves(grads, inputs, sums, _of_matrices(leaves.matrices, code.assembled, tensors))
+
+
+def _of_matrices(
+    matrices: Sequence[Tensor], assembled: Assembled, tensors: dict[str, list[Tensor]]
+) -> list[Tensor]:
+    """The gradients of matrices: products over all steps at once."""
+    found: list[Tensor | None] = [None] * len(matrices)
+    for i, *pair in assembled.products:
+        like = matrices[i]
+        heads = like.shape[0] if like.ndim == 3 else 1
+        left, right = (
+            tensors[x.kind][x.number].flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1))
+            for x in pair
+        )
+        product = torch.einsum("shm,shn->hmn", left, right).reshape(like.shape)
+        before = found[i]
+        found[i] = product if before is None else before + product
+    return [torch.zeros_like(m) if g is None else g for m, g in zip(matrices, found, strict=True)]
+
+
+class _Code:
+    """An assembled program, and how its operands are found among the tensors of a call."""
+
+    def __init__(
+        self, program: Program, starts: Sequence[float], previous: Sequence[int] = ()
+    ) -> None:
+        self.program = program
+        self.outputs = list(range(len(program.outputs)))
+        self.assembled = assemble(program, operations(), starts, previous)
+        self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
+        self._address = ctypes.addressof(self._kept)
+        self._operands = struct.Struct(f"={4 * len(self.assembled.operands)}q").pack
+        self._order: list[Operand] = list(self.assembled.operands)
+
+    def run(
+        self,
+        layout: Layout,
+        dtype: torch.dtype,
+        tensors: dict[str, list[Tensor]],
+        sizes: tuple[int, int, int],
+        *,
+        adjoint: bool = False,
+    ) -> None:
+        """Compute; tensors by the kinds of `Operand`, sizes: sequences, time, width."""
+        values: list[int] = []
+        for kind, number in self._order:
+            x = tensors[kind][number]
+            if kind in _PER_STEP:
+                values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
+            elif kind == "matrix":
+                heads = x.shape[0] if x.ndim == 3 else 1
+                values += (x.data_ptr(), heads, 0, DTYPES[x.dtype])
+            else:
+                values += (x.data_ptr(), x.stride(0), 0, DTYPES[x.dtype])
+        offsets = checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
+        header = _MACHINE.pack(
+            DTYPES[dtype],
+            _native.threads(),
+            layout.reverse,
+            adjoint,
+            *sizes,
+            pointer(offsets),
+            *array(layout.reset),
+            self._address,
+            len(self._order),
+        )
+        _native.run("machine", header + self._operands(*values))
+
+
+class _Cell:
+    """All programs of a cell, each assembled when it is first needed."""
+
+    def __init__(self, program: Program, starts: Sequence[float]) -> None:
+        self.program, self.starts = program, starts
+        self.forward = _Code(program, starts)
+        self._keeping: dict[bool, tuple[_Code, list[int]]] = {}
+        self._backward: _Code | None = None
+
+    def keeping(self, share: bool) -> tuple[_Code, list[int]]:
+        """The program that also writes what the adjoint reads, and which outputs of it that is.
+
+        Args:
+            share: an output that is a state is kept as that.
+        """
+        if share not in self._keeping:
+            outputs, places = list(self.program.outputs), []
+            for node in (*self.program.next_states, *self.products):
+                if not share or node not in outputs:
+                    outputs.append(node)
+                    places.append(len(outputs) - 1)
+                else:
+                    places.append(outputs.index(node))
+            more = self.program._replace(outputs=tuple(outputs))
+            self._keeping[share] = _Code(more, self.starts), places
+        return self._keeping[share]
+
+    @property
+    def products(self) -> list[int]:
+        """The products with matrices whose values the adjoint reads."""
+        nodes = self.program.nodes
+        every = tuple(i for i, node in enumerate(nodes) if node.op in CONTRACTIONS)
+        read = adjoint(self.program, every).leaves("input")
+        first = self._n_given
+        return [node for i, node in enumerate(every) if first + i in read]
+
+    @property
+    def _n_given(self) -> int:
+        program = self.program
+        return len(program.inputs) + len(program.states) + len(program.outputs)
+
+    @property
+    def backward(self) -> _Code:
+        """The adjoint; its `outputs` are the inputs that have a gradient."""
+        if self._backward is None:
+            program = adjoint(self.program, tuple(self.products))
+            nodes, first = program.nodes, len(self.program.inputs)
+            there = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
+            program = program._replace(outputs=tuple(program.outputs[i] for i in there))
+            previous = range(first, first + len(self.program.states))
+            code = _Code(program, self.starts, previous)
+            code.outputs = there
+            self._backward = code
+        return self._backward
+
+
+_cells: dict[tuple[int, tuple[float, ...]], _Cell] = {}
+
+
+def _cell(program: Program, starts: tuple[float, ...]) -> _Cell:
+    """Found by the identity of a program, whose nodes take long to compare."""
+    key = (id(program), starts)
+    found = _cells.get(key)
+    if found is None:
+        if len(_cells) >= _KEPT:
+            _cells.clear()
+        found = _cells[key] = _Cell(program, starts)  # keeps the program, and so its identity
+    return found
+
+
+@cache
+def operations() -> dict[str, int]:
+    """The number of each operation of the machine, as the library says."""
+    layout: Callable[[bytes], Any] = _native.handle("machine").linrnn_record_layout
+    names = (layout(b"machine operations") or b"").decode().split()
+    return {name: i for i, name in enumerate(names)}
