@@ -29,7 +29,8 @@ LINRNN_INLINE float vexpm1(float x) {
     float p = r + r * r * q;
     float half = from_bits((to_bits(t) - to_bits(MAGIC) + 126u) << 23);
     float both = 2.0f * (half * p + (half - 0.5f));
-    return n == 0.0f ? p : both;
+    both = n == 0.0f ? p : both;
+    return x == 0.0f ? x : both;  // -0
 }
 LINRNN_INLINE double vexpm1(double x) {
     const double MAGIC = 6755399441055744.0;
@@ -53,7 +54,8 @@ LINRNN_INLINE double vexpm1(double x) {
     double p = r + r * r * q;
     double half = from_bits64((to_bits(t) - to_bits(MAGIC) + 1022u) << 52);
     double both = 2.0 * (half * p + (half - 0.5));
-    return n == 0.0 ? p : both;
+    both = n == 0.0 ? p : both;
+    return x == 0.0 ? x : both;
 }
 
 // tanh(x) = -e / (e + 2) with e = exp(-2x) - 1, for positive x.

@@ -17,7 +17,7 @@
 #define LINRNN_MACHINE_OPS(X)                                                         \
     X(move, x) X(neg, -x) X(abs, magnitude(x)) X(reciprocal, A(1) / x)                \
     X(square, x * x) X(sqrt, root(x)) X(exp, vexp(x)) X(expm1, vexpm1(x))             \
-    X(log, vlog(x)) X(log1p, vlog1p(x)) X(sigmoid, vsigmoid(x)) X(tanh, vtanh(x))     \
+    X(log, vlog(x)) X(log1p, x == A(0) ? x : vlog1p(x)) X(sigmoid, vsigmoid(x)) X(tanh, vtanh(x))     \
     X(softplus, x > A(20) ? x : vsoftplus_to(x)) X(logsigmoid, -vsoftplus_to(-x))     \
     X(relu, x < A(0) ? A(0) : x) X(erf, error_function(x)) X(gelu, normal_part(x))    \
     X(sin, vsin(x)) X(cos, vcos(x))                                                   \

@@ -78,26 +78,33 @@ class _Selection:
         op, args = ("mul_add", node.args) if alone else ("add", (x,))
         self._emit(Operation(level, x, op, (), args, factor, to_sum=parameter))
 
-    def _partners(self) -> dict[int, tuple[int, int, int]]:
-        """Of each sigmoid that is there of x and of -x: both nodes, and x."""
-        found: dict[tuple[int, ...], list[int]] = {}
+    def _partners(self) -> dict[int, tuple[str, tuple[int, int], int]]:
+        """What is computed with another node: the operation, both nodes, and the argument.
+
+        Sigmoids of x and of -x; cosine and sine.
+        """
+        found: dict[tuple[object, ...], list[int]] = {}
         for i, node in enumerate(self.nodes):
-            if node.op == "sigmoid":
+            if node.op in ("sin", "cos"):
+                found.setdefault(("sin", *node.args), []).append(i)
+            elif node.op == "sigmoid":
                 inner = self.nodes[node.args[0]]
                 plain = inner.op not in ("neg", "sub")
-                key = node.args if plain else tuple(sorted(inner.args))
-                found.setdefault(key, []).append(i)
+                found.setdefault(node.args if plain else tuple(sorted(inner.args)), []).append(i)
         pairs = {}
         for some in found.values():
             if len(some) == 2:
-                first, second = some
-                inner = self.nodes[self.nodes[first].args[0]]
-                if inner.op == "neg":
-                    pair = (second, first, inner.args[0])
-                else:
-                    pair = (first, second, self.nodes[first].args[0])
-                pairs.update(dict.fromkeys(some, pair))
+                pairs.update(dict.fromkeys(some, self._pair(*some)))
         return pairs
+
+    def _pair(self, first: int, second: int) -> tuple[str, tuple[int, int], int]:
+        x = self.nodes[first].args[0]
+        if self.nodes[first].op != "sigmoid":
+            order = (first, second) if self.nodes[first].op == "cos" else (second, first)
+            return "sin_cos", order, x
+        if self.nodes[x].op == "neg":
+            return "sigmoid_both", (second, first), self.nodes[x].args[0]
+        return "sigmoid_both", (first, second), x
 
     def _number(self, x: int) -> float | None:
         node = self.nodes[x]
@@ -112,9 +119,8 @@ class _Selection:
     def _match(self, i: int) -> Operation:
         node = self.nodes[i]
         if i in self.partners:
-            first, second, x = self.partners[i]
-            level = min(self.levels[first], self.levels[second])
-            return Operation(level, min(first, second), "sigmoid_both", (first, second), (x,))
+            op, pair, x = self.partners[i]
+            return Operation(min(self.levels[y] for y in pair), min(pair), op, pair, (x,))
         if node.op in CONTRACTIONS:
             return self._product(i, i, ())
         op, args, value = node.op, node.args, 0.0
