@@ -1,10 +1,11 @@
 """The native machine that runs cells: its operations, then whole cells against a loop."""
 
-import inspect
 import itertools
 import math
 import struct
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells._graph import ELEMENTWISE, Graph, Program, evaluate, finish
-from linrnn.cells._trace import Names, block_linear, trace
-from linrnn.ops import _native
+from linrnn.ops import _native, cell_scan
 from linrnn.ops.cell_scan import _cpu
 from linrnn.ops.cell_scan._problem import Layout, Leaves
+
+sys.path.append(str(Path(__file__).parents[1] / "cells"))
+from literature import CELLS, draw
+
+from linrnn.cells import Cell
 
 pytestmark = pytest.mark.skipif(
     _native.load()[0] is None, reason="the native kernels are not installed"
@@ -111,7 +116,7 @@ def test_elementwise(op: str, dtype: torch.dtype) -> None:
         3
         if op == "where"
         else 2
-        if op in {*"add sub mul div maximum minimum lt le eq ne".split()}
+        if op in {*["add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne"]}
         else 1
     )
     program = of_inputs(lambda g, c, *args: g(op, *args[:arity]), arity)
@@ -144,6 +149,7 @@ def test_fused(op: str, dtype: torch.dtype) -> None:
     wide = [x.double() for x in inputs]
     want = evaluate(program, [wide[0]], wide, [], []).outputs[0]
     size = torch.stack([1 + x.nan_to_num(0, 0, 0).abs() for x in wide]).prod(0)
+    size = size + want.abs()
     finite = want.isfinite()
     assert codes_of(program) == {op}
     assert torch.equal(got.isnan(), want.isnan())
@@ -183,3 +189,174 @@ def test_sine_and_cosine(ops: tuple[str, str], dtype: torch.dtype) -> None:
 def test_every_operation_is_tried() -> None:
     others = {"move", "sigmoid_both", "sin_cos", "product"}
     assert set(_cpu.operations()) == {*ELEMENTWISE, *FUSED, *others}
+
+
+# ----------------------------------------------------------------------------------- the cells
+
+MARKS = list(itertools.product((False, True), repeat=3))  # reset, packed, reverse
+
+
+def drawn(name: str, batch: int, time: int, channels: int, marks: Any) -> Any:
+    """Arguments, a state and options of a call."""
+    cell, (resets, packed, reverse) = CELLS[name], marks
+    batch = 1 if packed else batch
+    cuts = [0, 0, time // 3, time // 3 + 1, time] if packed else None
+    given, state = draw(cell, batch, time, channels, sequences=4 if packed else None)
+    given = {n: x / (1 + channels / 8) if n in cell.matrices else x for n, x in given.items()}
+    generator = torch.Generator().manual_seed(3)
+    options = {
+        "reset": torch.rand(batch, time, generator=generator) < 0.2 if resets else None,
+        "cu_seqlens": None if cuts is None else torch.tensor(cuts),
+        "reverse": reverse,
+    }
+    if not cell.inputs:
+        options["time"] = time
+        if packed:
+            pytest.skip("a cell without inputs is not packed")
+    if name == "slstm":
+        state = (state[0], state[1].abs() + 1, state[2])
+    return given, state, options
+
+
+def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if x.is_complex():
+        dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
+    return x.detach().to(dtype).requires_grad_()
+
+
+def computed(
+    name: str,
+    given: Any,
+    state: Any,
+    options: Any,
+    dtype: torch.dtype,
+    stored: torch.dtype,
+    form: str,
+) -> list[Tensor]:
+    """Results and gradients of a call in some dtype, inputs stored in another."""
+    cell = CELLS[name]
+    given = {n: cast(x, stored if n in cell.inputs else dtype) for n, x in given.items()}
+    state = tuple(cast(h, dtype) for h in state)
+    found = cell_scan(cell, state=state, **given, **options, form=form)
+    flat = [y for some in found for y in (some if isinstance(some, tuple) else (some,))]
+    into = [torch.linspace(-1, 1, y.numel()).view(y.shape).to(y.dtype) for y in flat]
+    sources = [*given.values(), *state]
+    return [*flat, *torch.autograd.grad(flat, sources, into, materialize_grads=True)]
+
+
+def errors(got: list[Tensor], want: list[Tensor]) -> list[float]:
+    wide = torch.complex128
+    return [
+        float((x.to(wide) - y.to(wide)).abs().max() / (y.abs().max() + 1e-30)) if y.numel() else 0.0
+        for x, y in zip(got, want, strict=True)
+    ]
+
+
+def check(name: str, sizes: tuple[int, int, int], marks: Any, stored: torch.dtype) -> None:
+    """The machine against the float64 loop, as near as a loop in its own dtype."""
+    given, state, options = drawn(name, *sizes, marks)
+    dtype = torch.float64 if stored == torch.float64 else torch.float32
+    rounded = {n: x.to(stored).to(x.dtype) if not x.is_complex() else x for n, x in given.items()}
+    given = {n: rounded[n] if n in CELLS[name].inputs else x for n, x in given.items()}
+    exact = computed(name, given, state, options, torch.float64, torch.float64, "loop")
+    got = computed(name, given, state, options, dtype, stored, "native")
+    if dtype == torch.float64:
+        assert max(errors(got, exact)) <= 1e-12
+        return
+    same = computed(name, given, state, options, dtype, stored, "loop")
+    floor = 4 * torch.finfo(stored).eps
+    for ours, theirs in zip(errors(got, exact), errors(same, exact), strict=True):
+        assert ours <= 3 * theirs + floor
+
+
+@pytest.mark.parametrize(
+    "marks", MARKS, ids=lambda m: "".join("rpb"[i] for i in range(3) if m[i]) or "-"
+)
+@pytest.mark.parametrize("name", CELLS)
+def test_cells(name: str, marks: Any) -> None:
+    check(name, (3, 11, 20), marks, torch.float64)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_in_float32(name: str, stored: torch.dtype) -> None:
+    if stored != torch.float32 and CELLS[name].is_complex:
+        pytest.skip("there are no complex numbers of half precision")
+    check(name, (3, 40, 36), (True, False, False), stored)
+
+
+@pytest.mark.parametrize("name", ["slstm", "unicornn", "heads", "oscillator"])
+@pytest.mark.parametrize(
+    "sizes",
+    [(2, 1, 64), (1, 70, 256), (2, 35, 64), (2, 9, 300), (2, 9, 2), (150, 3, 6), (2, 37, 128)],
+    ids=str,
+)
+def test_sizes(name: str, sizes: tuple[int, int, int]) -> None:
+    """Whole and broken lines, chunks of time, several sequences at once, blocks of channels."""
+    for marks in ((True, False, False), (False, False, True), (True, True, True)):
+        if name != "oscillator" or not marks[1]:
+            check(name, sizes, marks, torch.float64)
+
+
+@pytest.mark.parametrize("name", ["mingru", "slstm", "unicornn"])
+def test_one_channel(name: str) -> None:
+    check(name, (2, 9, 1), (True, False, False), torch.float64)
+
+
+@pytest.mark.parametrize("name", ["slstm", "unicornn", "gru", "oscillator"])
+def test_no_step_leaves_the_state(name: str) -> None:
+    given, state, options = drawn(name, 2, 0, 5, (False, False, False))
+    _, last = cell_scan(CELLS[name], state=state, **given, **options)
+    for got, want in zip(last if isinstance(last, tuple) else (last,), state, strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["slstm", "unicornn", "gru", "heads"])
+@pytest.mark.parametrize("sizes", [(1, 300, 512), (9, 300, 64), (5, 200, 48)], ids=str)
+def test_threads_change_no_bit(name: str, sizes: tuple[int, int, int]) -> None:
+    matrices = CELLS[name].matrices
+    if matrices:
+        sizes = (sizes[0], 60, 96)
+    given, state, options = drawn(name, *sizes, (True, False, False))
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            args = (name, given, state, options, torch.float32, torch.float32)
+            found.append(computed(*args, "native"))
+    finally:
+        torch.set_num_threads(before)
+    shapes = {tuple(given[m].shape) for m in matrices}  # their gradients are PyTorch's products
+    for one, *others in zip(*found, strict=True):
+        if tuple(one.shape) not in shapes:
+            assert all(torch.equal(one, other) for other in others)
+
+
+def test_strides_and_parameters_of_one_number() -> None:
+    """Inputs that are parts of one tensor, in another order, or one number for all channels."""
+    cell = CELLS["unicornn"]
+    u = torch.randn(3, 40, 2, 64).transpose(0, 2)[1].transpose(0, 1)  # (3, 40, 64) somehow
+    given = {"u": u, "w": torch.randn(64), "rate": torch.randn(1), "alpha": torch.tensor(0.3)}
+    got, _ = cell_scan(cell, **given, form="native")
+    want, _ = cell_scan(cell, **{n: x.double() for n, x in given.items()}, form="loop")
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_states_that_change_places() -> None:
+    """The next state of one is the state of the other, and an output is a state before the step."""
+    swap = Cell(lambda a, b, c, x: (a + 0.0 * x, (b, a, x)), state="a b c", name="swap")
+    x = torch.randn(2, 7, 20, dtype=torch.float64)
+    state = tuple(torch.randn(2, 20, dtype=torch.float64) for _ in range(3))
+    for form in ({}, {"reverse": True}):
+        native = cell_scan(swap, x=x, state=state, form="native", **form)
+        loop = cell_scan(swap, x=x, state=state, form="loop", **form)
+        assert torch.equal(native[0], loop[0])
+        assert all(map(torch.equal, native[1], loop[1]))
+
+
+def test_a_cell_of_several_widths_is_declined() -> None:
+    wide = Cell(lambda h, x, W: (F.linear(h, W), h + x), state="h", matrix="W", name="wide")
+    x, matrix = torch.randn(2, 5, 8), torch.randn(3, 8)
+    got, _ = cell_scan(wide, x=x, W=matrix)
+    want, _ = cell_scan(wide, x=x, W=matrix, form="loop")
+    torch.testing.assert_close(got, want)

@@ -35,17 +35,16 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
-    """Why the machine cannot run a program, or None: it knows one width."""
-    widths = {x.shape[-1] for kind in leaves[:3] for x in kind}
-    widths |= {
-        x.shape[-2 + i] * (x.shape[0] if x.ndim == 3 else 1)
-        for x in leaves.matrices
-        for i in range(2)
-    }
-    if not program.states:
-        return "the cell has no state"
-    if len(widths) > 1:
-        return f"its values have different widths, {sorted(widths)}"
+    """Why the machine cannot run a program, or None: all its values have one width."""
+    width = leaves.states[0].shape[-1]
+    if any(x.shape[-1] != width for kind in leaves[:3] for x in kind):
+        return "its values have different widths"
+    if any(n != width for n in layout.widths):
+        return "its outputs have different widths"
+    for x in leaves.matrices:
+        heads = x.shape[0] if x.ndim == 3 else 1
+        if x.shape[-1] != x.shape[-2] or heads * x.shape[-1] != width:
+            return "its matrices are not square"
     return None
 
 
