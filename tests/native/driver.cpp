@@ -6,6 +6,7 @@
 //   kernels_driver race       lets two threads write one array, so that a sanitizer must complain
 #include <thread>
 
+#include "cells.h"
 #include "rwkv.h"
 
 extern "C" const char* linrnn_isa();
@@ -26,6 +27,8 @@ int checks(i64 rounds) {
             one<Scan>(random, large, false);
             one<Scan>(random, large, true);
             one<Gated>(random, large);
+            one<GatedMean>(random, large);
+            one<DenseCell>(random, large);
             one<Conv>(random, large);
             one<Selective>(random, large);
             one<Step>(random, large);

@@ -132,13 +132,19 @@ struct Run {
             ++number;
         }
     }
+    // Fresh results in large pages; those that lie side by side together, or pages between them
+    // would stay small.
     void prepare() const {
+        i64 begin = 0, end = 0;
         for (i64 i = 0; i < program.slots; ++i) {
             const MachineSlot& slot = program.slot()[i];
             if (slot.kind != OUTPUT) continue;
             const MachineOperand& o = operands[slot.operand];
-            if (o.step == args.channels) advise(o.data, steps_of(args) * o.step * bytes_of(o.dtype));
+            if (o.step != args.channels) continue;
+            if (o.data != end) advise(begin, end - begin), begin = o.data;
+            end = o.data + steps_of(args) * o.step * bytes_of(o.dtype);
         }
+        advise(begin, end - begin);
     }
 
     void tiles(const M& machine, i64 threads, char* spaces, i64 each) const {

@@ -62,7 +62,7 @@ def forward(
     outputs = [torch.empty(shape, dtype=layout.dtype) for _ in program.outputs]
     finals = [torch.empty(h.shape, dtype=dtype) for h in states]
     code, kept = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
-    more = [torch.empty(shape, dtype=dtype) for _ in code.program.outputs[len(outputs) :]]
+    more = _fresh(len(code.outputs) - len(outputs), shape, dtype)
     written = outputs + more
     code.run(
         layout,
@@ -92,7 +92,8 @@ def backward(
     code = _cell(program, tuple(layout.starts)).backward
     dtype, width = leaves.states[0].dtype, leaves.states[0].shape[-1]
     shape = (layout.batch(leaves.states), layout.time, width)
-    gradients = {i: torch.empty(shape, dtype=leaves.inputs[i].dtype) for i in code.outputs}
+    stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # all have one
+    gradients = dict(zip(code.outputs, _fresh(len(code.outputs), shape, stored), strict=True))
     grads = [torch.empty(h.shape, dtype=dtype) for h in leaves.states]
     sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
     n_states = len(leaves.states)
@@ -106,7 +107,7 @@ def backward(
         "matrix": [dense(x) for x in leaves.matrices],
         "output": list(gradients.values()),
         "sum": sums,
-        "factor": [torch.empty(shape, dtype=dtype) for _ in range(code.assembled.factors)],
+        "factor": _fresh(code.assembled.factors, shape, dtype),
     }
     code.run(layout, dtype, tensors, (len(leaves.states[0]), layout.time, width), adjoint=True)
     inputs = [
@@ -114,6 +115,11 @@ def backward(
         for i, x in enumerate(leaves.inputs)
     ]
     return Leaves(grads, inputs, sums, _of_matrices(leaves.matrices, code.assembled, tensors))
+
+
+def _fresh(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
+    """Tensors to be written; side by side, for memory is mapped in large pieces."""
+    return list(torch.empty((count, *shape), dtype=dtype).unbind(0)) if count else []
 
 
 def _of_matrices(
