@@ -247,7 +247,12 @@ def computed(
 def errors(got: list[Tensor], want: list[Tensor]) -> list[float]:
     wide = torch.complex128
     return [
-        float((x.to(wide) - y.to(wide)).abs().max() / (y.abs().max() + 1e-30)) if y.numel() else 0.0
+        float(
+            (x.detach().to(wide) - y.detach().to(wide)).abs().max()
+            / (y.detach().abs().max() + 1e-30)
+        )
+        if y.numel()
+        else 0.0
         for x, y in zip(got, want, strict=True)
     ]
 
