@@ -19,7 +19,6 @@ template <class A>
 struct Machine {
     static constexpr i64 LINE = 64 / i64(sizeof(A));    // rows are whole lines
     static constexpr i64 ROW = 1024 / i64(sizeof(A));   // numbers of a row that stays in cache
-    static constexpr i64 AHEAD = 2;   // chunks
     static constexpr i64 FLUSH = 64;  // chunks summed up before they go to double precision
 
     const MachineArgs& args;
@@ -196,7 +195,6 @@ struct Tile {
                 const Span x = span(0);
                 const i64 low = way() > 0 ? p : p + steps - 1;
                 base[i] = reinterpret_cast<A*>(address(o, x.row, place(x, low)));
-                announce(o, x, p, steps, s.kind == OUTPUT);
             } else {
                 base[i] = own[i];
                 if (s.kind == INPUT) each(i, p, steps, [&](A* row, const Span& x, i64 step, i64) {
@@ -204,22 +202,6 @@ struct Tile {
                 });
             }
         }
-    }
-    // Rows that come soon. Operation after operation, a processor looks no further ahead than one
-    // row, and against time its own foresight is poor.
-    void announce(const MachineOperand& o, const Span& x, i64 p, i64 steps, bool written) const {
-#ifdef __GNUC__
-        const i64 next = p + M::AHEAD * steps;
-        if (next + steps > x.count) return;
-        const char* row = address(o, x.row, place(x, way() > 0 ? next : next + steps - 1));
-        const i64 bytes = ((steps - 1) * m.plan.row + n) * i64(sizeof(A));
-        if (written)
-            for (i64 j = 0; j < bytes; j += 64) __builtin_prefetch(row + j, 1);
-        else
-            for (i64 j = 0; j < bytes; j += 64) __builtin_prefetch(row + j, 0);
-#else
-        (void)o, (void)x, (void)p, (void)steps, (void)written;
-#endif
     }
     template <class F>
     void each(i64 i, i64 p, i64 steps, F f) {
@@ -241,7 +223,6 @@ struct Tile {
             const i64 step = place(x, p);
             if (step != x.first && !cut(x, step)) {
                 base[i] = reinterpret_cast<A*>(address(o, x.row, step - x.by));
-                announce(o, x, p, steps, false);
                 return;
             }
         }

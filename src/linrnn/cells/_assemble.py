@@ -4,7 +4,7 @@ What the machine is handed is described in ``src/native/machine_args.h``.
 
 An operation computes a row from at most three rows and a number. What follows from one another and
 is used nowhere else becomes one operation (`_select`), in the order of the levels; then every value
-gets a place (`_place`): a register, which is used again when its value is not needed any more, or
+gets a place (`_Placement`): a register, which is used again when its value is not needed any more, or
 the row in memory that it comes from or goes to.
 """
 
@@ -65,7 +65,6 @@ _SLOT = struct.Struct("=qqd")
 _MATRIX = struct.Struct("=qq")
 _CODE = struct.Struct("=6id")
 _HEADER = struct.Struct("=7q")
-_TWO_OPERANDS = (Kind.STATE, Kind.PREVIOUS)
 
 
 def assemble(

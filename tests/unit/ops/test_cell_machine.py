@@ -24,7 +24,8 @@ from literature import CELLS, draw
 from linrnn.cells import Cell
 
 pytestmark = pytest.mark.skipif(
-    _native.load()[0] is None, reason="the native kernels are not installed"
+    _cpu.unavailable(torch.device("cpu"), torch.float32) is not None,
+    reason="the native kernels are not installed, or not these",
 )
 
 DTYPES = [torch.float32, torch.float64]

@@ -31,7 +31,10 @@ _PER_STEP = ("input", "output", "factor")
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the machine cannot compute on that device and dtype, or None."""
-    return _native.unavailable(device, dtype, real=True)
+    reason = _native.unavailable(device, dtype, real=True)
+    if reason is None and not operations():
+        return "the native kernels are of a version without the machine; reinstall linrnn"
+    return reason
 
 
 def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
