@@ -4,8 +4,8 @@ What the machine is handed is described in ``src/native/machine_args.h``.
 
 An operation computes a row from at most three rows and a number. What follows from one another and
 is used nowhere else becomes one operation (`_select`), in the order of the levels; then every value
-gets a place (`_Placement`): a register, which is used again when its value is not needed any more, or
-the row in memory that it comes from or goes to.
+gets a place (`_Placement`): a register, which is used again when its value is not needed any more,
+or the row in memory that it comes from or goes to.
 """
 
 import struct

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells._graph import ELEMENTWISE, Graph, Program, evaluate, finish
-from linrnn.ops import _native, cell_scan
+from linrnn.ops import cell_scan
 from linrnn.ops.cell_scan import _cpu
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
