@@ -236,6 +236,7 @@ class _Placement:
         """All there is to do, by levels; copies of states before they change."""
         steps = [self._step(x) for x in operations]
         before, after = self._next_states()
+        steps = self._kept_for_later(steps, before)
         for node, slot in self.a.copies:
             if self.program.nodes[node].op == "state":
                 before.append(_Step(2, "move", (~slot,), (node,)))
@@ -246,6 +247,18 @@ class _Placement:
             by_level[step.level].append(step)
         by_level[2] += after
         return [step for some in by_level for step in some]
+
+    def _kept_for_later(self, steps: list[_Step], before: list[_Step]) -> list[_Step]:
+        """A state that is read after a chunk of steps is copied in each, before it changes."""
+        nodes, count = self.program.leaves("state").values(), len(self.program.next_states)
+        first = len(self.program.nodes) + count
+        kept = {node: first + i for i, node in enumerate(nodes)}
+        read = {node for x in steps if x.level == 3 for node in x.args if node in kept}
+        before += [_Step(2, "move", (kept[node],), (node,)) for node in sorted(read)]
+        return [
+            x._replace(args=tuple(kept.get(node, node) for node in x.args)) if x.level == 3 else x
+            for x in steps
+        ]
 
     def _step(self, x: Operation) -> _Step:
         if x.to_sum is None:

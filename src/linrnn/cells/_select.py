@@ -37,11 +37,13 @@ class _Selection:
     def __init__(self, program: Program, levels: Sequence[int], wanted: Sequence[int]) -> None:
         self.nodes = program.nodes
         states = set(program.leaves("state").values())
-        # a state is there while its step is computed, and no longer
-        self.levels = [
-            2 if level == 3 and (i in states or states.intersection(node.args)) else level
-            for i, (level, node) in enumerate(zip(levels, self.nodes, strict=True))
-        ]
+        self.levels: list[int] = []
+        for i, (level, node) in enumerate(zip(levels, self.nodes, strict=True)):
+            # a state is there while its step is computed; later there would be a copy of it
+            soon = i in states or (
+                states.intersection(node.args) and all(self.levels[x] <= 2 for x in node.args)
+            )
+            self.levels.append(2 if level == 3 and soon else level)
         self.uses = [0] * len(self.nodes)
         for node in self.nodes:
             for x in node.args:

@@ -366,3 +366,17 @@ def test_a_cell_of_several_widths_is_declined() -> None:
     got, _ = cell_scan(wide, x=x, W=matrix)
     want, _ = cell_scan(wide, x=x, W=matrix, form="loop")
     torch.testing.assert_close(got, want)
+
+
+def test_an_output_that_needs_the_old_state_and_the_new() -> None:
+    """What is computed after a chunk of steps finds the state of each of them."""
+
+    def step(h: Any, x: Any) -> Any:
+        new = torch.tanh(h + x)
+        return h + torch.tanh(new), new
+
+    cell, x = Cell(step, state="h"), torch.randn(2, 70, 5, dtype=torch.float64)
+    for got, want in zip(
+        cell_scan(cell, x=x, form="native"), cell_scan(cell, x=x, form="loop"), strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
