@@ -37,6 +37,11 @@ class Cell:
             ``h @ W``, (heads, rows, columns) for `linrnn.cells.block_linear`.
         complex: of those that are complex.
         start: the state before a sequence, in every channel: one number, or numbers by name.
+        parallel: how all steps are computed at once by PyTorch's operators, of a cell that is not
+            affine in its state but still a few scans, say. It is called like ``step``, with states
+            before the first step (batch, channels) and inputs (batch, time, channels), and with
+            ``reset``, ``cu_seqlens`` and ``reverse`` as `linrnn.ops.linear_scan` takes them, and
+            returns all outputs and the final states. It must give the numbers of the steps.
         name: in messages; by default the function's.
 
     All other arguments are inputs, given for every step.
@@ -67,6 +72,7 @@ class Cell:
         matrix: Words = (),
         complex: Words = (),
         start: float | Mapping[str, float] = 0.0,
+        parallel: Callable[..., Any] | None = None,
         name: str | None = None,
     ) -> None:
         self.function = step
@@ -98,6 +104,9 @@ class Cell:
         self._traced = trace(where, step, self.arguments, self._names)
         #: The program as text, by which operators and caches know it.
         self.text = self.program.text()
+        self.parallel = parallel
+        if parallel is not None:
+            _at_once[self.text] = self
         functools.update_wrapper(self, step, updated=())
 
     def __reduce__(self) -> Any:
@@ -162,12 +171,18 @@ class Cell:
         inputs: Sequence[Tensor],
         constants: Sequence[Tensor],
         matrices: Sequence[Tensor],
+        **layout: Any,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """One step by the function, on the leaves of the program: its outputs and next states."""
+        """One step by the function, on the leaves of the program: its outputs and next states.
+
+        With a ``layout`` all steps, by `parallel`.
+        """
         given: dict[str, Tensor] = {}
         for kind, some in enumerate((states, inputs, constants, matrices)):
             given.update(zip(self._names[kind], self.joined(kind, some), strict=True))
-        outputs, after = self.function(*(given[x] for x in self.arguments))
+        function = self.parallel if layout else self.function
+        assert function is not None
+        outputs, after = function(*(given[x] for x in self.arguments), **layout)
         outputs, after = (x if isinstance(x, tuple) else (x,) for x in (outputs, after))
         like = states[0]
         split: list[Tensor] = []
@@ -237,7 +252,7 @@ class Cell:
         kinds = (new.states, new.inputs, new.constants, new.matrices)
         new._names = Names(*kinds, new.is_complex)
         new._traced = Traced(program, (False,) * len(program.outputs), False)
-        new.text = program.text()
+        new.text, new.parallel = program.text(), None
         new.function = functools.partial(_evaluated, program, tuple(map(len, kinds)))
         return new
 
@@ -249,6 +264,14 @@ class Cell:
                 f"cell {self.name}: {what} must be of real channels apart, got {got}. "
                 "Use torch.func.jacrev on the cell."
             )
+
+
+_at_once: dict[str, Cell] = {}
+
+
+def known_at_once(program: Program) -> Cell | None:
+    """A cell with this program that says how all steps are computed at once."""
+    return _at_once.get(program.text()) if _at_once else None
 
 
 def cell(**declared: Any) -> Callable[[Callable[..., Any]], Cell]:

@@ -2,14 +2,38 @@
 
 from collections.abc import Callable
 from math import pi
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from linrnn.cells import Cell
 from linrnn.mixers.rwkv4 import RWKV4
 from linrnn.nn.ring import check_phase, uniform
 from linrnn.ops._precision import wide
+from linrnn.ops.weighted_mean import EMPTY, shares, wkv_at_once
+
+
+def _turning(
+    mean: Any, log_norm: Any, k: Any, v: Any, r: Any, decay: Any, bonus: Any, turn: Any, c: Any
+) -> tuple[Any, Any]:
+    past, now = shares(log_norm - bonus - k)
+    y = (c * (past * mean + now * v)).real
+    past, new = shares(log_norm - decay - k)
+    mean = past * turn * mean + new * v
+    return torch.sigmoid(r) * y, (mean, torch.logaddexp(log_norm - decay, k))
+
+
+turning_wkv = Cell(
+    _turning,
+    state="mean log_norm",
+    constant="decay bonus turn c",
+    complex="mean v turn c",
+    start={"log_norm": EMPTY},
+    parallel=wkv_at_once,
+    name="turning_wkv",
+)
+"""`linrnn.ops.weighted_mean.wkv` of a mean that turns every step, read through c."""
 
 
 class ComplexRWKV(RWKV4):
@@ -51,6 +75,7 @@ class ComplexRWKV(RWKV4):
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first", "theta_log")
     complex_mean: ClassVar[bool] = True
+    cell: ClassVar[Cell] = turning_wkv
 
     def __init__(
         self,
@@ -98,11 +123,7 @@ class ComplexRWKV(RWKV4):
             return v
         return torch.view_as_complex(v.unflatten(-1, (self.d_state, 2)))
 
-    def _rotation(self) -> Tensor:
+    def _constants(self) -> dict[str, Tensor]:
         theta = wide(self.theta_log).exp()
-        return torch.polar(torch.ones_like(theta), theta)
-
-    def _real(self, mean: Tensor) -> Tensor:
-        """``Re(c * mean)`` without the imaginary part nobody reads."""
-        c_re, c_im = (c.to(mean.real.dtype) for c in (self.c_re, self.c_im))
-        return c_re * mean.real - c_im * mean.imag
+        c = torch.complex(wide(self.c_re), wide(self.c_im))
+        return {**super()._constants(), "turn": torch.polar(torch.ones_like(theta), theta), "c": c}

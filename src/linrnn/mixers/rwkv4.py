@@ -7,16 +7,18 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.cells import Cell
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn.channel_mix import INITS, check_layer, initial_mix, orthogonal, token_shift
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import ring, uniform
+from linrnn.ops import cell_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._precision import wide
 from linrnn.ops._step_program import layer_step
 from linrnn.ops.past import last_inputs, recall
-from linrnn.ops.weighted_mean import EMPTY, before, mean_of_past, shares
+from linrnn.ops.weighted_mean import EMPTY, wkv
 from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import State, Token
 
@@ -70,6 +72,7 @@ class RWKV4(Mixer):
     family: ClassVar[str] = "linear-attention"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
     complex_mean: ClassVar[bool] = False
+    cell: ClassVar[Cell] = wkv
     value_parts: int = 1  # real numbers that make a value
 
     def __init__(
@@ -167,44 +170,21 @@ class RWKV4(Mixer):
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         k, v, r = self._project(x, state, reset)
-        w, bonus = self._decay_and_bonus()
-        mean, log_norm, last = mean_of_past(-w, k, v, state, reset, self._rotation())
-        y = self._bonus_mean(
-            before(mean, state["mean"], reset, 0.0),
-            bonus + k - before(log_norm, state["log_norm"], reset, EMPTY),
-            v,
-        )
+        before = state["mean"], state["log_norm"]
+        own = self._constants()
+        y, after = cell_scan(self.cell, k=k, v=v, r=r, **own, state=before, reset=reset)
+        last = dict(zip(("mean", "log_norm"), after, strict=True))
         if self.token_shift:
             last["shift"] = last_inputs(x, state["shift"], reset)
-        return self._project_out(y, r), last
+        return self.output(y.to(self.output.weight.dtype)), last
 
-    def _step(self, x_t: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        k, v, r = (z[:, 0] for z in self._project(x_t[:, None], state, None))
-        w, bonus = self._decay_and_bonus()
-        mean, log_norm = state["mean"], state["log_norm"]
-        y = self._bonus_mean(mean, bonus + k - log_norm, v)
-        past, new = shares(log_norm - w - k)
-        rotation = self._rotation()
-        past = past if rotation is None else past * rotation
-        last = {"mean": past * mean + new * v, "log_norm": torch.logaddexp(log_norm - w, k)}
-        if self.token_shift:
-            last["shift"] = x_t[:, None].to(state["shift"].dtype, copy=True)
-        return self._project_out(y, r), last
+    def _constants(self) -> dict[str, Tensor]:
+        """Those of the cell."""
+        return {"decay": wide(self.time_decay).exp(), "bonus": wide(self.time_first)}
 
     def _values(self, v: Tensor) -> Tensor:
         """(..., N) values from what `value` projected."""
         return v
-
-    def _rotation(self) -> Tensor | None:
-        """What the mean turns by in a step, (N,)."""
-        return None
-
-    def _real(self, mean: Tensor) -> Tensor:
-        """Real (..., N) from a mean that may be complex."""
-        return mean
-
-    def _decay_and_bonus(self) -> tuple[Tensor, Tensor]:
-        return wide(self.time_decay).exp(), wide(self.time_first)
 
     def _project(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
@@ -217,15 +197,6 @@ class RWKV4(Mixer):
             x_k, x_v, x_r = (token_shift(x, last, mu) for mu in (self.mu_k, self.mu_v, self.mu_r))
         k, r = wide(self.key(x_k)), wide(self.receptance(x_r))
         return k, self._values(wide(self.value(x_v))), r
-
-    def _bonus_mean(self, past_mean: Tensor, log_odds: Tensor, v: Tensor) -> Tensor:
-        """What is read: the past, not yet decayed, and the current value with its bonus."""
-        now, past = shares(log_odds)
-        return self._real(past * past_mean + now * v)
-
-    def _project_out(self, y: Tensor, r: Tensor) -> Tensor:
-        out: Tensor = self.output((r.sigmoid() * y).to(self.output.weight.dtype))
-        return out
 
 
 def to_running_max(state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

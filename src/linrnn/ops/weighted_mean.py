@@ -6,9 +6,13 @@ running maximum is needed, every operation is smooth, and the same past is alway
 The mean's two weights are sigmoids of one number, so they add up to 1 however large keys become.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from linrnn.cells import Cell
+from linrnn.ops._layout import previous_state
 from linrnn.ops.linear_scan import linear_scan
 from linrnn.ops.log_linear_scan import log_linear_scan
 
@@ -22,6 +26,7 @@ def mean_of_past(
     state: dict[str, Tensor],
     reset: Tensor | None = None,
     rotation: Tensor | None = None,
+    **layout: Any,
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Weighted mean of all values so far, the weights of the past decaying.
 
@@ -37,23 +42,73 @@ def mean_of_past(
         state: ``mean`` and ``log_norm`` before the first step, (B, N) each.
         reset: boolean (B, T).
         rotation: numbers of modulus 1 that the mean turns by every step, (N,) or (B, T, N).
+        layout: ``cu_seqlens`` and ``reverse`` of a scan.
 
     Returns:
         ``mean`` and ``log_norm`` of shape (B, T, N), and the state after the last step.
     """
-    log_norm, last_norm = log_linear_scan(log_decay, log_weight, state["log_norm"], reset=reset)
-    past, new = shares(before(log_norm, state["log_norm"], reset, EMPTY) + log_decay - log_weight)
+    layout["reset"] = reset
+    start = state["log_norm"]
+    log_norm, last_norm = log_linear_scan(log_decay, log_weight, start, **layout)
+    past, new = shares(before(log_norm, start, EMPTY, **layout) + log_decay - log_weight)
     past = past if rotation is None else past * rotation
-    mean, last = linear_scan(past, new * v, state["mean"], reset=reset)
+    mean, last = linear_scan(past, new * v, state["mean"], **layout)
     return mean, log_norm, {"mean": last, "log_norm": last_norm}
 
 
-def shares(log_odds: Tensor) -> tuple[Tensor, Tensor]:
-    """Two weights that add up to 1, given the logarithm of their ratio."""
-    return log_odds.sigmoid(), (-log_odds).sigmoid()
+def shares(log_odds: Any) -> tuple[Any, Any]:
+    """Two weights that add up to 1, given the logarithm of their ratio; in a cell too."""
+    return torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
 
 
-def before(h: Tensor, start: Tensor, reset: Tensor | None, empty: float) -> Tensor:
-    """The state each step of a scan started from: ``start``, then ``h`` but for the last."""
-    previous = torch.cat([start[:, None], h], 1)[:, : h.shape[1]]
-    return previous if reset is None else torch.where(reset[..., None], empty, previous)
+def before(
+    h: Tensor,
+    start: Tensor,
+    empty: float,
+    *,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None = None,
+    reverse: bool = False,
+) -> Tensor:
+    """The state each step of a scan started from."""
+    return previous_state(h, start, reset, cu_seqlens, reverse, empty)
+
+
+def wkv_at_once(
+    mean: Tensor,
+    log_norm: Tensor,
+    k: Tensor,
+    v: Tensor,
+    r: Tensor,
+    decay: Tensor,
+    bonus: Tensor,
+    turn: Tensor | None = None,
+    c: Tensor | None = None,
+    **layout: Any,
+) -> tuple[Tensor, Any]:
+    """All steps of `wkv` by scans; of a mean that turns by ``turn``, read through ``c``."""
+    state = {"mean": mean, "log_norm": log_norm}
+    means, log_norms, last = mean_of_past(-decay, k, v, state, rotation=turn, **layout)
+    past, now = shares(before(log_norms, log_norm, EMPTY, **layout) - bonus - k)
+    y = past * before(means, mean, 0.0, **layout) + now * v
+    y = y if c is None else (c * y).real
+    return torch.sigmoid(r) * y, (last["mean"], last["log_norm"])
+
+
+def _wkv(
+    mean: Any, log_norm: Any, k: Any, v: Any, r: Any, decay: Any, bonus: Any
+) -> tuple[Any, Any]:
+    y = torch.lerp(v, mean, torch.sigmoid(log_norm - bonus - k))
+    mean = torch.lerp(v, mean, torch.sigmoid(log_norm - decay - k))
+    return torch.sigmoid(r) * y, (mean, torch.logaddexp(log_norm - decay, k))
+
+
+wkv = Cell(
+    _wkv,
+    state="mean log_norm",
+    constant="decay bonus",
+    start={"log_norm": EMPTY},
+    parallel=wkv_at_once,
+    name="wkv",
+)
+"""What a gate r lets through of the mean of the past and, with a bonus, the value of now."""

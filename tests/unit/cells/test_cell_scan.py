@@ -395,4 +395,4 @@ def test_a_backend_of_a_cell_is_one_of_its_linear_scan():
     cell, given, _, _ = problem("mingru")
     with use_backend("reference"):
         assert explain(cell, **given).startswith("loop: reference")
-    assert explain(cell, **given, backend="tree").startswith("scan: the cell is affine")
+    assert explain(cell, **given, backend="tree").startswith("scan: all steps at once")

@@ -10,6 +10,7 @@ from linrnn.errors import DTypeError
 from linrnn.ops._arguments import check_flags
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.cell_scan._arguments import Call, prepare
+from linrnn.ops.cell_scan._loop import loop
 from linrnn.ops.cell_scan._run import compute, in_graphs
 from linrnn.typing import CuSeqlens, ResetMask
 
@@ -35,10 +36,10 @@ def cell_scan(
         reset: boolean (batch, time); True begins a new sequence at that step, from the start.
         cu_seqlens, reverse: as in `linrnn.ops.linear_scan`.
         time: how many steps, of a cell without inputs, which also needs a state.
-        form: ``loop``, the function step by step; ``scan``, a linear scan, where the cell is affine
-            in its state; ``native``, kernels that run the cell's graph; ``newton``, all steps at
-            once, corrected by linear scans until they fit. None is the fastest that can, of the
-            first three.
+        form: ``loop``, the function step by step; ``scan``, a linear scan where the cell is affine
+            in its state, or the cell's own ``parallel``; ``native``, kernels that run the cell's
+            graph; ``newton``, all steps at once, corrected by linear scans until they fit. None is
+            the fastest that can, of the first three.
         backend: of kernels and scans; ``reference`` is the loop.
         arguments: by their names in the function: inputs (batch, time, *channels), constants
             (*channels), matrices. Channel axes broadcast. With matrices there is one such axis.
@@ -86,6 +87,9 @@ def _computed(
     cell: Cell, call: Call, form: str | None, backend: str | None
 ) -> tuple[list[Tensor], list[Tensor]]:
     leaves, layout = call.leaves, call.layout
+    if torch.compiler.is_compiling() and layout.time == 1 and layout.cu_seqlens is None:
+        # in operators that every format and every fusing compiler knows
+        return loop(cell.program, leaves, layout, cell.by_parts)
     if torch.compiler.is_compiling() or leaves.states[0].is_meta:
         found = in_graphs(
             list(leaves.states),

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from linrnn.cells._affine import affine
 from linrnn.cells._graph import Program, parse
 from linrnn.errors import BackendError, check_in
 from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
@@ -20,7 +19,7 @@ from linrnn.ops._op import _ReachedError, _stopped
 from linrnn.ops._opaque import opaque
 from linrnn.ops.cell_scan._loop import Step, loop
 from linrnn.ops.cell_scan._problem import Layout, Leaves, Results
-from linrnn.ops.cell_scan._scan import scan
+from linrnn.ops.cell_scan._scan import obstacle, scan
 
 FORMS = ("native", "scan", "loop", "newton")
 """How a cell can be computed; fastest first, and what must be asked for behind."""
@@ -69,7 +68,7 @@ def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str
     device = leaves.states[0].device
     kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
     found: dict[str, str | None] = {"native": _native_obstacle(kind, program, leaves, layout)}
-    return found | {"scan": affine(program).reason, "loop": None, "newton": None}
+    return found | {"scan": obstacle(program), "loop": None, "newton": None}
 
 
 def _native_obstacle(kind: str, program: Program, leaves: Leaves, layout: Layout) -> str | None:
@@ -115,7 +114,7 @@ def choose(
     if name == "auto" and layout.time == 1:
         return Choice("loop", None, "loop: one step is one call of the function")
     if name != "reference" and problems["scan"] is None:
-        return Choice("scan", None if name == "auto" else name, "scan: the cell is affine")
+        return Choice("scan", None if name == "auto" else name, "scan: all steps at once, by scans")
     return Choice("loop", None, f"loop: {'the fastest that can' if name == 'auto' else name}")
 
 
@@ -201,7 +200,7 @@ def definition(
     program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
 ) -> Results:
     """Of PyTorch's operators: differentiable to any order, in every mode."""
-    if affine(program).reason is None:
+    if obstacle(program) is None:
         return scan(program, leaves, layout)
     return loop(program, leaves, layout, step)
 

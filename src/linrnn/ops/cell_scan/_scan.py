@@ -1,4 +1,8 @@
-"""A cell that is affine in its state: its coefficients are computed, and `linear_scan` does it."""
+"""All steps of a cell at once, by scans.
+
+Of a cell that is affine in its state the coefficients are computed, and `linear_scan` does it;
+others may say themselves how it is done.
+"""
 
 from collections.abc import Sequence
 
@@ -6,14 +10,28 @@ import torch
 from torch import Tensor
 
 from linrnn.cells._affine import Group, affine
+from linrnn.cells._cell import known_at_once
 from linrnn.cells._graph import Program, evaluate
 from linrnn.ops.cell_scan._problem import Layout, Leaves, Results, wide_inputs
 from linrnn.ops.linear_scan import linear_scan
 
 
+def obstacle(program: Program) -> str | None:
+    """Why scans do not compute a program, or None."""
+    reason = affine(program).reason
+    return None if reason is None or known_at_once(program) else reason
+
+
 def scan(program: Program, leaves: Leaves, layout: Layout, backend: str | None = None) -> Results:
-    """Outputs and final states of a program that `affine` finds no obstacle in."""
+    """Outputs and final states of a program that `obstacle` finds none in."""
     inputs = wide_inputs(leaves)
+    own = known_at_once(program)
+    if own is not None:
+        marks = layout.reset, layout.cu_seqlens, layout.reverse
+        options = dict(zip(("reset", "cu_seqlens", "reverse"), marks, strict=True))
+        given = (leaves.states, inputs, leaves.parameters, leaves.matrices)
+        outputs, finals = own.by_parts(*given, **options)
+        return layout.stored(outputs, layout.batch(leaves.states)), finals
     rest = (inputs, leaves.parameters, leaves.matrices)
     count = len(leaves.states)
     before: list[Tensor] = [x[:1, None] for x in leaves.states]  # read once they are solved
