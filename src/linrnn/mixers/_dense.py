@@ -74,7 +74,7 @@ class DenseRNN(Mixer):
 
 
 class ElmanRNN(DenseRNN):
-    """A dense recurrence with a nonlinearity: one step after another, by PyTorch's kernels."""
+    """A dense recurrence with a nonlinearity: one step after another."""
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     nonlinearity: ClassVar[Literal["tanh", "relu"]]

@@ -123,7 +123,7 @@ class ComplexRWKV(RWKV4):
             return v
         return torch.view_as_complex(v.unflatten(-1, (self.d_state, 2)))
 
-    def _constants(self) -> dict[str, Tensor]:
+    def _constants(self) -> dict[str, Any]:
         theta = wide(self.theta_log).exp()
         c = torch.complex(wide(self.c_re), wide(self.c_im))
         return {**super()._constants(), "turn": torch.polar(torch.ones_like(theta), theta), "c": c}

@@ -8,7 +8,7 @@ from linrnn.mixers._dense import TorchRNN
 
 
 class GRU(TorchRNN):
-    r"""Gated recurrent unit: a nonlinear recurrence, computed by PyTorch's own kernels.
+    r"""Gated recurrent unit: a nonlinear recurrence, equal to torch.nn.GRU.
 
     Equation:
         r_t = sigmoid(W_r x_t + b_r + U_r h_{t-1} + c_r)

@@ -10,7 +10,7 @@ from linrnn.mixers._dense import ElmanRNN
 
 
 class ReLURNN(ElmanRNN):
-    r"""Recurrent network with ReLU and a full real matrix, by PyTorch's own kernels.
+    r"""Recurrent network with ReLU and a full real matrix, step after step.
 
     Equation:
         h_t = max(0, A h_{t-1} + B x_t + b)          h in R^{d_state}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import log
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -178,7 +178,7 @@ class RWKV4(Mixer):
             last["shift"] = last_inputs(x, state["shift"], reset)
         return self.output(y.to(self.output.weight.dtype)), last
 
-    def _constants(self) -> dict[str, Tensor]:
+    def _constants(self) -> dict[str, Any]:
         """Those of the cell."""
         return {"decay": wide(self.time_decay).exp(), "bonus": wide(self.time_first)}
 

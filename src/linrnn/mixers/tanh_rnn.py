@@ -8,7 +8,7 @@ from linrnn.mixers._dense import ElmanRNN
 
 
 class TanhRNN(ElmanRNN):
-    r"""Recurrent network with tanh and a full real matrix, by PyTorch's own kernels.
+    r"""Recurrent network with tanh and a full real matrix, step after step.
 
     Equation:
         h_t = tanh(A h_{t-1} + B x_t + b)            h in R^{d_state}

@@ -1,12 +1,16 @@
-"""The nonlinear recurrences, one step after another, by PyTorch's kernels."""
+"""The dense nonlinear recurrences: as cells where native kernels run these, else by PyTorch's."""
 
 from itertools import pairwise
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.cells import Cell
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops._opaque import opaque
+from linrnn.ops.cell_scan import cell_scan, has_kernels
 
 _KERNELS: dict[str, Any] = {
     "gru": torch.gru,
@@ -19,6 +23,42 @@ _CELLS: dict[str, Any] = {
     "tanh": torch.rnn_tanh_cell,
     "relu": torch.rnn_relu_cell,
 }
+
+
+def _gru(h: Any, xr: Any, xz: Any, xn: Any, bn: Any, Wr: Any, Wz: Any, Wn: Any) -> tuple[Any, Any]:
+    r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
+    n = torch.tanh(xn + r * (F.linear(h, Wn) + bn))
+    h = torch.lerp(n, h, z)
+    return h, h
+
+
+def _lstm(
+    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any
+) -> tuple[Any, Any]:
+    i, f = torch.sigmoid(xi + F.linear(h, Wi)), torch.sigmoid(xf + F.linear(h, Wf))
+    g, o = torch.tanh(xg + F.linear(h, Wg)), torch.sigmoid(xo + F.linear(h, Wo))
+    c = f * c + i * g
+    h = o * torch.tanh(c)
+    return h, (h, c)
+
+
+def _tanh(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
+    h = torch.tanh(x + F.linear(h, W))
+    return h, h
+
+
+def _relu(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
+    h = torch.relu(x + F.linear(h, W))
+    return h, h
+
+
+CELLS = {
+    "gru": Cell(_gru, state="h", constant="bn", matrix="Wr Wz Wn", name="gru"),
+    "lstm": Cell(_lstm, state="h c", matrix="Wi Wf Wg Wo", name="lstm"),
+    "tanh": Cell(_tanh, state="h", matrix="W", name="tanh"),
+    "relu": Cell(_relu, state="h", matrix="W", name="relu"),
+}
+"""The recurrences of `recurrence` without the product with the input."""
 
 
 def _shapes(
@@ -46,6 +86,8 @@ def recurrence(
     Returns:
         The outputs (batch, time, d_state), then the state after the last step.
     """
+    if _as_cell(x, state, weights, reset, kind):
+        return _by_cell(x, state, weights, reset, kind)
     ys = []
     for begin, end in stretches(reset, x.shape[1]):
         if reset is not None:
@@ -54,6 +96,35 @@ def recurrence(
         y, state = _stretch(x[:, begin:end], state, weights, kind)
         ys.append(y)
     return torch.cat(ys, 1) if len(ys) > 1 else ys[0], *state
+
+
+def _as_cell(
+    x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
+) -> bool:
+    """Whether the cell is the fastest that can: PyTorch has an LSTM of float32 that is as fast."""
+    if x.device.type != "cpu" or transformed() or not all(map(eager, (x, *state, *weights))):
+        return False
+    if kind == "lstm" and reset is None and x.dtype == torch.float32:
+        return False
+    return x.shape[1] > 1 and x.numel() > 0 and has_kernels(x.device, x.dtype)
+
+
+def _by_cell(
+    x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
+) -> tuple[Tensor, ...]:
+    W, U, *bias = weights
+    D = U.shape[1]
+    b = None if not bias else bias[0] + bias[1]
+    given: dict[str, Any] = {}
+    if kind == "gru":
+        # the third gate multiplies its product with h together with its bias
+        given["bn"] = bias[1][2 * D :] if bias else U.new_zeros(D)
+        b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
+    cell = CELLS[kind]
+    given |= zip(cell.inputs, F.linear(x, W, b).split(D, -1), strict=True)
+    given |= zip(cell.matrices, U.split(D), strict=True)
+    y, last = cell_scan(cell, **given, state=tuple(state), reset=reset)
+    return y, *(last if kind == "lstm" else [last])
 
 
 def _stretch(

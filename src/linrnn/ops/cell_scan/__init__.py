@@ -11,8 +11,10 @@ from linrnn.ops._arguments import check_flags
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.cell_scan._arguments import Call, prepare
 from linrnn.ops.cell_scan._loop import loop
-from linrnn.ops.cell_scan._run import compute, in_graphs
+from linrnn.ops.cell_scan._run import compute, has_kernels, in_graphs
 from linrnn.typing import CuSeqlens, ResetMask
+
+__all__ = ["cell_scan", "has_kernels"]
 
 
 def cell_scan(

@@ -63,6 +63,14 @@ def _module(name: str) -> Any:
     return importlib.import_module(name) if importlib.util.find_spec(name) else None
 
 
+def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether kernels compute cells there, unless something else was asked for."""
+    kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
+    kernels = _module(_NATIVE[kind])
+    asked = requested(None)[0] in ("auto", kind)
+    return asked and kernels is not None and kernels.unavailable(device, dtype) is None
+
+
 def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str | None]:
     """Each form, and why it cannot compute a call, or None."""
     device = leaves.states[0].device

@@ -25,14 +25,16 @@ def obstacle(program: Program) -> str | None:
 def scan(program: Program, leaves: Leaves, layout: Layout, backend: str | None = None) -> Results:
     """Outputs and final states of a program that `obstacle` finds none in."""
     inputs = wide_inputs(leaves)
+    rest = (inputs, leaves.parameters, leaves.matrices)
     own = known_at_once(program)
     if own is not None:
-        marks = layout.reset, layout.cu_seqlens, layout.reverse
-        options = dict(zip(("reset", "cu_seqlens", "reverse"), marks, strict=True))
-        given = (leaves.states, inputs, leaves.parameters, leaves.matrices)
-        outputs, finals = own.by_parts(*given, **options)
+        outputs, finals = own.by_parts(
+            *(leaves.states, *rest),
+            reset=layout.reset,
+            cu_seqlens=layout.cu_seqlens,
+            reverse=layout.reverse,
+        )
         return layout.stored(outputs, layout.batch(leaves.states)), finals
-    rest = (inputs, leaves.parameters, leaves.matrices)
     count = len(leaves.states)
     before: list[Tensor] = [x[:1, None] for x in leaves.states]  # read once they are solved
     finals = list(leaves.states)
