@@ -6,13 +6,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.cells import cell
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import BlockDiagonal, CausalConv, lecun_normal, ring, uniform, unit_gain
-from linrnn.ops import linear_scan
+from linrnn.ops import cell_scan
 from linrnn.ops._precision import wide
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
+
+
+@cell(state="h first", constant="rate", start={"first": 1.0})
+def rg_lru(h: Any, first: Any, u: Any, r: Any, i: Any, y: Any, rate: Any) -> tuple[Any, Any]:
+    """One step; ``first`` is 1 before the first step of a sequence, then 0."""
+    log_a = -rate * torch.sigmoid(r)
+    gain = unit_gain(log_a, torch.log(2 * rate) + F.logsigmoid(r))
+    gain = torch.where(first != 0, 1.0, gain)
+    h = torch.exp(log_a) * h + gain * torch.sigmoid(i) * u
+    return F.gelu(y, approximate="tanh") * h, (h, torch.zeros_like(first))
 
 
 class RGLRU(Mixer):
@@ -90,11 +101,9 @@ class RGLRU(Mixer):
         position = positions(state["position"], x.shape[1], reset)
         x = x.to(self.x_proj.weight.dtype)
         u, past = self.conv1d(self.x_proj(x), state["conv"], reset)
-        r, i = wide(self.r_gate(u)), wide(self.i_gate(u)).sigmoid()  # r before its sigmoid
+        gates = {"u": u, "r": self.r_gate(u), "i": self.i_gate(u), "y": self.y_proj(x)}
         rate = 8 * F.softplus(wide(self.Lambda))
-        log_a = -rate * r.sigmoid()
-        gain = unit_gain(log_a, (2 * rate).log() + F.logsigmoid(r))
-        b = torch.where(position[..., None] == 0, 1.0, gain) * i * u
-        h, last = linear_scan(log_a.exp(), b, state["h"], reset=reset)
-        y = self.out_proj(F.gelu(self.y_proj(x), approximate="tanh") * h.to(x.dtype))
-        return y, {"h": last, "conv": past, "position": position[:, -1] + 1}
+        first = (state["position"] == 0)[:, None].expand_as(state["h"]).to(state["h"].dtype)
+        before = state["h"], first
+        y, (h, _) = cell_scan(rg_lru, **gates, rate=rate, state=before, reset=reset)
+        return self.out_proj(y), {"h": h, "conv": past, "position": position[:, -1] + 1}

@@ -1,14 +1,17 @@
 """Gates around a recurrence."""
 
+from typing import Any
+
 import torch
-from torch import Tensor
 
 
-def unit_gain(log_a: Tensor, log_2: Tensor) -> Tensor:
+def unit_gain(log_a: Any, log_2: Any) -> Any:
     """``sqrt(1 - a^2)``: with it, white input of variance 1 gives a state of variance 1.
 
     It is the product of the square roots of ``-2 log a``, given by its logarithm, and of the rest,
     which lies between 0 and 1: so the slope stays finite where ``a`` rounds to 1.
+
+    In a cell too.
 
     Args:
         log_a: at most 0.
