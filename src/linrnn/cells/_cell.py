@@ -145,7 +145,7 @@ class Cell:
         """Arguments of a kind as the leaves of the program: real and imaginary parts."""
         found: list[Tensor] = []
         for name, x in zip(self._names[kind], tensors, strict=True):
-            found += [x.real, x.imag] if name in self.is_complex else [x]
+            found += _pair(x) if name in self.is_complex else [x]
         return found
 
     def joined(self, kind: int, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -301,7 +301,13 @@ def _split(x: Any, is_complex: bool, like: Tensor) -> list[Tensor]:
     x = x if isinstance(x, Tensor) else torch.as_tensor(x, device=like.device)
     if not is_complex:
         return [x.to(like.dtype)]
-    return [x.real, x.imag] if x.is_complex() else [x, torch.zeros_like(x)]
+    return _pair(x) if x.is_complex() else [x, torch.zeros_like(x)]
+
+
+def _pair(x: Tensor) -> list[Tensor]:
+    """Real and imaginary part; that of a conjugate would be a view that vmap knows nothing of."""
+    x = x.resolve_conj()
+    return [x.real, x.imag]
 
 
 def _words(names: Words) -> tuple[str, ...]:

@@ -16,9 +16,10 @@ from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
 
 
-@cell(state="h first", constant="rate", start={"first": 1.0})
-def rg_lru(h: Any, first: Any, u: Any, r: Any, i: Any, y: Any, rate: Any) -> tuple[Any, Any]:
+@cell(state="h first", constant="decay", start={"first": 1.0})
+def rg_lru(h: Any, first: Any, u: Any, r: Any, i: Any, y: Any, decay: Any) -> tuple[Any, Any]:
     """One step; ``first`` is 1 before the first step of a sequence, then 0."""
+    rate = 8 * F.softplus(decay)
     log_a = -rate * torch.sigmoid(r)
     gain = unit_gain(log_a, torch.log(2 * rate) + F.logsigmoid(r))
     gain = torch.where(first != 0, 1.0, gain)
@@ -102,8 +103,7 @@ class RGLRU(Mixer):
         x = x.to(self.x_proj.weight.dtype)
         u, past = self.conv1d(self.x_proj(x), state["conv"], reset)
         gates = {"u": u, "r": self.r_gate(u), "i": self.i_gate(u), "y": self.y_proj(x)}
-        rate = 8 * F.softplus(wide(self.Lambda))
         first = (state["position"] == 0)[:, None].expand_as(state["h"]).to(state["h"].dtype)
         before = state["h"], first
-        y, (h, _) = cell_scan(rg_lru, **gates, rate=rate, state=before, reset=reset)
+        y, (h, _) = cell_scan(rg_lru, **gates, decay=wide(self.Lambda), state=before, reset=reset)
         return self.out_proj(y), {"h": h, "conv": past, "position": position[:, -1] + 1}

@@ -1,13 +1,15 @@
 """The contracts as code: what every backend and every mixer must keep.
 
-`check_op` and `check_mixer` run all laws and raise `BrokenLawError` at the first that fails. What
-an op means is said once, as one step of it (`linrnn.testing._examples`); `OP_LAWS` are those of
-`linear_scan` beside the laws of every op, `MIXER_LAWS` those of mixers. Mixers and backends outside
-this package may use them as they are: a test of your own mixer is ``check_mixer(MyMixer)``.
+`check_op`, `check_cell` and `check_mixer` run all laws and raise `BrokenLawError` at the first that
+fails. What an op means is said once, as one step of it (`linrnn.testing._examples`), and a cell is
+a step; `OP_LAWS` are those of `linear_scan` beside the laws of every op, `MIXER_LAWS` those of
+mixers. Mixers, cells and backends outside this package may use them as they are: a test of your own
+mixer is ``check_mixer(MyMixer)``.
 """
 
 from linrnn.testing._definition import loop_scan as loop_scan
 from linrnn.testing._derivatives import check_derivatives as check_derivatives
+from linrnn.testing._every_op import check_cell as check_cell
 from linrnn.testing._every_op import check_op as check_op
 from linrnn.testing._mixer_laws import MIXER_LAWS as MIXER_LAWS
 from linrnn.testing._mixer_laws import check_law as check_law
@@ -20,6 +22,7 @@ __all__ = [
     "MIXER_LAWS",
     "OP_LAWS",
     "BrokenLawError",
+    "check_cell",
     "check_close",
     "check_derivatives",
     "check_law",

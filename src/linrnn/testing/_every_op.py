@@ -5,16 +5,18 @@ in a batch, in packed sequences, over resets and backward is said here once, for
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from linrnn.cells import Cell
 from linrnn.errors import check_in
 from linrnn.ops._backend import BACKENDS
 from linrnn.ops._layout import accumulator_dtype, spans
 from linrnn.ops._op import ALL, reached
+from linrnn.ops.cell_scan import forms
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._dynamic import check_dynamic
 from linrnn.testing._examples import Call, calls, examples
@@ -24,13 +26,21 @@ from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, d
 Results = dict[str, Tensor]
 Run = Callable[..., tuple[Tensor, Tensor]]
 
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _TIME = 11
 _OFFSETS = (0, 0, 4, 5, 11, 11)
 _SIZES = ((11, 13), (2, 70), (5, 7))
 
 
-def backends(op: str) -> list[str]:
-    """The backends that compute an op on this machine's CPU."""
+def backends(op: str | Cell) -> list[str]:
+    """The backends that compute an op on this machine's CPU; of a cell its forms.
+
+    But for Newton's method, which is as accurate as it is asked to be.
+    """
+    if isinstance(op, Cell):
+        call = next(calls(op))
+        problems = forms(op, **call.arguments)
+        return [form for form, why in problems.items() if why is None and form != "newton"]
     problems = ALL[op].problems(torch.device("cpu"), torch.float32)
     own = [name for name in BACKENDS if problems[name] is None and name in ALL[op]._modules]
     return own if "tree" in own else [*own, "tree"]
@@ -43,31 +53,33 @@ def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
         given.pop(n, None) for n in ("initial_state", "reset", "cu_seqlens", "reverse")
     )
     like = given[call.steps[0]]
+    empty = torch.as_tensor(call.empty, dtype=like.real.dtype, device=like.device)
     outputs: dict[int, Tensor] = {}
     finals = []
     for s, steps in enumerate(spans(like, cu_seqlens, bool(reverse))):
         rows = slice(None) if cu_seqlens is None else slice(s, s + 1)
         if state is None:
-            h = like.new_full((like.shape[0], *call.state), call.empty)
+            h = empty.to(like.dtype if call.is_complex() else like.real.dtype)
+            h = h.expand(like.shape[0], *call.state)
         else:
             h = state[rows]
         for t in steps:
             if reset is not None:
                 cut = reset[:, t].view(-1, *(1 for _ in call.state))
-                h = torch.where(cut, call.empty, h)
+                h = torch.where(cut, empty, h)
             now = {n: x[:, t] if n in call.steps else x for n, x in given.items()}
             outputs[t], h = call.step(now, h)
         finals.append(h)
     return torch.stack([outputs[t] for t in range(len(outputs))], 1), torch.cat(finals)
 
 
-def matches_its_steps(op: str, backend: str) -> None:
+def matches_its_steps(op: str | Cell, backend: str) -> None:
     """Outputs, final state and all gradients are those of its step, in every layout and dtype."""
+    wide, single = torch.float64, torch.float32
     for call, layout, i in _layouts(op):
-        wide, single = _precisions(call)
         others = (single, torch.bfloat16, torch.float16) if call.half else (single,)
         for dtype in (wide, others[i % len(others)]):
-            exact = _cast(call, {**call.arguments, **layout}, dtype)
+            exact = _cast({**call.arguments, **layout}, dtype)
             truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (wide, single))
             got = _evaluate(call, _on(call, backend), exact, dtype)
             for name, value in got.items():
@@ -86,22 +98,22 @@ def _coarser(call: Call, found: torch.dtype, stored: torch.dtype) -> float:
     return max(1.0, epsilon(stored) / epsilon(found)) if call.reads_back else 1.0
 
 
-def pieces_equal_one_pass(op: str, backend: str) -> None:
+def pieces_equal_one_pass(op: str | Cell, backend: str) -> None:
     """A sequence cut anywhere, or read step by step, with the state carried over."""
     cuts = itertools.cycle(((0, 11), (5, 6), (1, 3, 7), (1,) * 11))
     for call, layout, _ in _layouts(op):
         if "cu_seqlens" in layout:
             continue
-        sizes, wide = next(cuts), _precisions(call)[0]
+        sizes = next(cuts)
         given, run = {**call.arguments, **layout}, _on(call, backend)
-        whole = _evaluate(call, run, given, wide)
-        parts = _evaluate(call, _in_pieces(call, run, sizes), given, wide)
+        whole = _evaluate(call, run, given, torch.float64)
+        parts = _evaluate(call, _in_pieces(call, run, sizes), given, torch.float64)
         for name, value in parts.items():
             what = f"{op} {backend} {call.kind} {_named(layout)} in pieces of {sizes}: {name}"
             check_close(what, value, whole[name], roundings=64 * call.roundings)
 
 
-def empty_sizes(op: str, backend: str) -> None:
+def empty_sizes(op: str | Cell, backend: str) -> None:
     """No sequence, no step, no channel, one step: shapes, and the state goes through."""
     sizes = ((0, 3, 2), (2, 0, 2), (2, 3, 0), (0, 0, 0), (2, 1, 2))
     for (batch, time, channels), packed in itertools.product(sizes, (False, True)):
@@ -111,7 +123,7 @@ def empty_sizes(op: str, backend: str) -> None:
             layout = {"cu_seqlens": torch.tensor([0, 0, time])} if packed else {}
             y, final = _on(call, backend)(**call.arguments, initial_state=h0, **layout)
             what = f"{op} {backend} {call.kind} {(batch, time, channels)} packed={packed}"
-            shape = (1 if packed else batch, time, channels)
+            shape = (1 if packed else batch, time, channels * call.outputs)
             check_true(f"{what}: outputs {tuple(y.shape)}", y.shape == shape)
             check_true(f"{what}: final state {tuple(final.shape)}", final.shape == h0.shape)
             if time == 0:
@@ -120,7 +132,7 @@ def empty_sizes(op: str, backend: str) -> None:
                 check_close(f"{what}: gradient of the state", grad, torch.ones_like(h0))
 
 
-def any_memory(op: str, backend: str) -> None:
+def any_memory(op: str | Cell, backend: str) -> None:
     """Any strides give the same; no input is changed; a second call gives the same bits."""
     views: tuple[Callable[[Tensor], Tensor], ...] = (
         lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
@@ -129,9 +141,8 @@ def any_memory(op: str, backend: str) -> None:
     )
     for call, layout, i in _layouts(op):
         given, run = {**call.arguments, **layout}, _on(call, backend)
-        wide = _precisions(call)[0]
         kept = {n: x.clone() for n, x in given.items() if isinstance(x, Tensor)}
-        first, second = (_evaluate(call, run, given, wide) for _ in range(2))
+        first, second = (_evaluate(call, run, given, torch.float64) for _ in range(2))
         for name, x in kept.items():
             check_true(
                 f"{op} {backend} {call.kind}: {name} was changed", torch.equal(x, given[name])
@@ -140,14 +151,14 @@ def any_memory(op: str, backend: str) -> None:
             n: views[i % 3](x) if isinstance(x, Tensor) and _differentiable(x) else x
             for n, x in given.items()
         }
-        moved = _evaluate(call, run, viewed, wide)
+        moved = _evaluate(call, run, viewed, torch.float64)
         for name, value in first.items():
             what = f"{op} {backend} {call.kind} {_named(layout)}: {name}"
             check_true(f"{what}: two runs differ", torch.equal(value, second[name]))
             check_close(f"{what}: other strides", moved[name], value, roundings=64)
 
 
-def nothing_passes_a_cut(op: str, backend: str) -> None:
+def nothing_passes_a_cut(op: str | Cell, backend: str) -> None:
     """NaN and infinity pass no reset, and do not leave their packed sequence, in any direction."""
     for bad, reverse in itertools.product((float("nan"), float("inf")), (False, True)):
         for call in calls(op, 1, _TIME):
@@ -171,7 +182,7 @@ def nothing_passes_a_cut(op: str, backend: str) -> None:
             )
 
 
-def derivatives(op: str) -> None:
+def derivatives(op: str | Cell) -> None:
     """`linrnn.testing.check_derivatives` of every example."""
     for example in examples(op):
         check_derivatives(example.name, example.function, example.arguments)
@@ -192,7 +203,7 @@ def operators(op: str) -> None:
 
 
 def any_size_in_one_graph(
-    op: str, backend: str, compiler: str = "aot_eager", kinds: int | None = None
+    op: str | Cell, backend: str, compiler: str = "aot_eager", kinds: int | None = None
 ) -> None:
     """One graph, exported or compiled, serves every batch, time and number of sequences.
 
@@ -202,8 +213,9 @@ def any_size_in_one_graph(
         drawn: list[dict[str, Any]] = []
         for batch, time in _SIZES:
             call = list(calls(op, batch, time))[i]
-            given = _cast(call, call.arguments, _precisions(call)[1])
-            state = _random(batch, *call.state).to(given[call.steps[0]].dtype)
+            given = _cast(call.arguments, torch.float32)
+            state = _random(batch, *call.state, is_complex=call.is_complex())
+            state = _cast({"": state}, torch.float32)[""]
             reset = torch.rand(batch, time, generator=torch.Generator().manual_seed(batch)) < 0.2
             drawn.append(_leaves({**given, "initial_state": state, "reset": reset}))
         _check_graph(op, backend, call, drawn, compiler, reverse=bool(i % 2))
@@ -214,7 +226,12 @@ def any_size_in_one_graph(
 
 
 def _check_graph(
-    op: str, backend: str, call: Call, drawn: list[dict[str, Any]], compiler: str, reverse: bool
+    op: str | Cell,
+    backend: str,
+    call: Call,
+    drawn: list[dict[str, Any]],
+    compiler: str,
+    reverse: bool,
 ) -> None:
     options = {n: x for n, x in call.arguments.items() if not isinstance(x, Tensor)}
 
@@ -225,7 +242,7 @@ def _check_graph(
     check_dynamic(f"{op} {backend} {call.kind}", run, tensors, compiler)
 
 
-def _packed(op: str, sequences: int, time: int) -> dict[str, Any]:
+def _packed(op: str | Cell, sequences: int, time: int) -> dict[str, Any]:
     call = next(calls(op, 1, time))
     cuts = torch.linspace(0, time, sequences + 1).long()
     return _leaves(
@@ -233,7 +250,7 @@ def _packed(op: str, sequences: int, time: int) -> dict[str, Any]:
     )
 
 
-def _layouts(op: str) -> Iterator[tuple[Call, dict[str, Any], int]]:
+def _layouts(op: str | Cell) -> Iterator[tuple[Call, dict[str, Any], int]]:
     """Every combination of initial state, resets, packing and direction; the kinds take turns."""
     flags = itertools.product((False, True), repeat=4)
     for i, (initial, resets, packed, reverse) in enumerate(flags):
@@ -241,7 +258,7 @@ def _layouts(op: str) -> Iterator[tuple[Call, dict[str, Any], int]]:
         for j in (i, i + i // len(kinds) + 1):
             call = kinds[j % len(kinds)]
             sequences = len(_OFFSETS) - 1 if packed else 2
-            is_complex = any(call.arguments[n].is_complex() for n in call.steps)
+            is_complex = call.is_complex()
             layout: dict[str, Any] = {"reverse": reverse}
             if initial:
                 layout["initial_state"] = _random(sequences, *call.state, is_complex=is_complex)
@@ -290,7 +307,7 @@ def _in_pieces(call: Call, run: Run, sizes: tuple[int, ...]) -> Run:
 
 def _evaluate(call: Call, run: Run, given: dict[str, Any], dtype: torch.dtype) -> Results:
     """Outputs and all gradients, computed in ``dtype``."""
-    inputs = _leaves(_cast(call, given, dtype))
+    inputs = _leaves(_cast(given, dtype))
     y, final = run(**inputs)
     leaves = {n: x for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad}
     into = [_weights(h).to(h.dtype) for h in (y, final)]
@@ -304,13 +321,17 @@ def _weights(h: Tensor) -> Tensor:
     return (torch.arange(h.numel(), device=h.device) % 15 - 7).view(h.shape) / 8
 
 
-def _cast(call: Call, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """Every number in ``dtype``, states in what it accumulates in."""
-    kinds = {"initial_state": accumulator_dtype(dtype)}
-    return {
-        n: x.to(kinds.get(n, dtype)) if isinstance(x, Tensor) and _differentiable(x) else x
-        for n, x in given.items()
-    }
+def _cast(given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """Every number in ``dtype`` or its complex kind, states in what it accumulates in."""
+
+    def cast(name: str, x: Any) -> Any:
+        if not (isinstance(x, Tensor) and _differentiable(x)):
+            return x
+        wide = accumulator_dtype(dtype)
+        real = wide if name == "initial_state" else dtype
+        return x.to(_COMPLEX[wide] if x.is_complex() else real)
+
+    return {name: cast(name, x) for name, x in given.items()}
 
 
 def _leaves(given: dict[str, Any]) -> dict[str, Any]:
@@ -324,13 +345,6 @@ def _differentiable(x: Tensor) -> bool:
     return x.is_floating_point() or x.is_complex()
 
 
-def _precisions(call: Call) -> tuple[torch.dtype, torch.dtype]:
-    """Double and single precision of its numbers."""
-    if any(call.arguments[n].is_complex() for n in call.steps):
-        return torch.complex128, torch.complex64
-    return torch.float64, torch.float32
-
-
 def _random(*shape: int, is_complex: bool = False) -> Tensor:
     generator = torch.Generator().manual_seed(2)
     dtype = torch.complex128 if is_complex else torch.float64
@@ -342,7 +356,7 @@ def _named(layout: dict[str, Any]) -> str:
 
 
 #: Laws of every backend of an op, and those that concern the op alone.
-BACKEND_LAWS: dict[str, Callable[[str, str], None]] = {
+BACKEND_LAWS: dict[str, Callable[..., None]] = {
     law.__name__: law
     for law in (
         matches_its_steps,
@@ -356,6 +370,27 @@ BACKEND_LAWS: dict[str, Callable[[str, str], None]] = {
 ALONE_LAWS: dict[str, Callable[[str], None]] = {
     law.__name__: law for law in (derivatives, operators)
 }
+
+
+def check_cell(cell: Cell) -> None:
+    """Check the laws of ops on every form of a cell but Newton's method: see `check_op`.
+
+    The step is the function, one call after another in double precision; in every layout, with all
+    gradients, in pieces, in any memory, in graphs of any size, with derivatives of derivatives.
+
+    Raises:
+        BrokenLawError: naming the law, the case and the error found.
+
+    Example:
+        >>> from linrnn.cells import cell
+        >>> @cell(state="h")
+        ... def leak(h, x):
+        ...     h = 0.5 * h + x
+        ...     return h, h
+        >>> check_cell(leak)  # doctest: +SKIP
+    """
+    laws = [(law, (cell, form)) for law in BACKEND_LAWS.values() for form in backends(cell)]
+    _check([*laws, (derivatives, (cell,))])
 
 
 def check_op(name: str) -> None:
@@ -379,6 +414,10 @@ def check_op(name: str) -> None:
     else:
         laws = [(law, (name,)) for law in ALONE_LAWS.values()]
         laws += [(law, (name, b)) for law in BACKEND_LAWS.values() for b in backends(name)]
+    _check(laws)
+
+
+def _check(laws: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
     for law, arguments in laws:
         try:
             law(*arguments)

@@ -12,14 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.cells import Cell
 from linrnn.ops import (
     causal_conv,
+    cell_scan,
     fft_scan,
     gated_scan,
     linear_scan,
     log_linear_scan,
     selective_scan,
 )
+from linrnn.ops._backend import BACKENDS
 
 _MODES = 3
 
@@ -39,7 +42,7 @@ class Call(NamedTuple):
     """The shape of the state of a sequence."""
     step: Step
     """``(arguments at a step, state)`` to ``(output, state)``."""
-    empty: float = 0.0
+    empty: float | Tensor = 0.0
     """The state at a reset, and where none is given."""
     roundings: float = 8.0
     """Of the largest number, that are allowed beside a loop's own error."""
@@ -47,6 +50,15 @@ class Call(NamedTuple):
     """Whether it takes half precision."""
     reads_back: bool = False
     """Whether gradients come from the outputs, in the precision they are stored in."""
+    outputs: int = 1
+    """How many times as wide as its channels the output is."""
+    real_state: bool = False
+    """Whether a state is real although steps are complex."""
+
+    def is_complex(self) -> bool:
+        """Whether a state is complex."""
+        tensors = (x for x in self.arguments.values() if isinstance(x, Tensor))
+        return not self.real_state and any(x.is_complex() for x in tensors)
 
 
 class Example(NamedTuple):
@@ -57,17 +69,18 @@ class Example(NamedTuple):
     arguments: dict[str, Any]
 
 
-def calls(op: str, batch: int = 2, time: int = 6, channels: int = 2) -> Iterator[Call]:
-    """Calls of an op of `linrnn.ops`, by its name, that differ in what they compute.
+def calls(op: "str | Cell", batch: int = 2, time: int = 6, channels: int = 2) -> Iterator[Call]:
+    """Calls of an op of `linrnn.ops`, by its name, that differ in what they compute; or of a cell.
 
     Example:
         >>> next(calls("linear_scan")).kind
         'varying'
     """
-    yield from _CALLS[op](_Draw(batch, time, channels))
+    draw = _Draw(batch, time, channels)
+    yield from _CALLS[op](draw) if isinstance(op, str) else _cell(op, draw)
 
 
-def examples(op: str) -> Iterator[Example]:
+def examples(op: "str | Cell") -> Iterator[Example]:
     """Small calls of an op with a state and resets; and of sequences in one row, read backward.
 
     Example:
@@ -83,7 +96,7 @@ def examples(op: str) -> Iterator[Example]:
             yield _packed(op, draw)
 
 
-def _packed(op: str, draw: "_Draw") -> Example:
+def _packed(op: "str | Cell", draw: "_Draw") -> Example:
     """Offsets are not mapped by vmap."""
     call = next(calls(op, batch=1))
     layout = {"cu_seqlens": torch.tensor([0, 0, 4, 6]), "reverse": True}
@@ -116,8 +129,7 @@ class _Draw:
         return self(self.batch, self.time, *shape, is_complex=is_complex)
 
     def state(self, sequences: int, call: Call) -> Tensor:
-        is_complex = any(x.is_complex() for x in call.arguments.values() if isinstance(x, Tensor))
-        return self(sequences, *call.state, is_complex=is_complex)
+        return self(sequences, *call.state, is_complex=call.is_complex())
 
     def reset(self, batch: int) -> Tensor:
         return torch.rand(batch, self.time, generator=self.generator) < 0.3
@@ -236,6 +248,53 @@ def _conv(draw: _Draw) -> Iterator[Call]:
         }
         state = (width - 1, draw.channels)
         yield Call(f"silu={silu}", causal_conv, arguments, ("x",), state, step)
+
+
+def _cell(cell: Cell, draw: _Draw) -> Iterator[Call]:
+    """A cell; its states and its outputs as real parts of one tensor."""
+    n = draw.channels
+
+    def drawn(name: str, *shape: int) -> Tensor:
+        like = draw.steps if name in cell.inputs else draw
+        return like(*shape, is_complex=name in cell.is_complex) / 2
+
+    arguments = {name: drawn(name, n) for name in (*cell.inputs, *cell.constants)}
+    arguments |= {name: drawn(name, *_matrix(cell, name, n)) for name in cell.matrices}
+    starts = torch.tensor(cell.starts(), dtype=torch.float64)[:, None]
+
+    def run(initial_state: Any = None, backend: Any = None, **given: Any) -> Any:
+        state = None if initial_state is None else tuple(cell.joined(0, initial_state.unbind(1)))
+        form: dict[str, Any] = {"backend" if backend in BACKENDS else "form": backend}
+        y, last = cell_scan(cell, state=state, **given, **form)
+        last = last if isinstance(last, tuple) else (last,)
+        return _real(y), torch.stack(cell.parts(0, last), 1)
+
+    def step(now: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        now = {**now, **dict(zip(cell.states, cell.joined(0, h.unbind(1)), strict=True))}
+        y, after = cell(*(now[name] for name in cell.arguments))
+        after = after if isinstance(after, tuple) else (after,)
+        like = h[:, 0]
+        parts = [x.expand_as(like) for x in cell.parts(0, after)]
+        return _real(y, like), torch.stack(parts, 1).to(h.dtype)
+
+    call = Call(str(cell.name), run, arguments, cell.inputs, (len(starts), n), step, starts, 32)
+    yield call._replace(outputs=len(cell.program.outputs), real_state=True)
+
+
+def _real(y: Any, like: Tensor | None = None) -> Tensor:
+    """All outputs as real parts side by side."""
+    some = y if isinstance(y, tuple) else (y,)
+    parts = [part for x in some for part in ((x.real, x.imag) if x.is_complex() else (x,))]
+    parts = parts if like is None else [x.expand_as(like) for x in parts]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def _matrix(cell: Cell, name: str, n: int) -> tuple[int, ...]:
+    """The shape of a matrix: (heads, rows, columns) where a product is of heads."""
+    program = cell.program
+    place = program.leaves("matrix").get(program.names("matrix").index(name))
+    of_heads = any(x.op == "block_linear" and x.args[0] == place for x in program.nodes)
+    return (1, n, n) if of_heads else (n, n)
 
 
 _CALLS: dict[str, Callable[[_Draw], Iterator[Call]]] = {

@@ -11,10 +11,10 @@ from linrnn.ops._arguments import check_flags
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.cell_scan._arguments import Call, prepare
 from linrnn.ops.cell_scan._loop import loop
-from linrnn.ops.cell_scan._run import compute, has_kernels, in_graphs
+from linrnn.ops.cell_scan._run import compute, has_kernels, in_graphs, obstacles
 from linrnn.typing import CuSeqlens, ResetMask
 
-__all__ = ["cell_scan", "has_kernels"]
+__all__ = ["cell_scan", "forms", "has_kernels"]
 
 
 def cell_scan(
@@ -83,6 +83,12 @@ def cell_scan(
         finals = [h.reshape(h.shape[0], *call.channels) for h in finals]
     last = cell.joined(0, finals)
     return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
+
+
+def forms(cell: Cell, **arguments: Tensor) -> dict[str, str | None]:
+    """Each form, and why it cannot compute a call with these arguments, or None."""
+    call = prepare(cell, arguments, None, None, None, False, None)
+    return obstacles(cell.program, call.leaves, call.layout)
 
 
 def _computed(

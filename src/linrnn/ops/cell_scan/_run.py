@@ -192,9 +192,12 @@ def compute(
     if chosen.form == "scan":
         return scan(program, leaves, layout, chosen.backend)
     tensors = leaves.flat()
+    modified = transformed()
+    if modified:  # the graph is real; transforms do not know all of complex arithmetic
+        step = None
     if chosen.kernels is None:
         return loop(program, leaves, layout, step)
-    if transformed() or not all(map(eager, tensors)):
+    if modified or not all(map(eager, tensors)):
         return definition(program, leaves, layout, step)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         found = _Function.apply(chosen.kernels, program, leaves.like, layout, *tensors)

@@ -1,0 +1,87 @@
+"""The laws of ops over every cell of the library and of the literature; nothing lists the first."""
+
+import importlib
+from collections.abc import Mapping
+
+import literature
+import pytest
+import torch
+
+import package_modules
+from linrnn.cells import Cell
+from linrnn.ops import cell_scan
+from linrnn.testing import BrokenLawError, check_cell
+from linrnn.testing._every_op import (
+    BACKEND_LAWS,
+    any_size_in_one_graph,
+    backends,
+    derivatives,
+    matches_its_steps,
+)
+
+
+def _cells(values):
+    for value in values:
+        if isinstance(value, Cell):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _cells(value.values())
+
+
+OURS = {
+    x.name: x
+    for module in package_modules.MODULES
+    for x in _cells(list(vars(importlib.import_module(module)).values()))
+}
+THEIRS = {f"{name} of the literature": x for name, x in literature.CELLS.items() if x.inputs}
+CELLS = OURS | THEIRS
+IN_GRAPHS = any_size_in_one_graph.__name__
+RUNS = [
+    (law, name, form)
+    for law in BACKEND_LAWS
+    for name, x in (CELLS if law == matches_its_steps.__name__ else OURS).items()
+    for form in backends(x)
+    if law != IN_GRAPHS
+]
+
+
+def test_the_cells_of_the_library_are_found():
+    assert {"wkv", "turning_wkv", "rg_lru", "gru", "lstm", "tanh", "relu"} <= set(OURS)
+
+
+@pytest.mark.parametrize(("law", "name", "form"), RUNS)
+def test_cell_keeps_law(law, name, form):
+    BACKEND_LAWS[law](CELLS[name], form)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", OURS)
+def test_derivatives(name):
+    derivatives(OURS[name])
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", ["rg_lru", "tanh"])
+def test_one_graph_serves_every_size(name):
+    any_size_in_one_graph(OURS[name], backends(OURS[name])[0], kinds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", CELLS)
+def test_every_law_of_a_cell(name):
+    check_cell(CELLS[name])
+
+
+def test_a_wrong_way_to_compute_all_steps_is_caught():
+    def leak(h, x):
+        return 0.5 * torch.tanh(h) + x, torch.tanh(h) + x
+
+    def late(h, x, **layout):
+        return x, h + x[:, -1]
+
+    wrong = Cell(leak, state="h", parallel=late, name="leak that is not its steps")
+    y, _ = cell_scan(wrong, x=torch.ones(1, 2, 1), form="scan")
+    assert torch.equal(y, torch.ones(1, 2, 1))
+    with pytest.raises(BrokenLawError, match=r"leak that .* scan torch.float64 .*: y: differs by"):
+        matches_its_steps(wrong, "scan")
