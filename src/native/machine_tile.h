@@ -13,7 +13,18 @@ struct Plan {
     i64 steps;    // of a chunk
     i64 row;      // numbers from one row of a step to the next
     bool packed;  // matrices are laid out anew
+    i64 ahead;    // how many steps before it is computed the rows of one are asked for; or 0
 };
+
+inline void prefetch(const char* p, bool writes) {
+#ifdef __GNUC__
+    if (writes) __builtin_prefetch(p, 1, 2);
+    else __builtin_prefetch(p, 0, 2);
+    __asm__ volatile("");  // or GCC takes a function of nothing else for one without effect
+#else
+    (void)p, (void)writes;
+#endif
+}
 
 template <class A>
 struct Machine {
@@ -298,12 +309,30 @@ struct Tile {
         scatter(p, steps);
     }
 
+    // Asks for the rows of step p, which is computed soon. Hardware foresees a few arrays that are
+    // read upwards, but neither a walk downwards nor many sequences at once.
+    void foresee(i64 p) const {
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            const i64 kind = slot(i).kind, step = p + (kind == PREVIOUS);
+            if (kind != INPUT && kind != OUTPUT && kind != PREVIOUS) continue;
+            const MachineOperand& o = operand(slot(i).operand);
+            for (i64 q = 0; q < active; ++q) {
+                const Span x = span(q);
+                if (step >= x.count) break;
+                const char* row = address(o, x.row, place(x, step));
+                for (i64 bytes = n * bytes_of(o.dtype); bytes > 0; bytes -= 64, row += 64)
+                    prefetch(row, kind == OUTPUT);
+            }
+        }
+    }
+
     void all() {
         enter();
         i64 chunks = 0;
         for (i64 p = 0; active;) {
             const i64 left = span(active - 1).count - p;
             const i64 steps = left < m.plan.steps ? left : m.plan.steps;
+            for (i64 k = 0; m.plan.ahead && k < steps; ++k) foresee(p + k + m.plan.ahead);
             chunk(p, steps);
             p += steps;
             if (++chunks % M::FLUSH == 0) flush(0, active);

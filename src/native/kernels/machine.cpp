@@ -49,7 +49,7 @@ struct Run {
     static i64 lines(i64 numbers) { return (numbers + M::LINE - 1) / M::LINE * M::LINE; }
 
     Plan plan(i64 threads) const {
-        Plan p{1, args.channels, 1, 0, false};
+        Plan p{1, args.channels, 1, 0, false, 0};
         const i64 n = args.channels;
         if (program.matrices) {
             p.packed = steps_of(args) >= LONG;
@@ -66,6 +66,9 @@ struct Run {
             p.steps = M::ROW / n < 1 ? 1 : M::ROW / n < CHUNK_STEPS ? M::ROW / n : CHUNK_STEPS;
         }
         p.row = lines(p.seqs * p.width);
+        const bool down = (args.reverse != 0) != (args.backward != 0);
+        if ((down || p.seqs > 1) && p.width >= M::LINE)
+            p.ahead = p.seqs > 1 ? p.steps : 2 * M::ROW / p.width;
         return p;
     }
     i64 space(const Plan& p, const M& machine) const {
