@@ -310,7 +310,7 @@ struct Tile {
     }
 
     // Asks for the rows of step p, which is computed soon. Hardware foresees a few arrays that are
-    // read upwards, but neither a walk downwards nor many sequences at once.
+    // read upwards; no walk downwards, not many sequences at once, no parts of rows.
     void foresee(i64 p) const {
         for (i64 i = 0; i < m.program.slots; ++i) {
             const i64 kind = slot(i).kind, step = p + (kind == PREVIOUS);

@@ -67,7 +67,7 @@ struct Run {
         }
         p.row = lines(p.seqs * p.width);
         const bool down = (args.reverse != 0) != (args.backward != 0);
-        if ((down || p.seqs > 1) && p.width >= M::LINE)
+        if ((down || p.seqs > 1 || p.width < n) && p.width >= M::LINE)
             p.ahead = p.seqs > 1 ? p.steps : 2 * M::ROW / p.width;
         return p;
     }
