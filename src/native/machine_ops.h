@@ -16,6 +16,13 @@
 #define LINRNN_INDEPENDENT
 #endif
 
+// A loop that is written out, so that what it works on stays in registers.
+#if defined(__clang__)
+#define LINRNN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define LINRNN_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
@@ -84,14 +91,14 @@ constexpr i64 OPS = LINRNN_MACHINE_OPS(LINRNN_MACHINE_ONE);
 template <class A>
 struct Product {
 #if defined(__AVX512F__)
-    static constexpr int BYTES = 64, V = 4;
+    static constexpr int BYTES = 64, ROWS = 8;  // as many sums as there are registers for
 #elif defined(__AVX__)
-    static constexpr int BYTES = 32, V = 2;
+    static constexpr int BYTES = 32, ROWS = 4;
 #else
-    static constexpr int BYTES = 16, V = 2;
+    static constexpr int BYTES = 16, ROWS = 4;
 #endif
+    static constexpr int V = 2;
     static constexpr i64 L = BYTES / i64(sizeof(A)), WIDTH = V * L;
-    static constexpr int SEVERAL = V == 4 ? 2 : 4;  // panels at once for one vector
 
     static i64 panels(i64 n) { return (n + WIDTH - 1) / WIDTH; }
     static i64 size(i64 blocks, i64 n) { return blocks * panels(n) * WIDTH * n; }
@@ -113,9 +120,14 @@ struct Product {
         Vector sum[Q][P * V] = {};
         for (i64 j = 0; j < n; ++j, w += WIDTH) {
             Vector column[P * V];
-            for (int p = 0; p < P; ++p) std::memcpy(column + p * V, w + p * n * WIDTH, V * BYTES);
-            for (int q = 0; q < Q; ++q)
+            // vector by vector: a longer piece is copied through memory, narrower than it is read
+            LINRNN_UNROLL
+            for (int v = 0; v < P * V; ++v)
+                std::memcpy(&column[v], w + v / V * n * WIDTH + v % V * L, BYTES);
+            for (int q = 0; q < Q; ++q) {
+                LINRNN_UNROLL
                 for (int v = 0; v < P * V; ++v) sum[q][v] += x[q * apart + j] * column[v];
+            }
         }
         std::memcpy(sums, sum, sizeof sum);
     }
@@ -147,20 +159,28 @@ struct Product {
                          i64 blocks, i64 n) {
         for (i64 h = 0; h < blocks; ++h, x += n, y += n, add += add ? n : 0) {
             for (i64 i = 0; i < n;) {
-                const bool wide = q == 1 && n - i > (SEVERAL - 1) * WIDTH;
-                if (wide) some<1, SEVERAL>(packed, x, add, y, apart, n, i);
-                else rows(packed, x, add, y, apart, q, n, i);
-                i += (wide ? SEVERAL : 1) * WIDTH;
-                packed += (wide ? SEVERAL : 1) * WIDTH * n;
+                const i64 taken = n - i > WIDTH ? 2 : 1;
+                if (taken == 2) rows<2>(packed, x, add, y, apart, q, n, i);
+                else rows<1>(packed, x, add, y, apart, q, n, i);
+                i += taken * WIDTH, packed += taken * WIDTH * n;
             }
         }
     }
+    // P panels times all vectors: the fewer of these at once, the more panels.
+    template <int P>
     static void rows(const A* w, const A* x, const A* add, A* y, i64 apart, i64 q, i64 n, i64 i) {
         i64 k = 0;
         auto from = [&](const A* p) { return p ? p + k * apart : nullptr; };
-        for (; k + 4 <= q; k += 4) some<4, 1>(w, from(x), from(add), y + k * apart, apart, n, i);
-        for (; k + 2 <= q; k += 2) some<2, 1>(w, from(x), from(add), y + k * apart, apart, n, i);
-        if (k < q) some<1, 1>(w, from(x), from(add), y + k * apart, apart, n, i);
+        for (; k + ROWS <= q; k += ROWS)
+            for (int p = 0; p < P; ++p)
+                some<ROWS, 1>(w + p * n * WIDTH, from(x), from(add), y + k * apart, apart, n,
+                              i + p * WIDTH);
+        if (ROWS > 4 && k + 4 <= q) {
+            some<4, P>(w, from(x), from(add), y + k * apart, apart, n, i);
+            k += 4;
+        }
+        for (; k + 2 <= q; k += 2) some<2, P>(w, from(x), from(add), y + k * apart, apart, n, i);
+        if (k < q) some<1, P>(w, from(x), from(add), y + k * apart, apart, n, i);
     }
 
     // The same for few steps in all: the matrix as it lies in memory.
