@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -108,6 +108,17 @@ class Kernel:
         """
         run(self.name, self.pack(DTYPES[dtype], threads(), *values))
 
+    def words(self, before: str | None = None) -> int:
+        """How many words of its record come before a field; without one, how many it has."""
+        layout = (handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
+        count = 1  # the size
+        for field in layout.split():
+            name, _, kind = field.partition(":")
+            if name == before:
+                break
+            count += len(_NOTHING) if kind == "array" else 1
+        return count
+
     @functools.cached_property
     def pack(self) -> Callable[..., bytes]:
         """Makes the record of its values."""
@@ -143,12 +154,12 @@ def handle(kernel: str) -> ctypes.CDLL:
 
 
 @functools.cache
-def _function(kernel: str) -> Callable[[bytes], int]:
-    found: Callable[[bytes], int] | None = getattr(handle(kernel), f"linrnn_{kernel}", None)
+def _function(kernel: str) -> Callable[[Any], int]:
+    found: Callable[[Any], int] | None = getattr(handle(kernel), f"linrnn_{kernel}", None)
     return found or (lambda record: _OTHER_VERSION)
 
 
-def run(kernel: str, record: bytes) -> None:
+def run(kernel: str, record: bytes | ctypes.Array[Any]) -> None:
     """Call a kernel with its record (``src/native/kernels.h``).
 
     Raises:

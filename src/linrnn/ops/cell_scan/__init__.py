@@ -11,6 +11,7 @@ from linrnn.ops._arguments import check_flags
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.cell_scan._arguments import Call, prepare
 from linrnn.ops.cell_scan._loop import loop
+from linrnn.ops.cell_scan._plan import again, joined, remember, signature
 from linrnn.ops.cell_scan._run import compute, has_kernels, in_graphs, obstacles
 from linrnn.typing import CuSeqlens, ResetMask
 
@@ -75,14 +76,20 @@ def cell_scan(
             f"cell_scan: cell must be a Cell, got {type(cell).__name__}. "
             "Declare the function: linrnn.cells.Cell(step, state='h')."
         )
+    given = (arguments, state, reset, cu_seqlens, reverse, time, form, backend)
+    sig = None if torch.compiler.is_compiling() else signature(cell, *given)
+    found = None if sig is None else again(cell, sig)
+    if found is not None:
+        return found
     check_flags("cell_scan", reverse=reverse)
     call = prepare(cell, arguments, state, reset, cu_seqlens, reverse, time)
     outputs, finals = _computed(cell, call, form, backend)
+    if sig is not None:
+        remember(cell, call, sig, form, backend)
     if call.channels is not None and len(call.channels) != 1:
         outputs = [y.reshape(*y.shape[:2], *call.channels) for y in outputs]
         finals = [h.reshape(h.shape[0], *call.channels) for h in finals]
-    last = cell.joined(0, finals)
-    return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
+    return joined(cell, outputs, finals)
 
 
 def forms(cell: Cell, **arguments: Tensor) -> dict[str, str | None]:

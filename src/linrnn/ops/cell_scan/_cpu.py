@@ -21,12 +21,14 @@ from linrnn.ops._layout import checked_offsets, dense, unit_channels
 from linrnn.ops._native import DTYPES, array, pointer
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
-_MACHINE = _native.Kernel(
+MACHINE = _native.Kernel(
     "machine",
     "reverse backward seqs time channels offsets reset program operands",
 )
 _KEPT = 256  # cells that are remembered
 _PER_STEP = ("input", "output", "factor")
+_OPERAND_WORDS = 4
+_HERE = torch.device("cpu")  # whatever the default device is
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -58,29 +60,53 @@ def forward(
 
     That is the states after each step, and the products with matrices.
     """
+    code, kept = forward_code(program, leaves, layout, keep)
+    tensors = read(leaves) | room(code, program, leaves, layout)
+    written, n = tensors["output"], len(program.outputs)
+    code.run(layout, leaves.computed_in(), tensors, sizes(leaves, layout))
+    return written[:n], tensors["final"], [written[i] for i in kept]
+
+
+def forward_code(
+    program: Program, leaves: Leaves, layout: Layout, keep: bool
+) -> "tuple[_Code, list[int]]":
+    """What `forward` runs, and which of its outputs the adjoint reads."""
     cell = _cell(program, tuple(layout.starts))
-    states = leaves.states
-    rows, width, dtype = layout.batch(states), states[0].shape[-1], states[0].dtype
-    shape = (rows, layout.time, width)
-    outputs = [torch.empty(shape, dtype=layout.dtype) for _ in program.outputs]
-    finals = [torch.empty(h.shape, dtype=dtype) for h in states]
-    code, kept = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
-    more = _fresh(len(code.outputs) - len(outputs), shape, dtype)
-    written = outputs + more
-    code.run(
-        layout,
-        dtype,
-        {
-            "input": [unit_channels(x) for x in leaves.inputs],
-            "initial": [dense(h) for h in states],
-            "final": finals,
-            "parameter": [dense(x) for x in leaves.parameters],
-            "matrix": [dense(x) for x in leaves.matrices],
-            "output": written,
-        },
-        (len(states[0]), layout.time, width),
-    )
-    return outputs, finals, [written[i] for i in kept]
+    return cell.keeping(layout.dtype == leaves.computed_in()) if keep else (cell.forward, [])
+
+
+def read(leaves: Leaves) -> dict[str, list[Tensor]]:
+    """The leaves as the machine reads them, by kinds of `Operand`: themselves or copies."""
+    return {
+        "initial": [dense(h) for h in leaves.states],
+        "input": [unit_channels(x) for x in leaves.inputs],
+        "parameter": [dense(x) for x in leaves.parameters],
+        "matrix": [dense(x) for x in leaves.matrices],
+    }
+
+
+def room(
+    code: "_Code", program: Program, leaves: Leaves, layout: Layout
+) -> dict[str, list[Tensor]]:
+    """Tensors to be written, by kinds of `Operand`; the program's outputs come first."""
+    states, dtype = leaves.states, leaves.computed_in()
+    shape = (layout.batch(states), layout.time, states[0].shape[-1])
+    outputs = [torch.empty(shape, dtype=layout.dtype, device=_HERE) for _ in program.outputs]
+    finals = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in states]
+    return {
+        "final": finals,
+        "output": outputs + _fresh(len(code.outputs) - len(outputs), shape, dtype),
+    }
+
+
+def sizes(leaves: Leaves, layout: Layout) -> tuple[int, int, int]:
+    """Sequences, time and width of a call."""
+    return *leaves.states[0].shape[:1], layout.time, leaves.states[0].shape[-1]
+
+
+def offsets(layout: Layout) -> Tensor | None:
+    """Where packed sequences begin and end, as the machine reads it."""
+    return checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
 
 
 def backward(
@@ -97,7 +123,7 @@ def backward(
     shape = (layout.batch(leaves.states), layout.time, width)
     stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # all have one
     gradients = dict(zip(code.outputs, _fresh(len(code.outputs), shape, stored), strict=True))
-    grads = [torch.empty(h.shape, dtype=dtype) for h in leaves.states]
+    grads = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in leaves.states]
     sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
     n_states = len(leaves.states)
     given = (*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:])
@@ -114,7 +140,7 @@ def backward(
     }
     code.run(layout, dtype, tensors, (len(leaves.states[0]), layout.time, width), adjoint=True)
     inputs = [
-        gradients[i] if i in gradients else torch.zeros(shape, dtype=x.dtype)
+        gradients[i] if i in gradients else torch.zeros(shape, dtype=x.dtype, device=_HERE)
         for i, x in enumerate(leaves.inputs)
     ]
     return Leaves(grads, inputs, sums, _of_matrices(leaves.matrices, code.assembled, tensors))
@@ -122,7 +148,8 @@ def backward(
 
 def _fresh(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
     """Tensors to be written; side by side, for memory is mapped in large pieces."""
-    return list(torch.empty((count, *shape), dtype=dtype).unbind(0)) if count else []
+    together = torch.empty((count, *shape), dtype=dtype, device=_HERE)
+    return list(together.unbind(0)) if count else []
 
 
 def _of_matrices(
@@ -154,7 +181,7 @@ class _Code:
         self.assembled = assemble(program, operations(), starts, previous)
         self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
         self._address = ctypes.addressof(self._kept)
-        self._operands = struct.Struct(f"={4 * len(self.assembled.operands)}q").pack
+        self._operands = struct.Struct(f"={_OPERAND_WORDS * len(self.assembled.operands)}q").pack
         self._order: list[Operand] = list(self.assembled.operands)
 
     def run(
@@ -167,6 +194,17 @@ class _Code:
         adjoint: bool = False,
     ) -> None:
         """Compute; tensors by the kinds of `Operand`, sizes: sequences, time, width."""
+        _native.run("machine", self.record(layout, dtype, tensors, sizes, adjoint))
+
+    def record(
+        self,
+        layout: Layout,
+        dtype: torch.dtype,
+        tensors: dict[str, list[Tensor]],
+        sizes: tuple[int, int, int],
+        adjoint: bool = False,
+    ) -> bytes:
+        """What the machine is called with."""
         values: list[int] = []
         for kind, number in self._order:
             x = tensors[kind][number]
@@ -177,19 +215,23 @@ class _Code:
                 values += (x.data_ptr(), heads, 0, DTYPES[x.dtype])
             else:
                 values += (x.data_ptr(), x.stride(0), 0, DTYPES[x.dtype])
-        offsets = checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
-        header = _MACHINE.pack(
+        header = MACHINE.pack(
             DTYPES[dtype],
             _native.threads(),
             layout.reverse,
             adjoint,
             *sizes,
-            pointer(offsets),
+            pointer(offsets(layout)),
             *array(layout.reset),
             self._address,
             len(self._order),
         )
-        _native.run("machine", header + self._operands(*values))
+        return header + self._operands(*values)
+
+    def places(self) -> list[tuple[Operand, int]]:
+        """Each operand, and which word of a record is its address."""
+        first = MACHINE.words()
+        return [(x, first + _OPERAND_WORDS * i) for i, x in enumerate(self._order)]
 
 
 class _Cell:

@@ -65,18 +65,26 @@ def _module(name: str) -> Any:
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether kernels compute cells there, unless something else was asked for."""
-    kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
-    kernels = _module(_NATIVE[kind])
+    kind = _kind(device)
+    found = kernels(kind)
     asked = requested(None)[0] in ("auto", kind)
-    return asked and kernels is not None and kernels.unavailable(device, dtype) is None
+    return asked and found is not None and found.unavailable(device, dtype) is None
+
+
+def kernels(kind: str) -> Any:
+    """The native kernels of a kind, None where there are none."""
+    return _module(_NATIVE[kind])
 
 
 def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str | None]:
     """Each form, and why it cannot compute a call, or None."""
-    device = leaves.states[0].device
-    kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
+    kind = _kind(leaves.states[0].device)
     found: dict[str, str | None] = {"native": _native_obstacle(kind, program, leaves, layout)}
     return found | {"scan": obstacle(program), "loop": None, "newton": None}
+
+
+def _kind(device: torch.device) -> str:
+    return next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
 
 
 def _native_obstacle(kind: str, program: Program, leaves: Leaves, layout: Layout) -> str | None:
@@ -114,10 +122,10 @@ def choose(
         return Choice(
             "native", name, f"native: {name} asked for by {asked_by}", _module(_NATIVE[name])
         )
-    problems = obstacles(program, leaves, layout)
-    if name == "auto" and problems["native"] is None:
-        return _native(leaves, "the fastest that can")
     if name == "auto":
+        kind = _kind(leaves.states[0].device)
+        if _native_obstacle(kind, program, leaves, layout) is None:
+            return _native(leaves, "the fastest that can")
         _announce(leaves, layout)
     if name == "auto" and layout.time == 1:
         return Choice("loop", None, "loop: one step is one call of the function")
