@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from linrnn.cells._adjoint import adjoint
-from linrnn.cells._assemble import Assembled, Operand, assemble
+from linrnn.cells._assemble import Operand, assemble
 from linrnn.cells._graph import CONTRACTIONS, Program
 from linrnn.ops import _native
 from linrnn.ops._layout import checked_offsets, dense, unit_channels
 from linrnn.ops._native import DTYPES, array, pointer
+from linrnn.ops.cell_scan._gradients import of_matrices
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
 MACHINE = _native.Kernel(
@@ -143,31 +144,16 @@ def backward(
         gradients[i] if i in gradients else torch.zeros(shape, dtype=x.dtype, device=_HERE)
         for i, x in enumerate(leaves.inputs)
     ]
-    return Leaves(grads, inputs, sums, _of_matrices(leaves.matrices, code.assembled, tensors))
+    products = (
+        (i, *(tensors[x.kind][x.number] for x in pair)) for i, *pair in code.assembled.products
+    )
+    return Leaves(grads, inputs, sums, of_matrices(leaves.matrices, products))
 
 
 def _fresh(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
     """Tensors to be written; side by side, for memory is mapped in large pieces."""
     together = torch.empty((count, *shape), dtype=dtype, device=_HERE)
     return list(together.unbind(0)) if count else []
-
-
-def _of_matrices(
-    matrices: Sequence[Tensor], assembled: Assembled, tensors: dict[str, list[Tensor]]
-) -> list[Tensor]:
-    """The gradients of matrices: products over all steps at once."""
-    found: list[Tensor | None] = [None] * len(matrices)
-    for i, *pair in assembled.products:
-        like = matrices[i]
-        heads = like.shape[0] if like.ndim == 3 else 1
-        left, right = (
-            tensors[x.kind][x.number].flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1))
-            for x in pair
-        )
-        product = torch.einsum("shm,shn->hmn", left, right).reshape(like.shape)
-        before = found[i]
-        found[i] = product if before is None else before + product
-    return [torch.zeros_like(m) if g is None else g for m, g in zip(matrices, found, strict=True)]
 
 
 class _Code:

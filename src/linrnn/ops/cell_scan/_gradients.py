@@ -1,0 +1,27 @@
+"""Gradients that kernels leave to PyTorch: of matrices, products over all steps at once."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def of_matrices(
+    matrices: Sequence[Tensor], products: Iterable[tuple[int, Tensor, Tensor]]
+) -> list[Tensor]:
+    """The gradient of each matrix, (rows, columns) or (heads, rows, columns).
+
+    Args:
+        matrices: what the gradients are of.
+        products: the parts of them: of which matrix, and the values (batch, time, width) on its
+            left and on its right, whose outer product is summed over batch and time.
+    """
+    found: list[Tensor | None] = [None] * len(matrices)
+    for i, *pair in products:
+        like = matrices[i]
+        heads = like.shape[0] if like.ndim == 3 else 1
+        left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
+        product = torch.einsum("shm,shn->hmn", left, right).reshape(like.shape)
+        before = found[i]
+        found[i] = product if before is None else before + product
+    return [torch.zeros_like(m) if g is None else g for m, g in zip(matrices, found, strict=True)]

@@ -1,0 +1,138 @@
+"""Functions that generated kernels call: what `triton.language` lacks, or has less exactly.
+
+Its exponential of single precision is a fast one, wrong by some 40 roundings at 50, and its square
+root takes small numbers for 0; ``expm1``, ``log1p`` and ``tanh`` are not there. These are made of
+operations that are the same on a GPU and in the interpreter, have errors of at most three roundings
+(``tl.log`` has one), and PyTorch's values at 0, infinity and NaN.
+"""
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
+# no_type_check keeps the shape checker from wrapping kernels: Triton compiles what the source says
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def _reduced(x):
+    """``p`` and ``k`` with ``exp(x) = 2**k (1 + p)``, ``p`` exact to its own size."""
+    if x.dtype == tl.float64:
+        x = tl.where(x > 710, 710, tl.where(x < -746, -746, x))
+        k = tl.floor(x * 1.4426950408889634 + 0.5)
+        r = x - k * 6.93147180369123816490e-01 - k * 1.90821492927058770002e-10
+        q = r * (1 / 6227020800.0) + 1 / 479001600.0
+        q = q * r + 1 / 39916800.0
+        q = q * r + 1 / 3628800.0
+        q = q * r + 1 / 362880.0
+        q = q * r + 1 / 40320.0
+        q = q * r + 1 / 5040.0
+        q = q * r + 1 / 720.0
+    else:
+        x = tl.where(x > 89, 89, tl.where(x < -105, -105, x))
+        k = tl.floor(x * 1.4426950408889634 + 0.5)
+        r = x - k * 0.693359375 - k * -2.12194440e-4
+        q = r * (1 / 5040.0) + 1 / 720.0
+    q = q * r + 1 / 120.0
+    q = q * r + 1 / 24.0
+    q = q * r + 1 / 6.0
+    q = q * r + 0.5
+    return r + r * r * q, tl.where(x == x, k, 0).to(tl.int32)
+
+
+@triton.jit
+@no_type_check
+def _power(k, like):
+    """``2**k`` for a ``k`` whose power is a normal number."""
+    if like.dtype == tl.float64:
+        y = ((k.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+    else:
+        y = ((k + 127) << 23).to(tl.float32, bitcast=True)
+    return y
+
+
+@triton.jit
+@no_type_check
+def exp(x):
+    p, k = _reduced(x)
+    half = k >> 1  # the power itself may be beyond the normal numbers
+    return (1 + p) * _power(half, x) * _power(k - half, x)
+
+
+@triton.jit
+@no_type_check
+def expm1(x):
+    p, k = _reduced(x)
+    half = k >> 1
+    large = (1 + p) * _power(half, x) * _power(k - half, x)
+    s = _power(tl.where(k < -60, -60, tl.where(k > 60, 60, k)), x)
+    y = tl.where(k > 60, large, p * s + (s - 1))
+    return tl.where(x == 0, x, y)
+
+
+@triton.jit
+@no_type_check
+def log1p(x):
+    u = 1 + x
+    # what the sum lost is what the logarithm lost
+    y = tl.log(u) * (x / tl.where(u == 1, 1, u - 1))
+    return tl.where((u == 1) | (u == float("inf")), x, y)
+
+
+@triton.jit
+@no_type_check
+def sqrt(x):
+    return tl.sqrt(x) if x.dtype == tl.float64 else tl.sqrt_rn(x)
+
+
+@triton.jit
+@no_type_check
+def sigmoid(x):
+    e = exp(-tl.abs(x))
+    return tl.where(x >= 0, 1, e) / (1 + e)
+
+
+@triton.jit
+@no_type_check
+def tanh(x):
+    t = expm1(-2 * tl.abs(x))
+    y = t / (t + 2)
+    return tl.where(x == 0, x, tl.where(x < 0, y, -y))
+
+
+@triton.jit
+@no_type_check
+def softplus(x):
+    tail = log1p(exp(-tl.abs(x)))
+    return tl.where(x > 20, x, tl.where(x > 0, x, 0) + tail)
+
+
+@triton.jit
+@no_type_check
+def logsigmoid(x):
+    return tl.where(x < 0, x, 0) - log1p(exp(-tl.abs(x)))
+
+
+@triton.jit
+@no_type_check
+def relu(x):
+    return tl.where(x < 0, 0, x)
+
+
+@triton.jit
+@no_type_check
+def gelu(x):
+    return x * (1 + tl.erf(x * 0.7071067811865476)) * 0.5
+
+
+@triton.jit
+@no_type_check
+def maximum(a, b):
+    return tl.where((a > b) | (a != a), a, b)
+
+
+@triton.jit
+@no_type_check
+def minimum(a, b):
+    return tl.where((a < b) | (a != a), a, b)
