@@ -81,7 +81,7 @@ def ops() -> dict[str, str]:
     from linrnn.ops._op import ALL
 
     rows = {}
-    for op in sorted(ALL):
+    for op in sorted((*ALL, "cell_scan")):
         report = backend_report(op)
         able = [name for name, state in report.items() if state == "available"]
         unable = [f"{name}: {why}" for name, why in report.items() if why != "available"]

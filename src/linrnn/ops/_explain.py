@@ -10,6 +10,7 @@ import linrnn.ops
 from linrnn.cells import Cell
 from linrnn.errors import check_in
 from linrnn.ops._op import ALL, reached
+from linrnn.ops.cell_scan._run import problems as of_cells
 
 
 def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **kwargs: Any) -> str:
@@ -35,7 +36,7 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
         'tree: asked for by the argument backend='
     """
     if isinstance(op, str):
-        check_in("explain", "op", op, tuple(ALL))
+        check_in("explain", "op", op, (*ALL, "cell_scan"))
         op = getattr(linrnn.ops, op)
     if isinstance(op, Cell):
         op, args = linrnn.ops.cell_scan, (op, *args)
@@ -64,8 +65,9 @@ def backend_report(op: str = "linear_scan") -> dict[str, str]:
         >>> backend_report()["tree"]
         'available'
     """
-    check_in("backend_report", "op", op, tuple(ALL))
+    check_in("backend_report", "op", op, (*ALL, "cell_scan"))
+    problems = of_cells if op == "cell_scan" else ALL[op].problems
     best = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    on_best, on_cpu = (ALL[op].problems(d, torch.float32) for d in (best, torch.device("cpu")))
+    on_best, on_cpu = (problems(d, torch.float32) for d in (best, torch.device("cpu")))
     found = on_best | {"cpu": on_cpu["cpu"]}
     return {name: why or "available" for name, why in found.items()}

@@ -7,7 +7,7 @@ of the graph.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from linrnn.cells._adjoint import adjoint
 from linrnn.cells._assemble import Operand, assemble
-from linrnn.cells._graph import CONTRACTIONS, Program
+from linrnn.cells._graph import Program
 from linrnn.ops import _native
 from linrnn.ops._layout import checked_offsets, dense, unit_channels
 from linrnn.ops._native import DTYPES, array, pointer
-from linrnn.ops.cell_scan._gradients import of_matrices
+from linrnn.ops.cell_scan._gradients import of_matrices, products_read
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
 MACHINE = _native.Kernel(
@@ -145,7 +145,8 @@ def backward(
         for i, x in enumerate(leaves.inputs)
     ]
     products = (
-        (i, *(tensors[x.kind][x.number] for x in pair)) for i, *pair in code.assembled.products
+        (i, tensors[x.kind][x.number], tensors[y.kind][y.number])
+        for i, x, y in code.assembled.products
     )
     return Leaves(grads, inputs, sums, of_matrices(leaves.matrices, products))
 
@@ -247,19 +248,10 @@ class _Cell:
             self._keeping[share] = _Code(more, self.starts), places
         return self._keeping[share]
 
-    @property
+    @cached_property
     def products(self) -> list[int]:
         """The products with matrices whose values the adjoint reads."""
-        nodes = self.program.nodes
-        every = tuple(i for i, node in enumerate(nodes) if node.op in CONTRACTIONS)
-        read = adjoint(self.program, every).leaves("input")
-        first = self._n_given
-        return [node for i, node in enumerate(every) if first + i in read]
-
-    @property
-    def _n_given(self) -> int:
-        program = self.program
-        return len(program.inputs) + len(program.states) + len(program.outputs)
+        return products_read(self.program)
 
     @property
     def backward(self) -> _Code:

@@ -1,15 +1,26 @@
-"""Gradients that kernels leave to PyTorch: of matrices, products over all steps at once."""
+"""What the kernels of every device do alike about matrices and their gradients."""
 
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from linrnn.cells._adjoint import adjoint
+from linrnn.cells._graph import CONTRACTIONS, Program
+
+
+def products_read(program: Program) -> list[int]:
+    """The products with matrices whose values the adjoint reads: kept, they need not be redone."""
+    every = tuple(i for i, node in enumerate(program.nodes) if node.op in CONTRACTIONS)
+    first = len(program.inputs) + len(program.states) + len(program.outputs)
+    read = adjoint(program, every).leaves("input")
+    return [node for i, node in enumerate(every) if first + i in read]
+
 
 def of_matrices(
     matrices: Sequence[Tensor], products: Iterable[tuple[int, Tensor, Tensor]]
 ) -> list[Tensor]:
-    """The gradient of each matrix, (rows, columns) or (heads, rows, columns).
+    """The gradient of each matrix, (rows, columns) or (heads, rows, columns), over all steps.
 
     Args:
         matrices: what the gradients are of.

@@ -76,6 +76,12 @@ def kernels(kind: str) -> Any:
     return _module(_NATIVE[kind])
 
 
+def problems(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
+    """Each backend, and why it cannot compute any cell on that device and dtype, or None."""
+    modules = {name: _module(where) for name, where in _NATIVE.items()}
+    return {n: modules[n].unavailable(device, dtype) if n in modules else None for n in BACKENDS}
+
+
 def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str | None]:
     """Each form, and why it cannot compute a call, or None."""
     kind = _kind(leaves.states[0].device)
@@ -145,7 +151,11 @@ def _announce(leaves: Leaves, layout: Layout) -> None:
 
 
 def _asked(program: Program, leaves: Leaves, layout: Layout, form: str, name: str) -> Choice:
-    reason = obstacles(program, leaves, layout)[form]
+    kind = name if form == "native" and name in _NATIVE else None
+    if kind is not None:
+        reason = _native_obstacle(kind, program, leaves, layout)
+    else:
+        reason = obstacles(program, leaves, layout)[form]
     if reason is not None:
         raise BackendError(
             f"cell_scan: form {form!r} must be one that can compute this cell, got one that "
@@ -153,14 +163,14 @@ def _asked(program: Program, leaves: Leaves, layout: Layout, form: str, name: st
         )
     why = f"{form}: asked for by the argument form="
     if form == "native":
-        return _native(leaves, "asked for by the argument form=")
+        return _native(leaves, "asked for by the argument form=", kind)
     backend = None if name == "auto" else name
     return Choice(form, backend, why, _module(_NEWTON) if form == "newton" else None)
 
 
-def _native(leaves: Leaves, why: str) -> Choice:
+def _native(leaves: Leaves, why: str, kind: str | None = None) -> Choice:
     device = leaves.states[0].device.type
-    kind = next(n for n, where in WRITTEN_FOR.items() if where == device)
+    kind = kind or next(n for n, where in WRITTEN_FOR.items() if where == device)
     return Choice("native", kind, f"native: {why}, on {kind}", _module(_NATIVE[kind]))
 
 

@@ -1,7 +1,8 @@
 """A cell's recurrence in Triton, by kernels that are generated from its graph, and its adjoint.
 
 ``_triton_source.py`` writes them; here is decided which part of a call an instance owns. What is
-kept for the gradient are the states after each step; everything else is computed again.
+kept for the gradient are the states after each step and the products with matrices; everything else
+is computed again.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from linrnn.cells._adjoint import adjoint
 from linrnn.cells._graph import CONTRACTIONS, Program
 from linrnn.cells._widths import widths
 from linrnn.ops._layout import dense, unit_channels
-from linrnn.ops.cell_scan._gradients import of_matrices
+from linrnn.ops.cell_scan._gradients import of_matrices, products_read
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 from linrnn.ops.cell_scan._triton_source import Sizes, Task, load, write
 from linrnn.ops.linear_scan import _triton
@@ -23,7 +24,7 @@ from linrnn.ops.linear_scan import _triton
 #: Numbers of 32 bits, sides rounded up to powers of two, of all matrices that stay in registers,
 #: and of one matrix that is read at every step.
 RESIDENT = 8192
-LARGEST = 16384
+LARGEST = 65536
 #: 32-bit registers of one thread that matrices may occupy, and those of rows under way.
 OF_MATRICES = 32
 OF_ROWS = 64
@@ -89,7 +90,10 @@ def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
 def forward(
     program: Program, leaves: Leaves, layout: Layout, keep: bool
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Outputs and final states; and if a gradient is wanted the states after each step."""
+    """Outputs and final states; and if a gradient is wanted what it reads.
+
+    That is the states after each step, and the products with matrices.
+    """
     cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
     code, kept = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
     rows, n, first = layout.batch(leaves.states), len(program.outputs), leaves.states[0]
@@ -115,7 +119,8 @@ def backward(
     cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
     code, adjoint = cell.backward, cell.adjoint
     rows, first = layout.batch(leaves.states), leaves.states[0]
-    given = [*leaves.inputs, *saved, *grad_outputs]
+    n_states = len(leaves.states)
+    given = [*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:]]
     n = len(cell.with_gradient)
     stored = leaves.inputs[0].dtype if n else dtype  # inputs have one dtype
     written = [
@@ -140,7 +145,9 @@ def backward(
         for i, x in enumerate(leaves.parameters)
     ]
     tables = {"input": given, "stored": written}
-    products = ((i, *(tables[kind][at] for kind, at in sides)) for i, *sides in cell.products)
+    products = (
+        (i, tables[left][x], tables[right][y]) for i, (left, x), (right, y) in cell.products
+    )
     return Leaves(grads, inputs, parameters, of_matrices(leaves.matrices, products))
 
 
@@ -190,6 +197,7 @@ class _Code:
     ) -> None:
         """Compute; tensors by the kinds of `Operand`, and those of ``leaves``."""
         tensors = tensors | {"parameter": leaves.parameters, "matrix": leaves.matrices}
+        tensors["turned"] = [w.mT for w in leaves.matrices]
         first = leaves.states[0]
         arguments: list[Any] = []
         for kind, number in self.source.operands:
@@ -223,7 +231,9 @@ class _Code:
         (width,) = self.widths
         vector = 2 if seqs * -(-width // 64) >= busy else 1
         rows = sum(x.kind == "input" for x in self.source.operands)
-        steps = min(OF_ROWS // (2 * max(rows, 1) * vector * words), MOST_OPERATIONS // self.source.weight)
+        steps = min(
+            OF_ROWS // (2 * max(rows, 1) * vector * words), MOST_OPERATIONS // self.source.weight
+        )
         options["UNROLL"] = min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))
         return -(-width // (32 * vector)), options | {"num_warps": 1} | _named([32 * vector])
 
@@ -241,8 +251,8 @@ def _sizes(
 ) -> tuple[list[int], Sizes]:
     """The different widths of an instance's values, and which value has which."""
     if heads:
-        vectors = [[(n,) for n in some] for some in shape[:3]]
-        kinds = dict(zip(("state", "input", "parameter"), vectors, strict=True))
+        leaves = [[(n,) for n in some] for some in shape[:3]]
+        kinds = dict(zip(("state", "input", "parameter"), leaves, strict=True))
         nodes = widths("cell_scan", program, {**kinds, "matrix": shape.matrices})
         of_node = zip(program.nodes, nodes, strict=True)
         nodes = [shape.states[0] if x.op in ("constant", "matrix") else n for x, n in of_node]
@@ -257,7 +267,7 @@ def _sizes(
         return tuple(place[n] for n in some)
 
     matrices = tuple((place[m], place[n]) for m, n in sides)
-    vectors = (placed(x) for x in (nodes, shape.states, stored, shape.parameters))
+    vectors = placed(nodes), placed(shape.states), placed(stored), placed(shape.parameters)
     return [n // max(heads, 1) for n in every], Sizes(*vectors, matrices)
 
 
@@ -281,14 +291,15 @@ class _Cell:
         return self._of(self._outputs)
 
     def keeping(self, share: bool) -> tuple[_Code, list[int]]:
-        """The kernel that also keeps the states, and which of what it stores these are.
+        """The kernel that also keeps what the adjoint reads, and which of what it stores that is.
 
         Args:
             share: an output that is a state is kept as that.
         """
         if share not in self._keeping:
             stored, places = self._outputs, []
-            for pair in zip(self.program.next_states, self.shape.states, strict=True):
+            states = zip(self.program.next_states, self.shape.states, strict=True)
+            for pair in (*states, *self._products.items()):
                 if not share or pair not in stored:
                     stored.append(pair)
                     places.append(len(stored) - 1)
@@ -298,15 +309,29 @@ class _Cell:
         return self._keeping[share]
 
     @cached_property
+    def _products(self) -> dict[int, int]:
+        """The products that are kept, and their widths."""
+        found = {}
+        for i in products_read(self.program):
+            node = self.program.nodes[i]
+            matrix = int(self.program.nodes[node.args[0]].attribute or 0)
+            found[i] = self.shape.sides(matrix)[1 if node.attribute else 0]
+        return found
+
+    @cached_property
+    def _whole(self) -> Program:
+        return adjoint(self.program, tuple(self._products))
+
+    @cached_property
     def adjoint(self) -> Program:
         """Its outputs are the gradients of those inputs that have one."""
-        found = adjoint(self.program)
+        found = self._whole
         return found._replace(outputs=tuple(found.outputs[i] for i in self.with_gradient))
 
     @cached_property
     def with_gradient(self) -> list[int]:
         """The inputs whose gradient is not 0 everywhere."""
-        found = adjoint(self.program)
+        found = self._whole
         return [i for i, x in enumerate(found.outputs) if found.nodes[x].op != "constant"]
 
     @cached_property
@@ -340,7 +365,7 @@ class _Cell:
     def backward(self) -> _Code:
         """The kernel of the adjoint: gradients of inputs, then factors."""
         shape, first = self.shape, len(self.program.inputs)
-        inputs = (*shape.inputs, *shape.states, *shape.outputs)
+        inputs = (*shape.inputs, *shape.states, *shape.outputs, *self._products.values())
         outputs = tuple(shape.inputs[i] for i in self.with_gradient)
         stored = [*zip(self.adjoint.outputs, outputs, strict=True), *self._factors.items()]
         previous = tuple(range(first, first + len(self.program.states)))

@@ -136,3 +136,24 @@ def maximum(a, b):
 @no_type_check
 def minimum(a, b):
     return tl.where((a < b) | (a != a), a, b)
+
+
+@triton.jit
+@no_type_check
+def matrix(
+    p,
+    part,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """One of several matrices that lie one after the other, zeros around it."""
+    m = tl.arange(0, ROWS)[:, None]
+    n = tl.arange(0, COLUMNS)[None, :]
+    at = p + part * rows * columns + m * columns + n
+    if rows == ROWS and columns == COLUMNS:  # then its addresses are constants
+        x = tl.load(at)
+    else:
+        x = tl.load(at, mask=(m < rows) & (n < columns), other=0)
+    return x

@@ -2,8 +2,9 @@
 
 One instance owns one sequence and a part of the channels, keeps the states in registers and walks
 along time. Without matrices a part is a block of channels; with them it is a head, or all channels
-where matrices are dense. Small matrices stay in registers, larger ones are read again at every step,
-out of a cache. Rows of the next steps are on their way while those of the present ones are used.
+where matrices are dense. Small matrices stay in registers, larger ones are read again at every
+step, out of a cache. Rows of the next steps are on their way while those of the present ones are
+used.
 
 The adjoint (`linrnn.cells._adjoint`) is a program of the same kind; what differs is that some
 inputs are the states before a step, which are those kept after the step before, and that sums and
@@ -66,10 +67,10 @@ class Sizes(NamedTuple):
     """Rows and columns of a matrix, or of one head of it."""
 
     @property
-    def count(self) -> int:
+    def different(self) -> int:
         """How many widths there are."""
         vectors = (*self.nodes, *self.states, *self.stored, *self.sums)
-        return 1 + max((*vectors, *(x for pair in self.matrices for x in pair)))
+        return 1 + max(*vectors, *(x for pair in self.matrices for x in pair))
 
 
 class Task(NamedTuple):
@@ -92,7 +93,7 @@ class Operand(NamedTuple):
     """A tensor of a call: which one of a kind.
 
     Kinds: ``input``, ``before`` (the state before the first step), ``initial``, ``final``,
-    ``parameter``, ``matrix``, ``stored``, ``sum``.
+    ``parameter``, ``matrix``, ``turned`` (a matrix transposed), ``stored``, ``sum``.
     """
 
     kind: str
@@ -123,7 +124,7 @@ class _Writer:
         self.adjoint = bool(task.previous)
         self.inputs = self.program.leaves("input")
         self.operands: list[Operand] = []
-        self.widths = range(sizes.count)
+        self.widths = range(sizes.different)
 
     def source(self) -> Source:
         lines = [*self._begin(), *self._before(), *self._loop(), *self._end()]
@@ -132,7 +133,8 @@ class _Writer:
             names.append(f"{kind}_{number}")
             names += [f"{kind}_{number}_{x}" for x in ("seq", "step") if kind == "input"]
         names += ["reset", "reset_seq", "reset_step", "cu_seqlens", "time", "parts"]
-        names += [f"width_{k}" for k in self.widths]
+        sizes = [f"width_{k}" for k in self.widths]
+        names += [f"{x}: tl.constexpr" for x in sizes] if self.task.heads else sizes
         options = ["FLIP", "DTYPE", "UNROLL", *(f"BLOCK_{k}" for k in self.widths)]
         names += [f"{x}: tl.constexpr" for x in options]
         body = "".join(f"    {line}\n" for line in lines)
@@ -183,10 +185,10 @@ class _Writer:
             if found.op == "parameter":
                 number = int(found.attribute or 0)
                 lines.append(self._whole(f"v{node}", found.op, number, self.sizes.nodes[node]))
-            elif found.op == "matrix" and self.task.resident:
-                lines.append(f"v{node} = {self._matrix(node)}")
             elif found.op == "constant":
                 lines.append(f"v{node} = {_number(float(found.attribute or 0.0))}")
+        if self.task.resident:
+            lines += [f"{name} = {text}" for name, text in self._matrices().items()]
         lines += [self._compute(x) for x, level in self._operations() if level == 0]
         for i, _ in self.program.sums:
             k = self.sizes.sums[i]
@@ -198,12 +200,26 @@ class _Writer:
         at = f"lane_{k}" if kind == "parameter" else f"s * all_{k} + lane_{k}"
         return f"{name} = tl.load({self._operand(kind, number)} + {at}, mask=inside_{k}, other=0)"
 
-    def _matrix(self, node: int) -> str:
-        number = int(self.program.nodes[node].attribute or 0)
+    def _matrices(self) -> dict[str, str]:
+        """Names of the matrices that vectors are multiplied with, and how each is read.
+
+        What a product sums over is their first axis, so that the threads of a warp have different
+        results and not parts of one; a matrix that is not so in memory is given turned.
+        """
+        found = {}
+        for node in self.program.nodes:
+            if node.op in CONTRACTIONS:
+                name, number, m, n = self._sides(node)
+                found[name] = f"matrix({number}, part, width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n})"
+        return found
+
+    def _sides(self, node: Node) -> tuple[str, str, int, int]:
+        """The name of a matrix as a product reads it, its operand, and its sizes."""
+        number = int(self.program.nodes[node.args[0]].attribute or 0)
         m, n = self.sizes.matrices[number]
-        at = f"part * width_{m} * width_{n} + own_{m}[:, None] * width_{n} + own_{n}[None, :]"
-        mask = f"inside_{m}[:, None] & inside_{n}[None, :]"
-        return f"tl.load({self._operand('matrix', number)} + {at}, mask={mask}, other=0)"
+        if node.attribute:
+            return f"of_{number}", self._operand("matrix", number), m, n
+        return f"of_{number}_turned", self._operand("turned", number), n, m
 
     def _loop(self) -> list[str]:
         """All steps, some at once."""
@@ -306,11 +322,9 @@ class _Writer:
 
     def _product(self, node: Node) -> str:
         """Lanes beyond the width may hold anything, and nothing times 0 must be 0."""
-        matrix, vector = node.args
-        m, n = self.sizes.matrices[int(self.program.nodes[matrix].attribute or 0)]
-        k, axes, axis = (m, "[:, None]", 0) if node.attribute else (n, "[None, :]", 1)
-        weight = f"v{matrix}" if self.task.resident else self._matrix(matrix)
-        return f"tl.sum({weight} * tl.where(inside_{k}, v{vector}, 0){axes}, {axis})"
+        name, _, k, _ = self._sides(node)
+        weight = name if self.task.resident else self._matrices()[name]
+        return f"tl.sum({weight} * tl.where(inside_{k}, v{node.args[1]}, 0)[:, None], 0)"
 
     def _row(self, node: int, k: int) -> str:
         """A value with all its channels, which a number has not."""
