@@ -206,7 +206,7 @@ class _Code:
         offsets = layout.cu_seqlens
         if offsets is not None:
             offsets = offsets.to(first.device, torch.long).contiguous()
-        parts, options = self._tile(len(first), leaves)
+        parts, options = self.tile(len(first), leaves)
         with torch.cuda.device_of(first):
             self.kernel[(len(first) * parts,)](
                 *arguments,
@@ -219,7 +219,7 @@ class _Code:
                 **options,
             )
 
-    def _tile(self, seqs: int, leaves: Leaves) -> tuple[int, dict[str, Any]]:
+    def tile(self, seqs: int, leaves: Leaves) -> tuple[int, dict[str, Any]]:
         """The parts of the channels, and what the kernel is compiled for."""
         tl, dtype = _triton._kernels().tl, leaves.computed_in()
         words = dtype.itemsize // 4
