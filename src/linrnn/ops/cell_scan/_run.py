@@ -135,7 +135,7 @@ def choose(
         _announce(leaves, layout)
     if name == "auto" and layout.time == 1:
         return Choice("loop", None, "loop: one step is one call of the function")
-    if name != "reference" and problems["scan"] is None:
+    if name != "reference" and obstacle(program) is None:
         return Choice("scan", None if name == "auto" else name, "scan: all steps at once, by scans")
     return Choice("loop", None, f"loop: {'the fastest that can' if name == 'auto' else name}")
 
