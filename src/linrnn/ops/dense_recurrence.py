@@ -10,6 +10,7 @@ from torch import Tensor
 from linrnn.cells import Cell
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._opaque import opaque
+from linrnn.ops._parts import parts
 from linrnn.ops.cell_scan import cell_scan, has_kernels
 
 _KERNELS: dict[str, Any] = {
@@ -121,7 +122,7 @@ def _by_cell(
         given["bn"] = bias[1][2 * D :] if bias else U.new_zeros(D)
         b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
     cell = CELLS[kind]
-    given |= zip(cell.inputs, F.linear(x, W, b).split(D, -1), strict=True)
+    given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
     given |= zip(cell.matrices, U.split(D), strict=True)
     y, last = cell_scan(cell, **given, state=tuple(state), reset=reset)
     return y, *(last if kind == "lstm" else [last])

@@ -143,9 +143,10 @@ struct Run {
             const MachineSlot& slot = program.slot()[i];
             if (slot.kind != OUTPUT) continue;
             const MachineOperand& o = operands[slot.operand];
-            if (o.step != args.channels) continue;
-            if (o.data != end) advise(begin, end - begin), begin = o.data;
-            end = o.data + steps_of(args) * o.step * bytes_of(o.dtype);
+            if (o.step < args.channels) continue;
+            const i64 last = (steps_of(args) - 1) * o.step + args.channels;
+            if (o.data < begin || o.data > end) advise(begin, end - begin), begin = o.data;
+            end = o.data + last * bytes_of(o.dtype);
         }
         advise(begin, end - begin);
     }

@@ -20,6 +20,7 @@ from linrnn.ops import _native
 from linrnn.ops._layout import checked_offsets, dense, unit_channels
 from linrnn.ops._native import DTYPES, array, pointer
 from linrnn.ops.cell_scan._gradients import of_matrices, products_read
+from linrnn.ops._parts import like_parts
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
 MACHINE = _native.Kernel(
@@ -123,7 +124,9 @@ def backward(
     dtype, width = leaves.states[0].dtype, leaves.states[0].shape[-1]
     shape = (layout.batch(leaves.states), layout.time, width)
     stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # all have one
-    gradients = dict(zip(code.outputs, _fresh(len(code.outputs), shape, stored), strict=True))
+    fresh = like_parts(leaves.inputs) if len(code.outputs) == len(leaves.inputs) else None
+    fresh = fresh or _fresh(len(code.outputs), shape, stored)
+    gradients = dict(zip(code.outputs, fresh, strict=True))
     grads = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in leaves.states]
     sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
     n_states = len(leaves.states)
