@@ -10,6 +10,7 @@ from linrnn.ops._explain import explain as explain
 from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
 from linrnn.ops.causal_conv import causal_conv as causal_conv
 from linrnn.ops.cell_scan import cell_scan as cell_scan
+from linrnn.ops.cell_scan import newton_scan as newton_scan
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
 from linrnn.ops.gated_scan import gated_scan as gated_scan
@@ -28,6 +29,7 @@ __all__ = [
     "gated_scan",
     "linear_scan",
     "log_linear_scan",
+    "newton_scan",
     "selective_scan",
     "use_backend",
 ]

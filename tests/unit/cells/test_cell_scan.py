@@ -14,7 +14,7 @@ from linrnn.errors import (
     ShapeError,
     UnknownNameError,
 )
-from linrnn.ops import cell_scan, explain, use_backend
+from linrnn.ops import cell_scan, explain, newton_scan, use_backend
 from linrnn.ops.cell_scan import _newton
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._dynamic import check_dynamic
@@ -263,6 +263,16 @@ def test_newton_finds_no_states_that_are_none():
         cell_scan(cell, x=x, form="newton")
     y, _ = cell_scan(cell, x=x[:, :20], form="newton")
     torch.testing.assert_close(y, cell_scan(cell, x=x[:, :20])[0], rtol=1e-8, atol=1e-8)
+
+
+def test_newton_says_how_it_converged():
+    cell, given, state, marks = problem("mingru", (True, False, True))
+    y, last, how = newton_scan(cell, state=state[0], **given, **marks)
+    want, final = cell_scan(cell, state=state[0], **given, **marks, form="loop")
+    torch.testing.assert_close((y, last), (want, final), rtol=1e-12, atol=1e-12)
+    assert 0 < how.rounds <= T
+    assert how.residual <= 64 * torch.finfo(torch.float64).eps
+    assert newton_scan(cell, a=torch.randn(2, 0, 4), z=torch.randn(2, 0, 4))[2].rounds == 0
 
 
 @pytest.mark.parametrize("name", ["sru", "lru", "mingru"])

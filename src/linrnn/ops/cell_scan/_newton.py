@@ -7,6 +7,7 @@ states whose residual stays too large are never returned.
 """
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -28,15 +29,26 @@ ROUNDS = 100
 _ROUNDINGS = 64  # of the states' dtype, that a residual may have
 
 
+class Convergence(NamedTuple):
+    """How Newton's method found the states of a call."""
+
+    residual: float
+    """Largest difference between a state and the step from the state before it, over ``1 + |h|``."""
+    rounds: int
+    """Corrections of all states."""
+
+
+#: Where `newton_scan` listens.
+NOTED: ContextVar[list[Convergence] | None] = ContextVar("noted", default=None)
+
+
 class Solution(NamedTuple):
     """States that solve the recurrence."""
 
     before: list[Tensor]
     """What each step starts from, (batch, time, width)."""
     after: list[Tensor]
-    residual: float
-    """Largest difference between a state and the step from the state before it, as a share."""
-    rounds: int
+    convergence: Convergence
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -84,7 +96,11 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
         after = [f.expand(x.shape) for f, x in zip(after, h, strict=True)]
         residual = _residual(h, after)
         if residual <= allowed:
-            return Solution(before, after, residual, rounds)
+            found = Convergence(residual, rounds)
+            noted = NOTED.get()
+            if noted is not None:
+                noted.append(found)
+            return Solution(before, after, found)
         # a Newton step that leads away is taken with a smaller derivative
         damping = damping / 2 if residual < best else (1 + damping) / 2
         best = min(best, residual)
