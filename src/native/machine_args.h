@@ -10,7 +10,10 @@
     WORD(offsets)  /* as of a scan */                                                 \
     ARRAY(reset)   /* bytes, or data == 0 */                                          \
     WORD(program)  /* a MachineProgram, with its slots, matrices and codes behind it */ \
-    WORD(operands) /* how many MachineOperand lie behind the record */
+    WORD(operands) /* how many MachineOperand lie behind the record */                \
+    WORD(every)    /* of which steps the states are kept, see below; 0 where all are */ \
+    WORD(again)    /* backward: the program that computes the others, a MachineProgram */ \
+    WORD(kept)     /* the operand that is the first state's; others behind it */
 
 // Every operation of numbers: a name, and what it makes of a number x, y, z of each of three rows
 // and of the constant v. Two of them also fill the third row.
@@ -38,10 +41,17 @@ namespace linrnn {
 LINRNN_RECORD(MachineArgs, LINRNN_MACHINE_FIELDS)
 
 // A tensor of a call. In memory: strides in elements. Per channel: data. A matrix: dense, in
-// `seq` blocks along the diagonal.
+// `seq` blocks along the diagonal. An output without data is not wanted.
 struct MachineOperand {
     i64 data, seq, step, dtype;
 };
+
+// Where not all states are kept (`every` = k): of each sequence those after k, 2k, ... steps, which
+// lie in row (start / k + 0, 1, ...) of operands behind the program's own. Against time, `again`
+// computes the steps between two of these once more, from operands behind those of the adjoint, and
+// both programs have operands in common that hold these steps only: their `seq` is WINDOW, their
+// `data` a number. The first are the states, in order.
+constexpr i64 WINDOW = -1;
 
 // Where a value lies. Chunks: of steps that come one after the other.
 enum MachineKind : i64 {

@@ -44,25 +44,38 @@ struct Ops {
     LINRNN_MACHINE_OPS(LINRNN_MACHINE_LOOP)
 #undef LINRNN_MACHINE_LOOP
 
-    static bool far(const A* a, i64 n) {
+    static bool far(A x) { return !(magnitude(x) < A(Turn<A>::FAR)); }
+    static bool any_far(const A* a, i64 n) {
         int beyond = 0;
-        for (i64 i = 0; i < n; ++i) beyond |= !(magnitude(a[i]) < A(Turn<A>::FAR));
+        for (i64 i = 0; i < n; ++i) beyond |= far(a[i]);
         return beyond;
     }
+    // A number far from 0 takes a call of its own, and its neighbours come out as they do alone.
+    template <class F>
+    static void with_far(Loop loop, F call, A* d, const A* a, A* c, i64 n) {
+        constexpr i64 PIECE = 64 / i64(sizeof(A));
+        alignas(64) A x[PIECE], y[PIECE], z[PIECE];
+        for (i64 i = 0; i < n; i += PIECE) {
+            const i64 most = n - i < PIECE ? n - i : PIECE;
+            copy(x, a + i, most);
+            loop(y, x, x, z, A(0), most);
+            for (i64 k = 0; k < most; ++k)
+                if (far(x[k])) call(x[k], y[k], z[k]);
+            copy(d + i, y, most);
+            if (c) copy(c + i, z, most);
+        }
+    }
     static void any_sin(A* d, const A* a, const A* b, A* c, A v, i64 n) {
-        if (!far(a, n)) return op_sin(d, a, b, c, v, n);
-        for (i64 i = 0; i < n; ++i) d[i] = far_sin(a[i]);
+        if (!any_far(a, n)) return op_sin(d, a, b, c, v, n);
+        with_far(op_sin, [](A x, A& y, A&) { y = far_sin(x); }, d, a, nullptr, n);
     }
     static void any_cos(A* d, const A* a, const A* b, A* c, A v, i64 n) {
-        if (!far(a, n)) return op_cos(d, a, b, c, v, n);
-        for (i64 i = 0; i < n; ++i) d[i] = far_cos(a[i]);
+        if (!any_far(a, n)) return op_cos(d, a, b, c, v, n);
+        with_far(op_cos, [](A x, A& y, A&) { y = far_cos(x); }, d, a, nullptr, n);
     }
     static void any_sin_cos(A* d, const A* a, const A* b, A* c, A v, i64 n) {
-        if (!far(a, n)) return op_sin_cos(d, a, b, c, v, n);
-        for (i64 i = 0; i < n; ++i) {
-            const A x = a[i];
-            d[i] = far_cos(x), c[i] = far_sin(x);
-        }
+        if (!any_far(a, n)) return op_sin_cos(d, a, b, c, v, n);
+        with_far(op_sin_cos, [](A x, A& y, A& z) { y = far_cos(x), z = far_sin(x); }, d, a, c, n);
     }
 
     static Loop find(i64 op) {

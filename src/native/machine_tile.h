@@ -39,6 +39,8 @@ struct Machine {
     const A* const* matrices;  // of the program, packed or as they are
     const i64* order;          // of the sequences, long ones first
     double* sums;              // (sums, seqs, channels)
+    const Machine* again;      // what computes states that were not kept; or null
+    i64 windows;               // operands that hold some steps only
 
     i64 blocks(const MachineCode& code) const {
         return operands[program.matrix()[code.b].operand].seq;
@@ -83,6 +85,9 @@ inline void store(char* to, const A* from, i64 dtype, i64 n) {
 }
 
 template <class A>
+struct Recall;
+
+template <class A>
 struct Tile {
     using M = Machine<A>;
     const M& m;
@@ -93,13 +98,16 @@ struct Tile {
     A** const own;     // its rows that are not in memory
     i64 active;        // sequences that have not ended: they come first
     const bool whole;  // rows are whole lines: those in memory can be operands
+    Recall<A>* const recall;  // computes what was not kept; or null
 
-    Tile(const M& machine, i64 first, i64 channel, A** pointers, i64* apart, A* space)
+    Tile(const M& machine, i64 first, i64 channel, A** pointers, i64* apart, A* space,
+         Recall<A>* found = nullptr)
         : m(machine), first_seq(first),
           count(m.args.seqs - first < m.plan.seqs ? m.args.seqs - first : m.plan.seqs), c(channel),
           n(m.args.channels - c < m.plan.width ? m.args.channels - c : m.plan.width),
           base(pointers), at(pointers + m.program.slots), by(apart),
-          own(pointers + 2 * m.program.slots), active(count), whole(n % M::LINE == 0) {
+          own(pointers + 2 * m.program.slots), active(count), whole(n % M::LINE == 0),
+          recall(found) {
         for (i64 i = 0; i < m.program.slots; ++i) {
             const i64 rows = m.rows_of(slot(i));
             own[i] = base[i] = at[i] = space, space += rows * m.plan.row;
@@ -149,7 +157,7 @@ struct Tile {
         }
         run(0, base, m.plan.steps * m.plan.row, 1);
         active = count;
-        drop(0, 0);
+        drop(0);
     }
     // The state before sequence q, of the slots that have one.
     void begin(i64 i, i64 q, A* to) const {
@@ -158,12 +166,12 @@ struct Tile {
         if (initial.data) load(to, of_sequence(initial, q), initial.dtype, n);
         else fill(to, A(s.value), n);
     }
-    // Take the sequences out that have no step p; `chunks` were computed.
-    void drop(i64 p, i64 chunks) {
+    // Take the sequences out that have no step p.
+    void drop(i64 p) {
         const i64 before = active;
         while (active && span(active - 1).count <= p) --active;
         if (active == before) return;
-        if (chunks % M::FLUSH) flush(active, before);
+        if (p % (M::FLUSH * m.plan.steps)) flush(active, before);
         for (i64 i = 0; i < m.program.slots; ++i) {
             if (slot(i).kind != STATE) continue;
             const MachineOperand& last = operand(slot(i).operand + 1);
@@ -198,11 +206,12 @@ struct Tile {
     void gather(i64 p, i64 steps) {
         for (i64 i = 0; i < m.program.slots; ++i) {
             const MachineSlot& s = slot(i);
+            if (s.kind == SUM) base[i] = own[i] + summed(p, steps) * m.plan.row;
             if (s.kind != INPUT && s.kind != OUTPUT && s.kind != PREVIOUS) continue;
             const MachineOperand& o = operand(s.operand);
             if (s.kind == PREVIOUS) {
                 previous(i, p, steps);
-            } else if (direct(o, steps)) {
+            } else if (o.data && direct(o, steps)) {
                 const Span x = span(0);
                 const i64 low = way() > 0 ? p : p + steps - 1;
                 base[i] = reinterpret_cast<A*>(address(o, x.row, place(x, low)));
@@ -213,6 +222,11 @@ struct Tile {
                 });
             }
         }
+    }
+    // Where a part of a chunk is in rows that have one for each step of a whole chunk.
+    i64 summed(i64 p, i64 steps) const {
+        const i64 past = p % m.plan.steps, left = span(0).count - p + past;
+        return way() > 0 ? past : (left < m.plan.steps ? left : m.plan.steps) - past - steps;
     }
     template <class F>
     void each(i64 i, i64 p, i64 steps, F f) {
@@ -247,7 +261,7 @@ struct Tile {
         for (i64 i = 0; i < m.program.slots; ++i) {
             if (slot(i).kind != OUTPUT || base[i] != own[i]) continue;
             const MachineOperand& o = operand(slot(i).operand);
-            each(i, p, steps, [&](A* row, const Span& x, i64 step, i64) {
+            if (o.data) each(i, p, steps, [&](A* row, const Span& x, i64 step, i64) {
                 store(address(o, x.row, step), row, o.dtype, n);
             });
         }
@@ -326,18 +340,108 @@ struct Tile {
         }
     }
 
+    // How many steps from p on are computed together.
+    i64 together(i64 p) const {
+        const i64 left = span(active - 1).count - p, every = m.args.every;
+        i64 steps = m.plan.steps - p % m.plan.steps;
+        if (every) {
+            const i64 most = recall ? (left - 1) % every + 1 : every - p % every;
+            steps = steps < most ? steps : most;
+        }
+        return left < steps ? left : steps;
+    }
+    char* kept(i64 number, const Span& x, i64 steps) const {
+        const i64 start = x.by > 0 ? x.first : x.first - x.count + 1;
+        return address(m.operands[m.args.kept + number], x.row,
+                       start / m.args.every + steps / m.args.every - 1);
+    }
+    // The states after p steps are kept, or read.
+    template <class F>
+    void each_kept(i64 p, F f) const {
+        i64 number = 0;
+        for (i64 i = 0; i < m.program.slots; ++i) {
+            if (slot(i).kind != STATE) continue;
+            for (i64 q = 0; q < active; ++q)
+                f(i, q, kept(number, span(q), p), m.operands[m.args.kept + number].dtype);
+            ++number;
+        }
+    }
+
     void all() {
         enter();
-        i64 chunks = 0;
         for (i64 p = 0; active;) {
-            const i64 left = span(active - 1).count - p;
-            const i64 steps = left < m.plan.steps ? left : m.plan.steps;
+            if (recall) recall->before(*this, p);
+            else if (m.args.every && p && p % m.args.every == 0)
+                each_kept(p, [&](i64 i, i64 q, char* to, i64 dtype) {
+                    store(to, own[i] + q * n, dtype, n);
+                });
+            const i64 steps = together(p);
             for (i64 k = 0; m.plan.ahead && k < steps; ++k) foresee(p + k + m.plan.ahead);
             chunk(p, steps);
             p += steps;
-            if (++chunks % M::FLUSH == 0) flush(0, active);
-            drop(p, chunks);
+            if (p % (M::FLUSH * m.plan.steps) == 0) flush(0, active);
+            drop(p);
         }
+    }
+};
+
+// Computes, for a tile that goes against time, the steps between two kept states once more.
+template <class A>
+struct Recall {
+    using M = Machine<A>;
+    Tile<A>& forward;
+    const MachineOperand *theirs, *ours;  // operands as they were given, of both
+    MachineOperand *to_theirs, *to_ours;  // and as they are read, windows put in their places
+    i64 n_theirs, n_ours;
+    A* space;
+
+    // Of one sequence, or of several as long as each other.
+    void before(const Tile<A>& tile, i64 p) {
+        const i64 every = tile.m.args.every, last = tile.span(0).count - 1 - p;
+        if (p && (last + 1) % every) return;
+        const i64 from = last / every * every;
+        windows(tile, theirs, to_theirs, n_theirs, from);
+        windows(tile, ours, to_ours, n_ours, from);
+        if (from) resume(tile, from);
+        else
+            for (i64 i = 0; i < forward.m.program.slots; ++i)
+                for (i64 q = 0; forward.slot(i).kind == STATE && q < forward.count; ++q)
+                    forward.begin(i, q, forward.own[i] + q * forward.n);
+        for (i64 k = from; k <= last;) {
+            const i64 left = last + 1 - k, most = forward.m.plan.steps;
+            forward.chunk(k, left < most ? left : most);
+            k += left < most ? left : most;
+        }
+    }
+    // A window has a row for each of these steps and for the state before them.
+    void windows(const Tile<A>& tile, const MachineOperand* given, MachineOperand* to, i64 count,
+                 i64 from) const {
+        const Span x = tile.span(0);
+        const i64 every = tile.m.args.every, width = row(tile.m.plan);
+        const i64 low = x.by > 0 ? x.first + from - 1 : x.first - (from + every - 1);
+        const i64 seq = (every + 1) * width, whole = tile.m.plan.seqs * seq;
+        for (i64 i = 0; i < count; ++i) {
+            if (given[i].seq != WINDOW) continue;
+            const i64 origin = x.row * seq + low * width + tile.c;
+            to[i].data = reinterpret_cast<i64>(space + given[i].data * whole) -
+                         origin * i64(sizeof(A));
+            to[i].seq = seq, to[i].step = width, to[i].dtype = sizeof(A) == 8 ? F64 : F32;
+        }
+    }
+    static i64 row(const Plan& plan) { return plan.seqs == 1 ? plan.row : plan.width; }
+    static i64 numbers(const Plan& plan, i64 windows, i64 every) {
+        return windows * plan.seqs * (every + 1) * row(plan);
+    }
+    void resume(const Tile<A>& tile, i64 from) const {
+        const i64 n = forward.n, seq = (tile.m.args.every + 1) * row(tile.m.plan);
+        i64 number = -1, slot = -1;
+        forward.each_kept(from, [&](i64 i, i64 q, char* at, i64 dtype) {
+            if (i != slot) slot = i, ++number;
+            load(forward.own[i] + q * n, at, dtype, n);
+            const i64 place = tile.span(0).by > 0 ? 0 : tile.m.args.every;
+            A* window = space + number * tile.m.plan.seqs * seq;
+            copy(window + q * seq + place * row(tile.m.plan), forward.own[i] + q * n, n);
+        });
     }
 };
 

@@ -72,6 +72,7 @@ def assemble(
     numbers: Mapping[str, int],
     starts: Sequence[float],
     previous: Sequence[int] = (),
+    passing: Sequence[int] = (),
 ) -> Assembled:
     """The machine's program.
 
@@ -81,8 +82,9 @@ def assemble(
         starts: what each state is before a sequence where nothing is given, and after a reset; of
             an adjoint those of the step.
         previous: of an adjoint the inputs that are the states before the step, in order.
+        passing: inputs that may be there for some steps at a time only.
     """
-    return _Assembler(program, numbers, starts, previous).assembled()
+    return _Assembler(program, numbers, starts, previous, passing).assembled()
 
 
 class _Assembler:
@@ -92,9 +94,11 @@ class _Assembler:
         numbers: Mapping[str, int],
         starts: Sequence[float],
         previous: Sequence[int],
+        passing: Sequence[int],
     ) -> None:
         self.program, self.numbers = program, numbers
         self.starts, self.previous = starts, previous
+        self.passing = {*previous, *passing}
         self.slots: list[_Slot] = []
         self.operands: list[Operand] = []
         self.home: dict[int, int] = {}
@@ -193,7 +197,7 @@ class _Assembler:
         if node in self.factors:
             return
         index = int(found.attribute or 0)
-        if found.op == "input" and index not in self.previous:
+        if found.op == "input" and index not in self.passing:
             self.factors[node] = Operand("input", index)
             return
         if node in self.program.outputs:

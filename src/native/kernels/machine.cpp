@@ -65,22 +65,63 @@ struct Run {
             if (p.width > n) p.width = n;
             p.steps = M::ROW / n < 1 ? 1 : M::ROW / n < CHUNK_STEPS ? M::ROW / n : CHUNK_STEPS;
         }
+        // states are computed once more for sequences as long as each other
+        if (args.again && args.offsets) p.seqs = 1;
         p.row = lines(p.seqs * p.width);
         const bool down = (args.reverse != 0) != (args.backward != 0);
         if ((down || p.seqs > 1 || p.width < n) && p.width >= M::LINE)
             p.ahead = p.seqs > 1 ? p.steps : 2 * M::ROW / p.width;
         return p;
     }
-    i64 space(const Plan& p, const M& machine) const {
+    static i64 whole(i64 bytes) { return (bytes + 63) / 64 * 64; }
+    // What a tile takes, and where.
+    i64 space(const M& machine) const {
         i64 numbers = 0;
         for (i64 i = 0; i < program.slots; ++i)
-            numbers += machine.rows_of(program.slot()[i]) * p.row;
-        return 64 + numbers * i64(sizeof(A)) + 4 * program.slots * 8;
+            numbers += machine.rows_of(program.slot()[i]) * machine.plan.row;
+        return whole(numbers * i64(sizeof(A))) + whole(4 * program.slots * 8);
     }
-    i64 count_sums() const {
-        i64 count = 0;
-        for (i64 i = 0; i < program.slots; ++i) count += program.slot()[i].kind == SUM;
-        return count;
+    i64 space_with_recall(const M& machine) const {
+        if (!machine.again) return space(machine);
+        const Run other{machine.again->args, machine.again->program, machine.again->operands};
+        const i64 windows = Recall<A>::numbers(machine.plan, machine.windows, args.every);
+        return space(machine) + other.space(*machine.again) + whole(windows * i64(sizeof(A))) +
+               whole(all_operands() * i64(sizeof(MachineOperand)));
+    }
+    static i64 count(const MachineProgram& of, MachineKind kind) {
+        i64 found = 0;
+        for (i64 i = 0; i < of.slots; ++i) found += of.slot()[i].kind == kind;
+        return found;
+    }
+    // Behind the record; those of what was kept are the last.
+    i64 all_operands() const {
+        return args.every ? args.kept + count(program, STATE) : args.operands;
+    }
+    static Tile<A> tile(const M& machine, i64 seq, i64 channel, char*& at, Recall<A>* recall) {
+        const i64 slots = machine.program.slots;
+        auto pointers = reinterpret_cast<A**>(at);
+        auto apart = reinterpret_cast<i64*>(pointers + 3 * slots);
+        auto rows = reinterpret_cast<A*>(at += whole(4 * slots * 8));
+        for (i64 i = 0; i < slots; ++i)
+            at += machine.rows_of(machine.program.slot()[i]) * machine.plan.row * i64(sizeof(A));
+        at = reinterpret_cast<char*>(whole(i64(reinterpret_cast<std::uintptr_t>(at))));
+        return Tile<A>(machine, seq, channel, pointers, apart, rows, recall);
+    }
+    void compute(const M& machine, i64 seq, i64 channel, char* at) const {
+        if (!machine.again) return tile(machine, seq, channel, at, nullptr).all();
+        M ours = machine, theirs = *machine.again;
+        auto table = reinterpret_cast<MachineOperand*>(at);
+        std::memcpy(table, operands, size_t(all_operands()) * sizeof(MachineOperand));
+        at += whole(all_operands() * i64(sizeof(MachineOperand)));
+        ours.operands = table, theirs.operands = table + args.operands;
+        Tile<A> forward = tile(theirs, seq, channel, at, nullptr);
+        forward.enter();
+        const i64 n_theirs = args.kept - args.operands;
+        Recall<A> recall{forward, operands + args.operands, operands, table + args.operands, table,
+                         n_theirs, args.operands, nullptr};
+        Tile<A> backward = tile(ours, seq, channel, at, &recall);
+        recall.space = reinterpret_cast<A*>(at);
+        backward.all();
     }
     i64 matrix_size(i64 i, bool packed) const {
         const MachineOperand& o = operands[program.matrix()[i].operand];
@@ -143,7 +184,7 @@ struct Run {
             const MachineSlot& slot = program.slot()[i];
             if (slot.kind != OUTPUT) continue;
             const MachineOperand& o = operands[slot.operand];
-            if (o.step < args.channels) continue;
+            if (!o.data || o.step < args.channels) continue;
             const i64 last = (steps_of(args) - 1) * o.step + args.channels;
             if (o.data < begin || o.data > end) advise(begin, end - begin), begin = o.data;
             end = o.data + last * bytes_of(o.dtype);
@@ -161,24 +202,50 @@ struct Run {
 #ifdef _OPENMP
             mine += omp_get_thread_num() * each;
 #endif
-            auto pointers = reinterpret_cast<A**>(mine);
-            auto apart = reinterpret_cast<i64*>(pointers + 3 * program.slots);
-            auto first = reinterpret_cast<std::uintptr_t>(apart + program.slots);
-            auto rows = reinterpret_cast<A*>((first + 63) / 64 * 64);
-            Tile<A>(machine, j / blocks * p.seqs, j % blocks * p.width, pointers, apart, rows).all();
+            compute(machine, j / blocks * p.seqs, j % blocks * p.width, mine);
         }
+    }
+
+    i64 matrix_numbers(bool packed) const {
+        i64 numbers = 0;
+        for (i64 i = 0; i < program.matrices; ++i) numbers += lines(matrix_size(i, packed));
+        return numbers;
+    }
+    void lay_out_all(bool packed, const A** matrices, A*& to) const {
+        for (i64 i = 0; i < program.matrices; ++i) {
+            matrices[i] = matrix(i, packed, to);
+            to += lines(matrix_size(i, packed));
+        }
+    }
+
+    // What computes the states once more: the same call in the order of reading.
+    MachineArgs forward_args() const {
+        MachineArgs found = args;
+        found.backward = found.again = 0, found.kept -= args.operands;
+        return found;
+    }
+    i64 count_windows() const {
+        i64 found = 0;
+        for (i64 i = 0; i < all_operands(); ++i)
+            if (operands[i].seq == WINDOW && operands[i].data >= found) found = operands[i].data + 1;
+        return found;
     }
 
     int run() const {
         if (!args.seqs || !args.channels) return 0;
         const i64 team = threads();
         const Plan p = plan(team);
-        M machine{args, program, operands, p, nullptr, nullptr, nullptr};
-        const i64 each = (space(p, machine) + 63) / 64 * 64, n_sums = count_sums();
-        i64 numbers = 0;
-        for (i64 i = 0; i < program.matrices; ++i) numbers += lines(matrix_size(i, p.packed));
+        const MachineArgs ahead = forward_args();
+        const Run other{ahead, args.again ? *reinterpret_cast<const MachineProgram*>(args.again) : program,
+                        operands + args.operands};
+        M again{ahead, other.program, other.operands, p, nullptr, nullptr, nullptr, nullptr, 0};
+        M machine{args, program, operands, p, nullptr, nullptr, nullptr,
+                  args.again ? &again : nullptr, args.again ? count_windows() : 0};
+        const i64 each = whole(space_with_recall(machine)), n_sums = count(program, SUM);
+        const i64 numbers = matrix_numbers(p.packed) + (args.again ? other.matrix_numbers(p.packed) : 0);
+        const i64 n_matrices = program.matrices + (args.again ? other.program.matrices : 0);
         const i64 sums = (n_sums ? n_sums * args.seqs + 1 : 0) * args.channels;
-        const i64 bytes = 64 + team * each + numbers * i64(sizeof(A)) + sums * 8 + program.matrices * 8;
+        const i64 bytes = 64 + team * each + numbers * i64(sizeof(A)) + sums * 8 + n_matrices * 8;
         char* memory = static_cast<char*>(std::malloc(size_t(bytes)));
         i64* sequences = order(p.seqs > 1);
         if (!memory || (!sequences && p.seqs > 1 && args.offsets)) {
@@ -190,11 +257,12 @@ struct Run {
         auto found = reinterpret_cast<double*>(packed + numbers);
         auto matrices = reinterpret_cast<const A**>(found + sums);
         for (i64 i = 0; i < sums; ++i) found[i] = 0;
-        for (i64 i = 0; i < program.matrices; ++i) {
-            matrices[i] = matrix(i, p.packed, packed);
-            packed += lines(matrix_size(i, p.packed));
-        }
+        lay_out_all(p.packed, matrices, packed);
         machine.matrices = matrices, machine.order = sequences, machine.sums = found;
+        if (args.again) {
+            again.matrices = matrices += program.matrices;
+            other.lay_out_all(p.packed, matrices, packed);
+        }
         prepare();
         tiles(machine, team, spaces, each);
         if (n_sums) finish(found, found + n_sums * args.seqs * args.channels);

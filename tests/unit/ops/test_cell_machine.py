@@ -187,6 +187,17 @@ def test_sine_and_cosine(ops: tuple[str, str], dtype: torch.dtype) -> None:
             assert ((got.double() - want).abs() <= 3 * ulp(want, dtype))[~want.isnan()].all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("ops", [["sin"], ["cos"], ["sin", "cos"]], ids=" ".join)
+def test_a_number_far_away_changes_no_other(ops: list[str], dtype: torch.dtype) -> None:
+    program = of_inputs(lambda g, c, x, y, z: [g(op, x) for op in ops], 1)
+    x = torch.linspace(-9, 9, 37, dtype=dtype).expand(1, 1, 37)
+    far = x.index_fill(-1, torch.tensor([3]), 1e9)
+    others = torch.arange(37) != 3
+    for alone, beside in zip(run(program, [x]), run(program, [far]), strict=True):
+        assert torch.equal(alone[..., others], beside[..., others])
+
+
 def test_every_operation_is_tried() -> None:
     others = {"move", "sigmoid_both", "sin_cos", "product"}
     assert set(_cpu.operations()) == {*ELEMENTWISE, *FUSED, *others}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.cells import Cell
-from linrnn.errors import DTypeError
+from linrnn.errors import DTypeError, check_positive_int
 from linrnn.ops._arguments import check_flags
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.cell_scan._arguments import Call, prepare
@@ -29,6 +29,7 @@ def cell_scan(
     time: int | None = None,
     form: str | None = None,
     backend: str | None = None,
+    checkpoint: int | None = None,
     **arguments: Tensor,
 ) -> tuple[Any, Any]:
     """Run the recurrence of a cell: ``output_t, state_t = cell(state_{t-1}, input_t, ...)``.
@@ -45,6 +46,10 @@ def cell_scan(
             graph; ``newton``, all steps at once, corrected by linear scans until they fit. None is
             the fastest that can, of the first three.
         backend: of kernels and scans; ``reference`` is the loop.
+        checkpoint: k keeps the states after every k-th step of a sequence for the gradient, and
+            computes the others again, k at a time: states that are no output then take a k-th of
+            the memory. Results and gradients are the same bit by bit. Honoured by ``native`` on a
+            CPU; other forms keep what they keep.
         arguments: by their names in the function: inputs (batch, time, *channels), constants
             (*channels), matrices. Channel axes broadcast. With matrices there is one such axis.
 
@@ -78,12 +83,16 @@ def cell_scan(
             "Declare the function: linrnn.cells.Cell(step, state='h')."
         )
     given = (arguments, state, reset, cu_seqlens, reverse, time, form, backend)
-    sig = None if torch.compiler.is_compiling() else signature(cell, *given)
+    plain = checkpoint is None and not torch.compiler.is_compiling()
+    sig = signature(cell, *given) if plain else None
     found = None if sig is None else again(cell, sig)
     if found is not None:
         return found
     check_flags("cell_scan", reverse=reverse)
     call = prepare(cell, arguments, state, reset, cu_seqlens, reverse, time)
+    if checkpoint is not None:
+        check_positive_int("cell_scan", checkpoint=checkpoint)
+        call = call._replace(layout=call.layout._replace(checkpoint=checkpoint))
     outputs, finals = _computed(cell, call, form, backend)
     if sig is not None:
         remember(cell, call, sig, form, backend)

@@ -19,18 +19,23 @@ from linrnn.cells._graph import Program
 from linrnn.ops import _native
 from linrnn.ops._layout import checked_offsets, dense, unit_channels
 from linrnn.ops._native import DTYPES, array, pointer
-from linrnn.ops.cell_scan._gradients import of_matrices, products_read
 from linrnn.ops._parts import like_parts
+from linrnn.ops.cell_scan._gradients import of_matrices, products_read
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
 MACHINE = _native.Kernel(
     "machine",
-    "reverse backward seqs time channels offsets reset program operands",
+    "reverse backward seqs time channels offsets reset program operands every again kept",
 )
 _KEPT = 256  # cells that are remembered
 _PER_STEP = ("input", "output", "factor")
 _OPERAND_WORDS = 4
 _HERE = torch.device("cpu")  # whatever the default device is
+_WINDOW = -1
+
+Operands = dict[str, Sequence[Any]]
+"""By the kinds of `Operand`: tensors, None where an output is not wanted, the number of a window,
+which holds some steps only."""
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -60,13 +65,17 @@ def forward(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Outputs and final states; and if a gradient is wanted what it reads.
 
-    That is the states after each step, and the products with matrices.
+    That is the states after each step, and the products with matrices; or, with checkpoints, the
+    states after some steps.
     """
     code, kept = forward_code(program, leaves, layout, keep)
-    tensors = read(leaves) | room(code, program, leaves, layout)
+    every = layout.checkpoint if keep else None
+    tensors = read(leaves) | room(code, program, leaves, layout, few=bool(every))
+    shape = (layout.batch(leaves.states), layout.time // (every or 1), leaves.states[0].shape[-1])
+    marks = _fresh(len(leaves.states), shape, leaves.computed_in()) if every else []
     written, n = tensors["output"], len(program.outputs)
-    code.run(layout, leaves.computed_in(), tensors, sizes(leaves, layout))
-    return written[:n], tensors["final"], [written[i] for i in kept]
+    code.run(layout, leaves.computed_in(), tensors, sizes(leaves, layout), marks=marks)
+    return list(written[:n]), list(tensors["final"]), marks or [written[i] for i in kept]
 
 
 def forward_code(
@@ -77,7 +86,7 @@ def forward_code(
     return cell.keeping(layout.dtype == leaves.computed_in()) if keep else (cell.forward, [])
 
 
-def read(leaves: Leaves) -> dict[str, list[Tensor]]:
+def read(leaves: Leaves) -> Operands:
     """The leaves as the machine reads them, by kinds of `Operand`: themselves or copies."""
     return {
         "initial": [dense(h) for h in leaves.states],
@@ -88,17 +97,21 @@ def read(leaves: Leaves) -> dict[str, list[Tensor]]:
 
 
 def room(
-    code: "_Code", program: Program, leaves: Leaves, layout: Layout
-) -> dict[str, list[Tensor]]:
-    """Tensors to be written, by kinds of `Operand`; the program's outputs come first."""
+    code: "_Code", program: Program, leaves: Leaves, layout: Layout, *, few: bool = False
+) -> Operands:
+    """Tensors to be written, by kinds of `Operand`; the program's outputs come first.
+
+    Args:
+        code, program, leaves, layout: of the call.
+        few: nothing but these.
+    """
     states, dtype = leaves.states, leaves.computed_in()
     shape = (layout.batch(states), layout.time, states[0].shape[-1])
     outputs = [torch.empty(shape, dtype=layout.dtype, device=_HERE) for _ in program.outputs]
     finals = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in states]
-    return {
-        "final": finals,
-        "output": outputs + _fresh(len(code.outputs) - len(outputs), shape, dtype),
-    }
+    count = len(code.outputs) - len(outputs)
+    more = [None] * count if few else _fresh(count, shape, dtype)
+    return {"final": finals, "output": [*outputs, *more]}
 
 
 def sizes(leaves: Leaves, layout: Layout) -> tuple[int, int, int]:
@@ -120,7 +133,8 @@ def backward(
     grad_finals: Sequence[Tensor],
 ) -> Leaves:
     """The gradients of all leaves."""
-    code = _cell(program, tuple(layout.starts)).backward
+    cell = _cell(program, tuple(layout.starts))
+    code = cell.backward
     dtype, width = leaves.states[0].dtype, leaves.states[0].shape[-1]
     shape = (layout.batch(leaves.states), layout.time, width)
     stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # all have one
@@ -130,9 +144,11 @@ def backward(
     grads = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in leaves.states]
     sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
     n_states = len(leaves.states)
-    given = (*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:])
-    tensors = {
-        "input": list(map(unit_channels, given)),
+    inputs = list(map(unit_channels, leaves.inputs))
+    again, kept = _again(cell, leaves, inputs, layout) if layout.checkpoint else (None, saved)
+    given = map(unit_channels, grad_outputs)
+    tensors: Operands = {
+        "input": [*inputs, *kept[:n_states], *given, *kept[n_states:]],
         "before": [dense(h) for h in leaves.states],
         "initial": [dense(g) for g in grad_finals],
         "final": grads,
@@ -142,8 +158,9 @@ def backward(
         "sum": sums,
         "factor": _fresh(code.assembled.factors, shape, dtype),
     }
-    code.run(layout, dtype, tensors, (len(leaves.states[0]), layout.time, width), adjoint=True)
-    inputs = [
+    marks = saved if layout.checkpoint else ()
+    code.run(layout, dtype, tensors, sizes(leaves, layout), adjoint=True, marks=marks, again=again)
+    of_inputs = [
         gradients[i] if i in gradients else torch.zeros(shape, dtype=x.dtype, device=_HERE)
         for i, x in enumerate(leaves.inputs)
     ]
@@ -151,7 +168,23 @@ def backward(
         (i, tensors[x.kind][x.number], tensors[y.kind][y.number])
         for i, x, y in code.assembled.products
     )
-    return Leaves(grads, inputs, sums, of_matrices(leaves.matrices, products))
+    return Leaves(grads, of_inputs, sums, of_matrices(leaves.matrices, products))
+
+
+def _again(
+    cell: "_Cell", leaves: Leaves, inputs: Sequence[Tensor], layout: Layout
+) -> tuple[tuple["_Code", Operands], list[int]]:
+    """What computes states that were not kept, a window at a time, and the windows' numbers."""
+    dtype = leaves.states[0].dtype
+    code, places = cell.keeping(layout.dtype == dtype)
+    windows = [places.index(x) for x in places]
+    outputs = [places.index(i) if i in places else None for i in range(len(code.outputs))]
+    tensors = read(leaves) | {
+        "input": inputs,
+        "final": [None] * len(leaves.states),
+        "output": outputs,
+    }
+    return (code, tensors), windows
 
 
 def _fresh(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
@@ -164,47 +197,70 @@ class _Code:
     """An assembled program, and how its operands are found among the tensors of a call."""
 
     def __init__(
-        self, program: Program, starts: Sequence[float], previous: Sequence[int] = ()
+        self,
+        program: Program,
+        starts: Sequence[float],
+        previous: Sequence[int] = (),
+        passing: Sequence[int] = (),
     ) -> None:
         self.program = program
         self.outputs = list(range(len(program.outputs)))
-        self.assembled = assemble(program, operations(), starts, previous)
+        self.assembled = assemble(program, operations(), starts, previous, passing)
         self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
         self._address = ctypes.addressof(self._kept)
-        self._operands = struct.Struct(f"={_OPERAND_WORDS * len(self.assembled.operands)}q").pack
         self._order: list[Operand] = list(self.assembled.operands)
 
-    def run(
-        self,
-        layout: Layout,
-        dtype: torch.dtype,
-        tensors: dict[str, list[Tensor]],
-        sizes: tuple[int, int, int],
-        *,
-        adjoint: bool = False,
-    ) -> None:
-        """Compute; tensors by the kinds of `Operand`, sizes: sequences, time, width."""
-        _native.run("machine", self.record(layout, dtype, tensors, sizes, adjoint))
-
-    def record(
-        self,
-        layout: Layout,
-        dtype: torch.dtype,
-        tensors: dict[str, list[Tensor]],
-        sizes: tuple[int, int, int],
-        adjoint: bool = False,
-    ) -> bytes:
-        """What the machine is called with."""
+    def operands(self, dtype: torch.dtype, tensors: Operands) -> list[int]:
+        """What the machine is told of each operand, four numbers each."""
         values: list[int] = []
         for kind, number in self._order:
             x = tensors[kind][number]
-            if kind in _PER_STEP:
+            if x is None:
+                values += (0, 0, 0, DTYPES[dtype])
+            elif isinstance(x, int):
+                values += (x, _WINDOW, 0, DTYPES[dtype])
+            elif kind in _PER_STEP:
                 values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
             elif kind == "matrix":
                 heads = x.shape[0] if x.ndim == 3 else 1
                 values += (x.data_ptr(), heads, 0, DTYPES[x.dtype])
             else:
                 values += (x.data_ptr(), x.stride(0), 0, DTYPES[x.dtype])
+        return values
+
+    def run(self, *call: Any, **options: Any) -> None:
+        """Compute; arguments as of `record`."""
+        _native.run("machine", self.record(*call, **options))
+
+    def record(
+        self,
+        layout: Layout,
+        dtype: torch.dtype,
+        tensors: Operands,
+        sizes: tuple[int, int, int],
+        *,
+        adjoint: bool = False,
+        marks: Sequence[Tensor] = (),
+        again: "tuple[_Code, Operands] | None" = None,
+    ) -> bytes:
+        """What the machine is called with.
+
+        Args:
+            layout, dtype: of the call.
+            tensors: see `Operands`.
+            sizes: sequences, time, width.
+            adjoint: against time.
+            marks: the states after every so many steps.
+            again: of an adjoint what computes those between them.
+        """
+        values = self.operands(dtype, tensors)
+        address = 0
+        if again is not None:
+            address = again[0]._address
+            values += again[0].operands(dtype, again[1])
+        kept = len(values) // _OPERAND_WORDS
+        for x in marks:
+            values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
         header = MACHINE.pack(
             DTYPES[dtype],
             _native.threads(),
@@ -215,8 +271,11 @@ class _Code:
             *array(layout.reset),
             self._address,
             len(self._order),
+            layout.checkpoint if marks else 0,
+            address,
+            kept,
         )
-        return header + self._operands(*values)
+        return header + struct.pack(f"={len(values)}q", *values)
 
     def places(self) -> list[tuple[Operand, int]]:
         """Each operand, and which word of a record is its address."""
@@ -265,7 +324,9 @@ class _Cell:
             there = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
             program = program._replace(outputs=tuple(program.outputs[i] for i in there))
             previous = range(first, first + len(self.program.states))
-            code = _Code(program, self.starts, previous)
+            given = first + len(self.program.states) + len(self.program.outputs)
+            passing = range(given, len(program.inputs))
+            code = _Code(program, self.starts, previous, passing)
             code.outputs = there
             self._backward = code
         return self._backward

@@ -33,7 +33,7 @@ class Convergence(NamedTuple):
     """How Newton's method found the states of a call."""
 
     residual: float
-    """Largest difference between a state and the step from the state before it, over ``1 + |h|``."""
+    """Largest difference of a state from the step of the state before it, over ``1 + |h|``."""
     rounds: int
     """Corrections of all states."""
 

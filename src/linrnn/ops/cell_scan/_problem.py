@@ -50,6 +50,8 @@ class Layout(NamedTuple):
     """Of the outputs."""
     widths: Sequence[int]
     """Of the outputs."""
+    checkpoint: int | None = None
+    """Of which steps the native kernels keep the states: every so many. None: of all."""
 
     def batch(self, states: Sequence[Tensor]) -> int:
         """How many rows the inputs have."""
