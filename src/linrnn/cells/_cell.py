@@ -18,7 +18,10 @@ from linrnn.errors import ArgumentError, check_in
 Words = str | Sequence[str]
 
 #: Arguments of `linrnn.ops.cell_scan`, which takes those of a cell by name.
-_RESERVED = ("cell", "state", "reset", "cu_seqlens", "reverse", "time", "form", "backend")
+_RESERVED = (
+    *("cell", "state", "reset", "cu_seqlens", "reverse", "time"),
+    *("form", "backend", "checkpoint"),
+)
 
 
 class Cell:
