@@ -2,24 +2,35 @@
 
 Prints the median times of everyone, measured in turn in one run: a forward, and a forward with all
 gradients; writes ``benchmarks/results/cells-cpu.md``. The floor is `torch.add` over the bytes that
-must move: what is read and written once.
+must move: what is read and written once. "C++ for it" is generated for the one cell and compiled
+for this processor, on one thread (`_generated.py`).
 """
 
 import argparse
+import importlib.util
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from _generated import generated
 from _report import RESULTS, command_line, conditions, table, write_lines
 from _timing import Candidate, Timing, in_turn
 from linrnn.cells import Cell
-from linrnn.ops import cell_scan, gated_scan
+from linrnn.errors import BackendError
+from linrnn.ops import _native, cell_scan, gated_scan
+from linrnn.ops.cell_scan import _cpu, _newton
+from linrnn.ops.cell_scan._arguments import prepare
 
 SHAPES = ((8, 1024, 256), (32, 256, 128), (1, 16384, 256))
+OF_MACHINE = ("forward, of the machine's", "with gradients, of the machine's")
 QUICK_SHAPES = ((2, 16, 32),)
 
 
@@ -66,6 +77,13 @@ def _gru(h, xr, xz, xn, bn, Wr, Wz, Wn):
     return h, h
 
 
+def _lstm(h, c, xi, xf, xg, xo, Wi, Wf, Wg, Wo):
+    i, f = torch.sigmoid(xi + F.linear(h, Wi)), torch.sigmoid(xf + F.linear(h, Wf))
+    c = f * c + i * torch.tanh(xg + F.linear(h, Wg))
+    h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
+    return h, (h, c)
+
+
 CELLS = {
     "minGRU": Cell(_mingru, state="h"),
     "minLSTM": Cell(_minlstm, state="h"),
@@ -74,7 +92,9 @@ CELLS = {
     "SRU": Cell(_sru, state="c", constant="vf vr"),
     "oscillator": Cell(_oscillator, state="y z", constant="w alpha"),
     "GRU": Cell(_gru, state="h", constant="bn", matrix="Wr Wz Wn"),
+    "LSTM": Cell(_lstm, state="h c", matrix="Wi Wf Wg Wo"),
 }
+PYTORCH = {"GRU": nn.GRU, "LSTM": nn.LSTM}
 GATED = {"minGRU": 2, "minLSTM": 3}  # parts of gated_scan's input
 
 
@@ -100,28 +120,50 @@ def _without_grad(function: Callable[..., Tensor], given: dict[str, Tensor]) -> 
         return function(**given)
 
 
-def candidates(name: str, shape: tuple[int, int, int], train: bool) -> dict[str, Candidate]:
+def candidates(
+    name: str, shape: tuple[int, int, int], train: bool, loop: bool
+) -> dict[str, Candidate]:
     """Everyone who computes a cell."""
     cell, given = CELLS[name], arguments(CELLS[name], shape)
     found = {
         "machine": call(lambda **x: cell_scan(cell, form="native", **x)[0], given, train),
-        "loop": call(lambda **x: cell_scan(cell, form="loop", **x)[0], given, train),
     }
+    if loop:
+        found["loop"] = call(lambda **x: cell_scan(cell, form="loop", **x)[0], given, train)
     if name in GATED:
         x = torch.randn(*shape[:2], GATED[name], shape[2])
         found["gated_scan"] = call(lambda x: gated_scan(x)[0], {"x": x}, train)
-    if name == "GRU":
-        layer = nn.GRU(shape[2], shape[2], batch_first=True)
-        weights, x = layer.weight_ih_l0.detach(), {"x": torch.randn(shape)}
-        some = {n: y for n, y in given.items() if n not in cell.inputs}
+    if not cell.matrices and torch.get_num_threads() == 1:
+        found["C++ for it"] = Candidate(generated(cell, given, train))
+    if name in PYTORCH:
+        layer = PYTORCH[name](shape[2], shape[2], batch_first=True)
+        x, some = torch.randn(shape), {n: y for n, y in given.items() if n not in cell.inputs}
+        weights = layer.weight_ih_l0.detach()
 
         def ours(x: Tensor, w: Tensor, **rest: Tensor) -> Tensor:
-            parts = zip(("xr", "xz", "xn"), (x @ w.T).chunk(3, -1), strict=True)
-            return cell_scan(cell, form="native", **dict(parts), **rest)[0]
+            parts = F.linear(x, w).chunk(len(cell.inputs), -1)
+            named = dict(zip(cell.inputs, parts, strict=True))
+            return cell_scan(cell, form="native", **named, **rest)[0]
 
-        found["machine, with projection"] = call(ours, {**x, "w": weights, **some}, train)
-        found["nn.GRU"] = call(lambda x: layer(x)[0], x, train)
+        def theirs(x: Tensor, **parameters: Tensor) -> Tensor:
+            return layer(x)[0]
+
+        own = {n: p.detach() for n, p in layer.named_parameters()}
+        found["machine, with projection"] = call(ours, {"x": x, "w": weights, **some}, train)
+        found[f"nn.{name}"] = of_layer(layer, theirs, {"x": x, **own}, train)
     return found | {"floor": Candidate(floor(cell, shape, train))}
+
+
+def of_layer(
+    layer: nn.Module, function: Callable[..., Tensor], given: dict[str, Tensor], train: bool
+) -> Candidate:
+    """The same of a layer, whose parameters are its own."""
+    if not train:
+        return Candidate(lambda: _without_grad(function, given))
+    x = given["x"].clone().requires_grad_()
+    into = torch.randn_like(_without_grad(function, given))
+    sources = [x, *layer.parameters()]
+    return Candidate(lambda: torch.autograd.grad(function(x), sources, into))
 
 
 def floor(cell: Cell, shape: tuple[int, int, int], train: bool) -> Callable[[], object]:
@@ -141,7 +183,7 @@ def measure(options: argparse.Namespace, threads: int) -> list[str]:
         for name in CELLS:
             times: list[dict[str, Timing]] = [
                 in_turn(
-                    candidates(name, shape, train),
+                    candidates(name, shape, train, threads == 1 and not options.no_loop),
                     seconds=options.seconds,
                     limit=options.limit,
                 )
@@ -149,13 +191,97 @@ def measure(options: argparse.Namespace, threads: int) -> list[str]:
             ]
             for who in times[0]:
                 ahead, both = (some[who] for some in times)
-                ratio = both.seconds / times[1]["machine"].seconds
-                rows.append([name, who, ahead.text(), both.text(), f"{ratio:.2f}"])
+                ratios = [some[who].seconds / some["machine"].seconds for some in times]
+                rows.append([name, who, ahead.text(), both.text(), *(f"{x:.2f}" for x in ratios)])
             print(f"{shape} {name}: done", file=sys.stderr, flush=True)
         title = f"(batch, time, channels) = {shape}, {threads} threads"
-        header = ["cell", "who", "forward [ms]", "with gradients [ms]", "of the machine's"]
+        header = ["cell", "who", "forward [ms]", "with gradients [ms]", *OF_MACHINE]
         lines += [f"## {title}", "", *table(header, rows), ""]
     return lines
+
+
+def newton_table(seconds: float) -> list[str]:
+    """Newton's method beside the machine, one long sequence, one thread."""
+    torch.set_num_threads(1)
+    rows = []
+    for name in ("minGRU", "SRU", "sLSTM", "IndRNN"):
+        given = arguments(CELLS[name], (1, 16384, 64))
+        given = {n: x / 2 if n == "u" else x for n, x in given.items()}
+        forms = {
+            form: Candidate(partial(_only, CELLS[name], form, given))
+            for form in ("native", "newton")
+        }
+        try:
+            call = prepare(CELLS[name], given, None, None, None, False, None)
+            found = _newton.solve(CELLS[name].program, call.leaves, call.layout)
+        except BackendError:
+            rows.append([name, "-", "-", "-", "does not converge: an error"])
+            continue
+        times = in_turn(forms, seconds=seconds, limit=60)
+        taken = [times[form].text() for form in forms]
+        rows.append([name, *taken, str(found.rounds), f"{found.residual:.1e}"])
+    header = ["cell", "native [ms]", "newton [ms]", "rounds", "residual"]
+    title = "## Newton's method, (1, 16384, 64), forward, 1 thread"
+    return [title, "", *table(header, rows), ""]
+
+
+def _only(cell: Cell, form: str, given: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        return cell_scan(cell, form=form, **given)[0]
+
+
+def step_table() -> list[str]:
+    """What one step of one sequence costs: all of the call, and the native part of it."""
+    torch.set_num_threads(1)
+    rows = []
+    for name in CELLS:
+        given = arguments(CELLS[name], (1, 1, 64))
+        whole = _microseconds(partial(_only, CELLS[name], "native", given))
+        native = _microseconds(partial(_native.run, "machine", _record(CELLS[name], given)))
+        rows.append([name, f"{native:.1f}", f"{whole:.1f}"])
+    header = ["cell", "native part [us]", "whole call [us]"]
+    return ["## One step, (1, 1, 64), forward, 1 thread", "", *table(header, rows), ""]
+
+
+def _record(cell: Cell, given: dict[str, Tensor]) -> bytes:
+    """What the machine is called with; its tensors stay until the end."""
+    found: list[bytes] = []
+    true = _native.run
+    _native.run = lambda kernel, record: found.append(record) or true(kernel, record)
+    try:
+        leaves, layout, _ = prepare(cell, given, None, None, None, False, None)
+        _held.append((leaves, _cpu.forward(cell.program, leaves, layout, False)))
+    finally:
+        _native.run = true
+    return found[0]
+
+
+_held: list[object] = []
+
+
+def _microseconds(function: Callable[[], object]) -> float:
+    best = float("inf")
+    for _ in range(30):
+        start = time.perf_counter()
+        for _ in range(100):
+            function()
+        best = min(best, time.perf_counter() - start)
+    return best * 1e4
+
+
+def of_isa(isa: str, options: argparse.Namespace) -> list[str]:
+    """The tables of another instruction set, by a process of its own, on one thread."""
+    command = [sys.executable, __file__, "--isas", "--threads", "1", "--out", "-", "--no-loop"]
+    command += ["--seconds", str(options.seconds), "--limit", str(options.limit)]
+    command += ["--quick"] if options.quick else []
+    done = subprocess.run(
+        command,
+        env={**os.environ, "LINRNN_ISA": isa},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return [x.replace("## (", f"## {isa}: (") for x in done.stdout.splitlines()]
 
 
 def main() -> int:
@@ -164,14 +290,27 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="aimed at for each candidate")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds a call may take")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--isas", nargs="*", default=["avx2", "baseline"], help="others as well")
+    parser.add_argument("--no-loop", action="store_true", help="without the slowest")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result")
+    parser.add_argument("--out", default=str(RESULTS), help="folder of the result; -: none")
+    parser.add_argument("--note", default="", help="what ran beside, for the table's head")
     options = parser.parse_args()
     torch.manual_seed(0)
-    lines = ["# Cells on a CPU", "", *conditions(command_line(), ["torch"]), ""]
+    lines = []
     for threads in options.threads:
         lines += measure(options, threads)
-    write_lines(options.out / "cells-cpu.md", lines)
+    if options.out == "-":
+        print("\n".join(lines))
+        return 0
+    lines += newton_table(options.seconds) + step_table()
+    for isa in options.isas:
+        lines += of_isa(isa, options)
+    head = ["# Cells on a CPU", "", *conditions(command_line(), ["torch"])]
+    jax = importlib.util.find_spec("jax") is not None
+    head += ["- jax's `lax.scan` is not in the tables" + ("" if jax else ": it is not installed")]
+    head += [f"- {options.note}"] if options.note else []
+    write_lines(Path(options.out) / "cells-cpu.md", [*head, "", *lines])
     print("\n".join(lines))
     return 0
 
