@@ -21,10 +21,11 @@ from linrnn.ops.cell_scan._problem import Layout, Leaves
 from linrnn.ops.cell_scan._triton_source import Sizes, Task, load, write
 from linrnn.ops.linear_scan import _triton
 
-#: Numbers of 32 bits, sides rounded up to powers of two, of all matrices that stay in registers,
-#: and of one matrix that is read at every step.
+#: Numbers of 32 bits, sides rounded up to powers of two: of all matrices that stay in registers, of
+#: one that is read at every step, and what is read of it at once.
 RESIDENT = 8192
 LARGEST = 65536
+AT_ONCE = 16384
 #: 32-bit registers of one thread that matrices may occupy, and those of rows under way.
 OF_MATRICES = 32
 OF_ROWS = 64
@@ -177,7 +178,7 @@ class _Code:
         self.widths, sizes = _sizes(program, shape, self.stored, heads)
         numbers = [0, *shape.numbers(program).values()]
         resident = sum(numbers) <= RESIDENT
-        threads = (sum(numbers) if resident else max(numbers)) // OF_MATRICES
+        threads = (sum(numbers) if resident else min(max(numbers), AT_ONCE)) // OF_MATRICES
         self.warps = min(max(_rounded(max(threads, max(self.widths) // 4) // 32), 1), MOST_WARPS)
         nodes = tuple(node for node, _ in stored)
         self.source = write(Task(program, nodes, starts, previous, heads > 0, resident), sizes)
@@ -226,6 +227,7 @@ class _Code:
         options = {"DTYPE": tl.float64 if words == 2 else tl.float32, "enable_fp_fusion": True}
         if self.heads:
             blocks = [_rounded(n) for n in self.widths]
+            options["AT_ONCE"] = AT_ONCE // words
             return self.heads, options | {"UNROLL": 1, "num_warps": self.warps} | _named(blocks)
         busy = _triton.ENOUGH * _triton._processors(leaves.states[0].device)
         (width,) = self.widths
@@ -234,7 +236,7 @@ class _Code:
         steps = min(
             OF_ROWS // (2 * max(rows, 1) * vector * words), MOST_OPERATIONS // self.source.weight
         )
-        options["UNROLL"] = min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))
+        options |= {"AT_ONCE": 0, "UNROLL": min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))}
         return -(-width // (32 * vector)), options | {"num_warps": 1} | _named([32 * vector])
 
 

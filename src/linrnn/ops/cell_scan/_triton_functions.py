@@ -143,17 +143,44 @@ def minimum(a, b):
 def matrix(
     p,
     part,
+    first,
     rows: tl.constexpr,
     columns: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One of several matrices that lie one after the other, zeros around it."""
+    """Some rows of one of the matrices that lie one after the other, zeros around it."""
     m = tl.arange(0, ROWS)[:, None]
     n = tl.arange(0, COLUMNS)[None, :]
-    at = p + part * rows * columns + m * columns + n
-    if rows == ROWS and columns == COLUMNS:  # then its addresses are constants
+    at = p + (part * rows + first) * columns + m * columns + n
+    if rows % ROWS == 0 and columns == COLUMNS:  # then its addresses differ by constants
         x = tl.load(at)
     else:
-        x = tl.load(at, mask=(m < rows) & (n < columns), other=0)
+        x = tl.load(at, mask=(first + m < rows) & (n < columns), other=0)
     return x
+
+
+@triton.jit
+@no_type_check
+def product(
+    p,
+    part,
+    x,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """A vector times a matrix that is read for it, some rows after the other."""
+    if TILE == ROWS:
+        y = tl.sum(matrix(p, part, 0, rows, columns, ROWS, COLUMNS) * x[:, None], 0)
+    else:
+        count: tl.constexpr = ROWS // TILE
+        pieces = tl.reshape(x, (count, TILE))
+        y = tl.zeros([COLUMNS], x.dtype)
+        for k in range(0, count):
+            piece = tl.sum(tl.where(tl.arange(0, count)[:, None] == k, pieces, 0), 0)
+            tile = matrix(p, part, k * TILE, rows, columns, TILE, COLUMNS)
+            y += tl.sum(tile * piece[:, None], 0)
+    return y

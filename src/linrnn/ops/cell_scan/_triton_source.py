@@ -135,7 +135,7 @@ class _Writer:
         names += ["reset", "reset_seq", "reset_step", "cu_seqlens", "time", "parts"]
         sizes = [f"width_{k}" for k in self.widths]
         names += [f"{x}: tl.constexpr" for x in sizes] if self.task.heads else sizes
-        options = ["FLIP", "DTYPE", "UNROLL", *(f"BLOCK_{k}" for k in self.widths)]
+        options = ["FLIP", "DTYPE", "UNROLL", "AT_ONCE", *(f"BLOCK_{k}" for k in self.widths)]
         names += [f"{x}: tl.constexpr" for x in options]
         body = "".join(f"    {line}\n" for line in lines)
         ops = [self.program.nodes[x].op for x, level in self._operations() if level > 0]
@@ -201,20 +201,21 @@ class _Writer:
         return f"{name} = tl.load({self._operand(kind, number)} + {at}, mask=inside_{k}, other=0)"
 
     def _matrices(self) -> dict[str, str]:
-        """Names of the matrices that vectors are multiplied with, and how each is read.
-
-        What a product sums over is their first axis, so that the threads of a warp have different
-        results and not parts of one; a matrix that is not so in memory is given turned.
-        """
+        """Names of the matrices that vectors are multiplied with, and how each is read."""
         found = {}
         for node in self.program.nodes:
             if node.op in CONTRACTIONS:
-                name, number, m, n = self._sides(node)
-                found[name] = f"matrix({number}, part, width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n})"
+                name, operand, m, n = self._sides(node)
+                sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n}"
+                found[name] = f"matrix({operand}, part, 0, {sides})"
         return found
 
     def _sides(self, node: Node) -> tuple[str, str, int, int]:
-        """The name of a matrix as a product reads it, its operand, and its sizes."""
+        """The name of a matrix as a product reads it, its operand, and its sizes.
+
+        What a product sums over is its first axis, so that the threads of a warp have different
+        results and not parts of one; a matrix that is not so in memory is given turned.
+        """
         number = int(self.program.nodes[node.args[0]].attribute or 0)
         m, n = self.sizes.matrices[number]
         if node.attribute:
@@ -322,9 +323,13 @@ class _Writer:
 
     def _product(self, node: Node) -> str:
         """Lanes beyond the width may hold anything, and nothing times 0 must be 0."""
-        name, _, k, _ = self._sides(node)
-        weight = name if self.task.resident else self._matrices()[name]
-        return f"tl.sum({weight} * tl.where(inside_{k}, v{node.args[1]}, 0)[:, None], 0)"
+        name, operand, m, n = self._sides(node)
+        vector = f"tl.where(inside_{m}, v{node.args[1]}, 0)"
+        if self.task.resident:
+            return f"tl.sum({name} * {vector}[:, None], 0)"
+        rows = f"BLOCK_{m} if BLOCK_{m} * BLOCK_{n} <= AT_ONCE else AT_ONCE // BLOCK_{n}"
+        sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n}, {rows}"
+        return f"product({operand}, part, {vector}, {sides})"
 
     def _row(self, node: int, k: int) -> str:
         """A value with all its channels, which a number has not."""
