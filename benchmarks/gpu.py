@@ -1,4 +1,4 @@
-"""`make bench-gpu`: check linear_scan on this GPU and compare its speed with that of a copy.
+"""`make bench-gpu`: check linear_scan and cells on this GPU, and their speed beside that of a copy.
 
 Prints, and writes to benchmarks/results/, the median time of each scan and its rate in GB/s: the
 fewest bytes it must move (every input read once, every output written once) over the time, beside
@@ -13,16 +13,20 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from linrnn.ops import backend_report, linear_scan
+from cells import CELLS
+from cells import arguments as of_cell
+from linrnn.cells import Cell
+from linrnn.ops import backend_report, cell_scan, linear_scan
 from linrnn.ops._layout import accumulator_dtype
 
+CELL_SHAPES = ((8, 1024, 256), (1, 16384, 256), (64, 1024, 64))
 SHAPES = ((8, 2048, 2048), (8, 8192, 1024), (1, 65536, 1024), (1, 1048576, 64), (64, 1024, 256))
 ROUNDS = 25
 BUDGET_S = 540.0  # then what is left is reported as not measured
@@ -47,7 +51,7 @@ class Row(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
-    decay: str
+    decay: str  # or which cell
     work: str
     name: str
     ms: float
@@ -66,17 +70,25 @@ def main() -> int:
         return 1
     start, device = time.monotonic(), torch.device("cuda")
     torch.manual_seed(0)
-    wrong = [*check_layouts(device), *check_shapes(device)]
+    wrong = [*check_layouts(device), *check_shapes(device), *check_cells(device)]
     if wrong:
         sys.stderr.write("\n".join(["bench-gpu: wrong numbers:", *wrong, ""]))
         return 1
-    print(f"correct on {torch.cuda.get_device_name()}: small layouts and {len(SHAPES)} shapes")
+    print(
+        f"correct on {torch.cuda.get_device_name()}: small layouts, {len(SHAPES)} shapes and "
+        f"{len(CELLS)} cells"
+    )
     rows, skipped = [], []
     for shape, dtype, constant in cases():
         if time.monotonic() - start > BUDGET_S:
             skipped.append(f"{shape} {dtype}")
             continue
         rows += measure(shape, dtype, constant, device)
+    for shape, (name, cell) in itertools.product(CELL_SHAPES, CELLS.items()):
+        if time.monotonic() - start > BUDGET_S:
+            skipped.append(f"{shape} {name}")
+            continue
+        rows += measure_cell(name, cell, shape, device)
     text = report(rows, skipped, time.monotonic() - start)
     print(text)
     RESULTS.mkdir(exist_ok=True)
@@ -162,13 +174,48 @@ def disagreements(
     )
     true = run(other, exact, None if reset is None else reset.to(where))
     names = ("h", "final state", "grad of a", "grad of b", "grad of the state")
+    return distances(what, names, got, true, dtype)
+
+
+def distances(
+    what: str, names: Iterable[str], got: list[Tensor], true: list[Tensor], dtype: torch.dtype
+) -> list[str]:
+    """What is farther from the truth than its dtype allows."""
     wrong = []
     for name, x, y in zip(names, got, true, strict=False):
         y = y.detach()
-        error = float((x.detach().to(where, double) - y).norm() / y.norm().clamp(min=1e-300))
+        error = float((x.detach().to(y) - y).norm() / y.norm().clamp(min=1e-300))
         if not error <= TOLERANCE[dtype]:
             wrong.append(f"  {what}: {name} differs by {error:.1e}, allowed {TOLERANCE[dtype]:.0e}")
     return wrong
+
+
+def check_cells(device: torch.device, shape: tuple[int, int, int] = (3, 100, 64)) -> list[str]:
+    """Cells with resets, in three dtypes, against their loops in double precision on the CPU."""
+    wrong, dtypes = [], (torch.float32, torch.float64, torch.bfloat16)
+    for (name, cell), dtype in itertools.product(CELLS.items(), dtypes):
+        wide, given = accumulator_dtype(dtype), of_cell(cell, shape)
+        given = {n: x.to(dtype if n in cell.inputs else wide) for n, x in given.items()}
+        reset = torch.rand(shape[:2]) < 0.05
+        there = {n: x.to(device) for n, x in given.items()}
+        exact = {n: x.double() for n, x in given.items()}
+        got = cell_and_gradients(cell, there, reset.to(device), "triton")
+        true = cell_and_gradients(cell, exact, reset, "reference")
+        names = ("output", *cell.states, *(f"grad of {n}" for n in given))
+        wrong += distances(f"{name} {dtype}", names, [x.cpu() for x in got], true, dtype)
+    return wrong
+
+
+def cell_and_gradients(
+    cell: Cell, given: dict[str, Tensor], reset: Tensor, backend: str
+) -> list[Tensor]:
+    """The output, the final states, and the gradients of all arguments."""
+    leaves = {n: x.clone().requires_grad_() for n, x in given.items()}
+    y, last = cell_scan(cell, **leaves, reset=reset, reverse=True, backend=backend)
+    flat = [y, *(last if isinstance(last, tuple) else [last])]
+    weights = [torch.cos(torch.arange(x.numel(), device=x.device)).view_as(x) for x in flat]
+    weights = [w.to(x.dtype) for w, x in zip(weights, flat, strict=True)]
+    return [*flat, *torch.autograd.grad(flat, list(leaves.values()), weights)]
 
 
 def measure(
@@ -187,10 +234,36 @@ def measure(
     for name, scan in scans.items():
         runs["forward", name] = (without_gradient(scan), 2 if constant else 3)
         runs["both", name] = (with_gradient(scan), 5 if constant else 8)
+    kinds = (str(dtype).removeprefix("torch."), "constant" if constant else "varying")
+    return timed(runs, unit, shape, kinds)
+
+
+def measure_cell(
+    name: str, cell: Cell, shape: tuple[int, int, int], device: torch.device
+) -> list[Row]:
+    """Time a cell and its gradients, and a copy, in turn."""
+    given = {n: x.to(device).requires_grad_() for n, x in of_cell(cell, shape).items()}
+    scan = (lambda: cell_scan(cell, **given, backend="triton")[0], tuple(given.values()))
+    x, n = given[cell.inputs[0]].detach(), len(cell.inputs)
+    kept = len(cell.states)  # read again: inputs, states, the gradient of the output
+    runs: dict[tuple[str, str], tuple[Run, int]] = {
+        ("copy", "clone"): (x.clone, 2),
+        ("forward", "linrnn"): (without_gradient(scan), n + 1),
+        ("both", "linrnn"): (with_gradient(scan), 3 * n + 2 * kept + 2),
+    }
+    return timed(runs, x.numel() * x.element_size(), shape, ("float32", name))
+
+
+def timed(
+    runs: dict[tuple[str, str], tuple[Run, int]],
+    unit: int,
+    shape: tuple[int, int, int],
+    kinds: tuple[str, str],
+) -> list[Row]:
+    """The rows of what moves so many units of bytes."""
     medians = interleaved({key: run for key, (run, _) in runs.items()})
     rates = {key: runs[key][1] * unit / ms / 1e6 for key, ms in medians.items()}
     copy = max(rate for (work, _), rate in rates.items() if work == "copy")
-    kinds = (str(dtype).removeprefix("torch."), "constant" if constant else "varying")
     return [
         Row(shape, *kinds, *key, ms, rates[key], rates[key] / copy) for key, ms in medians.items()
     ]
@@ -279,7 +352,7 @@ def report(rows: list[Row], skipped: list[str], seconds: float) -> str:
     """The table and what it was measured with, as Markdown."""
     device = torch.cuda.get_device_properties(0)
     lines = [
-        f"# linear_scan on {device.name}, {datetime.date.today()}",
+        f"# linear_scan and cells on {device.name}, {datetime.date.today()}",
         "",
         f"`make bench-gpu`: medians of {ROUNDS} rounds in turn, {seconds:.0f} s in all. GB/s "
         "counts the fewest bytes the work must move; the last column divides it by the faster of "
@@ -289,7 +362,7 @@ def report(rows: list[Row], skipped: list[str], seconds: float) -> str:
         + ", ".join(f"{p} {version(p) or 'not installed'}" for p in PACKAGES)
         + ".",
         "",
-        "| (batch, time, channels) | dtype | a | work | what | ms | GB/s | of copy |",
+        "| (batch, time, channels) | dtype | a, or cell | work | what | ms | GB/s | of copy |",
         "| --- | --- | --- | --- | --- | ---: | ---: | ---: |",
     ]
     lines += [
