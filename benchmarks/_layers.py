@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import linrnn
@@ -72,6 +73,8 @@ LAYERS = {
     "linrnn minlstm": _ours("minlstm"),
     "linrnn lru": _ours("lru"),
     "linrnn mamba": _ours("mamba"),
+    "linrnn rwkv4": _ours("rwkv4"),
+    "linrnn gru": _ours("gru"),
     "minGRU-pytorch": Layer("minGRU_pytorch", _min_gru),
     "nn.LSTM": Layer("torch", lambda d: nn.LSTM(d, d, batch_first=True), lambda y: y[0]),
     "nn.GRU": Layer("torch", lambda d: nn.GRU(d, d, batch_first=True), lambda y: y[0]),
@@ -90,6 +93,7 @@ RIVALS: dict[str, dict[str, dict[int, float]]] = {
         "nn.GRU": {256: 1.0, 1024: 8.0, 4096: 8.0, 16384: 8.0},
     },
     "linrnn minlstm": {"nn.LSTM": {}, "nn.GRU": {}},
+    "linrnn gru": {"nn.GRU": {1024: 2.0, 16384: 5.0}},
     "linrnn lru": {"s5-pytorch": {4096: 5.0}, "nn.LSTM": {}, "nn.GRU": {}},
     "linrnn mamba": {
         "mambapy": {1024: 8.0},
@@ -111,6 +115,32 @@ def training_step(layer: Layer, d_model: int, batch: int, time: int) -> Callable
     def call() -> object:
         y = layer.output(module(x))
         return torch.autograd.grad(y, sources, grad, allow_unused=True)
+
+    return call
+
+
+#: How many times as long as its own products a layer may take, in training.
+PRODUCT_FLOORS = {
+    "linrnn mingru": 1.35,
+    "linrnn minlstm": 1.35,
+    "linrnn lru": 1.35,
+    "linrnn rwkv4": 1.8,
+}
+_FEW = 16  # rows or columns of a matrix that is no projection of a sequence
+
+
+def own_products(layer: Layer, d_model: int, batch: int, time: int) -> Callable[[], object]:
+    """Forward and backward of the products of a layer with a sequence, and nothing else of it."""
+    torch.manual_seed(0)
+    module = layer.build(d_model)
+    pairs = []
+    for name, weight in module.named_parameters():
+        if weight.ndim == 2 and min(weight.shape) > _FEW and name != "weight_hh_l0":
+            x = torch.randn(batch, time, weight.shape[1], requires_grad=True)
+            pairs.append((x, weight, torch.randn(batch, time, weight.shape[0])))
+
+    def call() -> object:
+        return [torch.autograd.grad(F.linear(x, w), (x, w), grad) for x, w, grad in pairs]
 
     return call
 

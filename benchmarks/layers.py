@@ -14,7 +14,14 @@ from pathlib import Path
 
 import torch
 
-from _layers import LAYERS, RIVALS, streaming_steps, training_step
+from _layers import (
+    LAYERS,
+    PRODUCT_FLOORS,
+    RIVALS,
+    own_products,
+    streaming_steps,
+    training_step,
+)
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, Timing, in_turn
 from linrnn.compare._usage import process_peak
@@ -23,8 +30,14 @@ D_MODEL, N_LAYERS = 256, 6
 SHAPES = {256: 8, 512: 8, 1024: 8, 4096: 4, 16384: 1}  # time: batch
 QUICK_SHAPES = {32: 2}
 STEP_FLOOR = 1 / 3
+OURS = [name for name in LAYERS if name.startswith("linrnn")]
+JUDGED = (1024, 16384)  # lengths at which a layer is held to its own products
 MEMORY_TIME = 1024
 MEMORY_LIMIT = 60  # seconds
+
+
+def _products(name: str) -> str:
+    return f"products of {name.removeprefix('linrnn ')}"
 
 
 def mark(met: bool) -> str:
@@ -42,9 +55,13 @@ def time_training(options: argparse.Namespace) -> dict[int, dict[str, Timing]]:
             for name, layer in LAYERS.items()
             if not (layer.missing() or name in over)
         }
+        calls |= {
+            _products(name): Candidate(own_products(LAYERS[name], D_MODEL, batch, time))
+            for name in OURS
+        }
         times = in_turn(calls, seconds=options.seconds, limit=options.limit)
         over |= {name: t for name, t in times.items() if t.over}
-        found[time] = {name: {**over, **times}[name] for name in LAYERS if name in over | times}
+        found[time] = {**over, **times}
         text = ", ".join(f"{name} {t.text()}" for name, t in found[time].items())
         print(f"T = {time} [ms]: {text}", file=sys.stderr, flush=True)
     return found
@@ -85,6 +102,19 @@ def training_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:
     head = ["forward + backward [ms]", *(f"T = {t}, batch {SHAPES.get(t, 2)}" for t in times)]
     names = next(iter(times.values()))
     return table(head, [[n, *(times[t][n].text() for t in times)] for n in names])
+
+
+def product_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:
+    """How many times as long as its own products a layer takes: what is left to be had."""
+    rows = []
+    for name in OURS:
+        cells, most = [], PRODUCT_FLOORS.get(name)
+        for time, everyone in times.items():
+            ratio = everyone[name].seconds / everyone[_products(name)].seconds
+            judged = f" (≤ {most:g}: {mark(ratio <= most)})" if most and time in JUDGED else ""
+            cells.append(f"{ratio:.2f}×{judged}")
+        rows.append([name, *cells])
+    return table(["training, over its own products", *(f"T = {t}" for t in times)], rows)
 
 
 def rival_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:
@@ -135,6 +165,7 @@ def report(options: argparse.Namespace, missing: Sequence[str]) -> list[str]:
     lines += [f"- NOT INSTALLED, so not compared: {', '.join(missing)}"] if missing else []
     lines += ["", "## Training step", "", *section("training", training_table(times))]
     lines += section("rivals", rival_table(times))
+    lines += section("products", product_table(times))
     lines += ["## Streaming step", "", *section("streaming", streaming_table(streaming))]
     return [*lines, "## Peak memory", "", *section("memory", memory_table(options))]
 
