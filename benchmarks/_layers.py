@@ -126,7 +126,8 @@ PRODUCT_FLOORS = {
     "linrnn lru": 1.35,
     "linrnn rwkv4": 1.8,
 }
-_FEW = 16  # rows or columns of a matrix that is no projection of a sequence
+_FEW = 8  # rows or columns of a matrix that is no projection of a sequence
+_RECURRENT = ("weight_hh_l0", "A_log")
 
 
 def own_products(layer: Layer, d_model: int, batch: int, time: int) -> Callable[[], object]:
@@ -135,8 +136,11 @@ def own_products(layer: Layer, d_model: int, batch: int, time: int) -> Callable[
     module = layer.build(d_model)
     pairs = []
     for name, weight in module.named_parameters():
-        if weight.ndim == 2 and min(weight.shape) > _FEW and name != "weight_hh_l0":
+        if weight.ndim == 3:  # complex, its parts in an axis of their own
+            weight = weight.flatten(1) if weight.shape[-1] == 2 else weight.flatten(0, 1)
+        if weight.ndim == 2 and min(weight.shape) > _FEW and name not in _RECURRENT:
             x = torch.randn(batch, time, weight.shape[1], requires_grad=True)
+            weight = weight.detach().requires_grad_()
             pairs.append((x, weight, torch.randn(batch, time, weight.shape[0])))
 
     def call() -> object:

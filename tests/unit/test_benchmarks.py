@@ -152,7 +152,8 @@ def test_short_call_is_repeated_within_a_measurement(module):
 
 
 LAYERS = (
-    *("linrnn mingru", "linrnn minlstm", "linrnn lru", "linrnn mamba", "minGRU-pytorch"),
+    *("linrnn mingru", "linrnn minlstm", "linrnn lru", "linrnn mamba", "linrnn rwkv4"),
+    *("linrnn gru", "minGRU-pytorch"),
     *("nn.LSTM", "nn.GRU", "s5-pytorch", "mambapy", "mambapy, loop"),
     *("transformers Mamba", "transformers Mamba, mambapy"),
 )
@@ -160,6 +161,14 @@ LAYERS = (
 
 def test_every_layer_is_tested(module):
     assert tuple(module("_layers").LAYERS) == LAYERS
+
+
+def test_the_products_of_a_layer_are_those_of_its_projections(module):
+    layers = module("_layers")
+    for name, widths in {"lru": {16, 32}, "mamba": {16, 32}, "gru": {16}, "rwkv4": {16}}.items():
+        pairs = layers.own_products(layers.LAYERS[f"linrnn {name}"], 16, 2, 5)()
+        assert {x.shape[-1] for x, _ in pairs} == widths
+        assert all(x.shape[:2] == (2, 5) and w.ndim == 2 for x, w in pairs)
 
 
 @pytest.mark.parametrize("name", LAYERS)
