@@ -251,9 +251,13 @@ a = torch.full((4,), 1 - 1e-7)
 for low in (torch.float32, torch.bfloat16):
     got, want = (cell_scan(leak, u=u.to(low), a=a, backend=b) for b in ("triton", "reference"))
     torch.testing.assert_close(got, want)
-u, a = u.bfloat16(), torch.full((4,), 0.9, requires_grad=True)  # states are kept unrounded
-both = [cell_scan(leak, u=u, a=a, backend=b)[0].sum() for b in ("triton", "reference")]
-torch.testing.assert_close(*(torch.autograd.grad(y, a) for y in both))
+# what is kept, and what a product is made of, is not rounded to what inputs are stored in
+dense = Cell(lambda h, u, W: ((torch.tanh(u + h @ W),) * 2), state="h", matrix="W")
+for cell, more in ((leak, {"a": a - 0.1}), (dense, {"W": torch.randn(4, 4)})):
+    (x,) = (x.requires_grad_() for x in more.values())
+    ys = (cell_scan(cell, u=u.bfloat16(), **more, backend=b)[0] for b in ("triton", "reference"))
+    ours, loop = (torch.autograd.grad(y, x, torch.ones_like(y)) for y in ys)
+    torch.testing.assert_close(ours, loop, rtol=1e-5, atol=1e-5)
 """)
 
 
@@ -285,7 +289,7 @@ def compiled(name, channels, dtype):
     assert _triton.declines(cell.program, call.leaves, call.layout) is None
     made = _triton._cell(cell.program, call.leaves, call.layout)
     short = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}
-    for code in (made.keeping(dtype == wide)[0], made.backward):
+    for code in (made.keeping(dtype == wide)[0], made.backward(dtype == wide)[0]):
         _, options = code.tile(8, call.leaves)
         warps = {"num_warps": options.pop("num_warps")}
         types = dict(zip(code.kernel.arg_names, kinds(code, short[dtype], short[wide])))

@@ -118,12 +118,11 @@ def backward(
 ) -> Leaves:
     """The gradients of all leaves."""
     cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
-    code, adjoint = cell.backward, cell.adjoint
+    stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # inputs have one dtype
+    code, of_factors = cell.backward(stored == dtype)
     rows, first = layout.batch(leaves.states), leaves.states[0]
-    n_states = len(leaves.states)
+    n, n_states = len(cell.with_gradient), len(leaves.states)
     given = [*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:]]
-    n = len(cell.with_gradient)
-    stored = leaves.inputs[0].dtype if n else dtype  # inputs have one dtype
     written = [
         first.new_empty(rows, layout.time, width, dtype=stored if i < n else dtype)
         for i, width in enumerate(code.stored)
@@ -140,15 +139,13 @@ def backward(
         found[i] if i in found else torch.zeros_like(x, memory_format=torch.contiguous_format)
         for i, x in enumerate(leaves.inputs)
     ]
-    summed = {i for i, _ in adjoint.sums}
+    summed = {i for i, _ in cell.adjoint.sums}
     parameters = [
         sums[i].sum(0).to(dtype) if i in summed else torch.zeros_like(x)
         for i, x in enumerate(leaves.parameters)
     ]
     tables = {"input": given, "stored": written}
-    products = (
-        (i, tables[left][x], tables[right][y]) for i, (left, x), (right, y) in cell.products
-    )
+    products = ((i, tables[left][x], tables[right][y]) for i, (left, x), (right, y) in of_factors)
     return Leaves(grads, inputs, parameters, of_matrices(leaves.matrices, products))
 
 
@@ -160,6 +157,10 @@ def _shape(leaves: Leaves, layout: Layout) -> Shape:
 
 def _rounded(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
+
+
+#: Of which matrix, and its two factors: each a kind of tensor, and which.
+_Product = tuple[int, tuple[str, int], tuple[str, int]]
 
 
 class _Code:
@@ -279,6 +280,7 @@ class _Cell:
     def __init__(self, program: Program, starts: tuple[float, ...], shape: Shape) -> None:
         self.program, self.starts, self.shape = program, starts, shape
         self._keeping: dict[bool, tuple[_Code, list[int]]] = {}
+        self._backward: dict[bool, tuple[_Code, list[_Product]]] = {}
 
     def _of(self, nodes: Sequence[tuple[int, int]]) -> _Code:
         return _Code(self.program, self.shape, nodes, self.starts)
@@ -336,43 +338,40 @@ class _Cell:
         found = self._whole
         return [i for i, x in enumerate(found.outputs) if found.nodes[x].op != "constant"]
 
-    @cached_property
-    def _factors(self) -> dict[int, int]:
-        """The nodes that are stored for products alone, and their widths."""
-        found: dict[int, int] = {}
-        for i, *sides in self.adjoint.products:
-            for node, width in zip(sides, self.shape.sides(i), strict=True):
-                if not self._is_given(node):
-                    found.setdefault(node, width)
-        return found
+    def backward(self, share: bool) -> tuple[_Code, list[_Product]]:
+        """The kernel of the adjoint, and the products that are the gradients of matrices.
 
-    def _is_given(self, node: int) -> bool:
-        x, first = self.adjoint.nodes[node], len(self.program.inputs)
-        before = range(first, first + len(self.program.states))
-        return x.op == "input" and int(x.attribute or 0) not in before
+        Args:
+            share: a factor of them that is the gradient of an input is not stored twice.
+        """
+        if share not in self._backward:
+            self._backward[share] = self._of_adjoint(share)
+        return self._backward[share]
 
-    @cached_property
-    def products(self) -> list[tuple[int, tuple[str, int], tuple[str, int]]]:
-        """The gradient of which matrix has the product of which two operands as a part."""
-        stored = {x: len(self.with_gradient) + i for i, x in enumerate(self._factors)}
+    def _of_adjoint(self, share: bool) -> tuple[_Code, list[_Product]]:
+        shape, first, program = self.shape, len(self.program.inputs), self.adjoint
+        before = tuple(range(first, first + len(self.program.states)))
+        shape = shape._replace(
+            inputs=(*shape.inputs, *shape.states, *shape.outputs, *self._products.values()),
+            outputs=tuple(shape.inputs[i] for i in self.with_gradient),
+        )
+        stored = list(zip(program.outputs, shape.outputs, strict=True))
+        places = {node: i for i, node in enumerate(program.outputs)} if share else {}
 
-        def operand(node: int) -> tuple[str, int]:
-            if node in stored:
-                return "stored", stored[node]
-            return "input", int(self.adjoint.nodes[node].attribute or 0)
+        def operand(node: int, width: int) -> tuple[str, int]:
+            index = program.nodes[node].attribute
+            if program.nodes[node].op == "input" and index not in before:
+                return "input", int(index or 0)
+            if node not in places:
+                places[node] = len(stored)
+                stored.append((node, width))
+            return "stored", places[node]
 
-        return [(i, operand(x), operand(y)) for i, x, y in self.adjoint.products]
-
-    @cached_property
-    def backward(self) -> _Code:
-        """The kernel of the adjoint: gradients of inputs, then factors."""
-        shape, first = self.shape, len(self.program.inputs)
-        inputs = (*shape.inputs, *shape.states, *shape.outputs, *self._products.values())
-        outputs = tuple(shape.inputs[i] for i in self.with_gradient)
-        stored = [*zip(self.adjoint.outputs, outputs, strict=True), *self._factors.items()]
-        previous = tuple(range(first, first + len(self.program.states)))
-        shape = shape._replace(inputs=inputs, outputs=outputs)
-        return _Code(self.adjoint, shape, stored, self.starts, previous)
+        products: list[_Product] = []
+        for i, *sides in program.products:
+            left, right = map(operand, sides, shape.sides(i))
+            products.append((i, left, right))
+        return _Code(program, shape, stored, self.starts, before), products
 
 
 _cells: dict[tuple[int, tuple[float, ...], Shape], _Cell] = {}
