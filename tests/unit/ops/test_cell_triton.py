@@ -280,7 +280,7 @@ def kinds(code, storage, wide):
             special = {"reset": "i1", "cu": "i64", "sum": "fp64"}
             yield "*" + special.get(kind, storage if kind in ("input", "stored") else wide)
 
-def compiled(name, channels, dtype):
+def codes(name, channels, dtype):
     cell, (given, state) = CELLS[name], draw(CELLS[name], 8, 4, channels)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     given = {n: machine.cast(x, dtype if n in cell.inputs else wide) for n, x in given.items()}
@@ -288,9 +288,14 @@ def compiled(name, channels, dtype):
     call = prepare(cell, given, state, None, None, False, None if cell.inputs else 4)
     assert _triton.declines(cell.program, call.leaves, call.layout) is None
     made = _triton._cell(cell.program, call.leaves, call.layout)
+    return made.keeping(dtype == wide)[0], made.backward(dtype == wide)[0], call.leaves
+
+def compiled(name, channels, dtype):
     short = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}
-    for code in (made.keeping(dtype == wide)[0], made.backward(dtype == wide)[0]):
-        _, options = code.tile(8, call.leaves)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    *both, leaves = codes(name, channels, dtype)
+    for code in both:
+        _, options = code.tile(8, leaves)
         warps = {"num_warps": options.pop("num_warps")}
         types = dict(zip(code.kernel.arg_names, kinds(code, short[dtype], short[wide])))
         values = {**options, "FLIP": True}
@@ -334,6 +339,9 @@ def test_kernels_compile_for_a_gpu(python, root, tmp_path, name, channels, dtype
         f"""{setup}{COMPILE}
 result = [[ptx.count(word) for word in {words}]
           for ptx in compiled({name!r}, {channels}, torch.{dtype})]
+if not CELLS[{name!r}].matrices:  # of another width it is the same kernel
+    one, other = (codes({name!r}, n, torch.{dtype})[1] for n in ({channels}, {channels} // 2))
+    assert one is not other and one.kernel is other.kernel
 """,
         TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",

@@ -11,6 +11,7 @@ inputs are the states before a step, which are those kept after the step before,
 the factors of products are results.
 """
 
+import functools
 import hashlib
 import importlib
 import linecache
@@ -348,10 +349,11 @@ def _number(value: float) -> str:
     return f"tl.full((), {written}, DTYPE)"
 
 
+@functools.lru_cache(maxsize=512)
 def load(text: str) -> Any:
-    """The kernel that a text is; Triton reads the text again, through `linecache`.
+    """The kernel that a text is, one for all calls: it holds what it was compiled to.
 
-    Triton is imported by the first call.
+    Triton, which is imported by the first call, reads the text again, through `linecache`.
     """
     functions = importlib.import_module("linrnn.ops.cell_scan._triton_functions")
     scan = importlib.import_module("linrnn.ops.linear_scan._triton_kernels")
