@@ -25,6 +25,13 @@ def test_backends_are_those_of_the_report():
     assert doctor.backends() == backend_report()
 
 
+def test_cells_are_reported_beside_the_other_ops():
+    rows = doctor.ops()
+    assert "linear_scan" in rows
+    assert "tree, reference" in rows["cell_scan"]
+    assert "triton" in rows["cell_scan"]
+
+
 def test_self_test_covers_every_available_backend():
     available = [name for name, state in backend_report().items() if state == "available"]
     results = doctor.self_test()
