@@ -1,0 +1,474 @@
+"""What each operator of PyTorch is as instructions of a recorded step."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from linrnn.ops._recorded_tape import Number, Real, RefusedError, Tape, View
+
+#: Writes an operator's instructions: ``(tape, where to, *arguments)``.
+Rule: TypeAlias = Callable[..., None]
+#: By the operator's name, without the underscore of one in place.
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorate the rule of operators."""
+
+    def decorate(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return decorate
+
+
+def real(x: Number) -> Real:
+    """The only part of an operand."""
+    if x.im is not None:
+        raise RefusedError("of complex numbers")
+    return x.re
+
+
+def target(x: Number) -> View:
+    """Where real numbers are written to."""
+    found = real(x)
+    assert isinstance(found, View)
+    return found
+
+
+def _simple(op: str, swapped: bool = False) -> Rule:
+    def write(tape: Tape, to: Number, *args: Any, **options: Any) -> None:
+        if any(value not in (None, False) for value in options.values()):
+            raise RefusedError("with options")
+        read = [real(tape.number(x)) for x in args]
+        tape.put(op, target(to), *(read[::-1] if swapped else read))
+
+    return write
+
+
+for _op in ("abs", "reciprocal", "sqrt", "expm1", "log", "log1p", "sigmoid", "tanh"):
+    RULES[_op] = _simple(_op)
+for _op in ("relu", "erf", "sin", "cos", "maximum", "minimum", "lt", "le", "eq", "ne"):
+    RULES[_op] = _simple(_op)
+RULES |= {"gt": _simple("lt", True), "ge": _simple("le", True), "square": _simple("square")}
+RULES |= {"bitwise_and": _simple("mul"), "logical_and": _simple("mul")}
+RULES |= {"bitwise_or": _simple("maximum"), "logical_or": _simple("maximum")}
+
+
+@rule("move", "clone", "_to_copy", "copy", "contiguous")
+def _move(tape: Tape, to: Number, x: Any, *rest: Any, **options: Any) -> None:
+    source = tape.number(rest[0] if rest and isinstance(rest[0], Tensor) else x)
+    zero: Real = 0.0
+    for place, part in zip(to, (source.re, zero if source.im is None else source.im), strict=True):
+        if place is not None:
+            assert isinstance(place, View)
+            tape.put("move", place, part)
+
+
+@rule("neg")
+def _neg(tape: Tape, to: Number, x: Any) -> None:
+    _each("neg", tape, to, tape.number(x))
+
+
+def _each(op: str, tape: Tape, to: Number, *given: Number) -> None:
+    """An operation that is done to each part."""
+    for i, place in enumerate(to):
+        if place is not None:
+            assert isinstance(place, View)
+            tape.put(op, place, *(0.0 if x[i] is None else x[i] for x in given))  # type: ignore[arg-type]
+
+
+@rule("add", "sub")
+def _add(tape: Tape, to: Number, x: Any, y: Any, alpha: float = 1, op: str = "add") -> None:
+    other = tape.number(y)
+    if alpha != 1:
+        other = _times(tape, other, Number(float(alpha)))
+    _each(op, tape, to, tape.number(x), other)
+
+
+@rule("sub")
+def _sub(tape: Tape, to: Number, x: Any, y: Any, alpha: float = 1) -> None:
+    _add(tape, to, x, y, alpha, "sub")
+
+
+@rule("rsub")
+def _rsub(tape: Tape, to: Number, x: Any, y: Any, alpha: float = 1) -> None:
+    _add(tape, to, y, x, alpha, "sub")
+
+
+def _times(tape: Tape, x: Number, y: Number) -> Number:
+    """A product, in new memory."""
+    if x.im is None and y.im is None:
+        return Number(_real_product(tape, x.re, y.re))
+    if y.im is None:
+        x, y = y, x
+    assert y.im is not None
+    if x.im is None:
+        return Number(_real_product(tape, x.re, y.re), _real_product(tape, x.re, y.im))
+    cross = tape.new("mul", x.im, y.im)
+    re = tape.new("mul_sub", x.re, y.re, cross)
+    return Number(re, tape.new("mul_add", x.re, y.im, tape.new("mul", x.im, y.re)))
+
+
+def _real_product(tape: Tape, x: Real, y: Real) -> Real:
+    if not isinstance(x, View) and not isinstance(y, View):
+        return x * y
+    return tape.new("mul", x, y)
+
+
+@rule("mul")
+def _mul(tape: Tape, to: Number, x: Any, y: Any) -> None:
+    a, b = tape.number(x), tape.number(y)
+    if to.im is None:
+        tape.put("mul", target(to), real(a), real(b))
+    else:
+        _each("move", tape, to, _times(tape, a, b))
+
+
+@rule("div")
+def _div(tape: Tape, to: Number, x: Any, y: Any, rounding_mode: str | None = None) -> None:
+    if rounding_mode is not None:
+        raise RefusedError("with rounding")
+    a, b = tape.number(x), tape.number(y)
+    if b.im is None:
+        _each("div", tape, to, a, Number(b.re, None if to.im is None else b.re))
+        return
+    size = tape.new("mul_add", b.re, b.re, tape.new("square", b.im))
+    minus: Real = tape.new("neg", b.im) if isinstance(b.im, View) else -b.im
+    top = _times(tape, a, Number(b.re, minus))
+    _each("div", tape, to, top, Number(size, size))
+
+
+@rule("exp")
+def _exp(tape: Tape, to: Number, x: Any) -> None:
+    a = tape.number(x)
+    if a.im is None:
+        tape.put("exp", target(to), a.re)
+    else:
+        _turned(tape, to, tape.new("exp", a.re), a.im)
+
+
+def _turned(tape: Tape, to: Number, size: Real, angle: Real) -> None:
+    parts = [tape.new(op, angle) for op in ("cos", "sin")]
+    for place, part in zip(to, parts, strict=True):
+        assert isinstance(place, View)
+        tape.put("mul", place, size, part)
+
+
+@rule("polar")
+def _polar(tape: Tape, to: Number, size: Any, angle: Any) -> None:
+    _turned(tape, to, real(tape.number(size)), real(tape.number(angle)))
+
+
+@rule("complex")
+def _complex(tape: Tape, to: Number, re: Any, im: Any) -> None:
+    _each("move", tape, to, Number(real(tape.number(re)), real(tape.number(im))))
+
+
+@rule("where")
+def _where(tape: Tape, to: Number, condition: Any, x: Any, y: Any) -> None:
+    choice = real(tape.number(condition))
+    _each("where", tape, to, Number(choice, choice), tape.number(x), tape.number(y))
+
+
+@rule("masked_fill")
+def _masked_fill(tape: Tape, to: Number, x: Any, mask: Any, value: Any) -> None:
+    _where(tape, to, mask, value, x)
+
+
+@rule("logical_not", "bitwise_not")
+def _not(tape: Tape, to: Number, x: Any) -> None:
+    tape.put("eq", target(to), real(tape.number(x)), 0.0)
+
+
+@rule("softplus")
+def _softplus(tape: Tape, to: Number, x: Any, beta: float = 1, threshold: float = 20) -> None:
+    if (beta, threshold) != (1, 20):
+        raise RefusedError("with beta or threshold")
+    tape.put("softplus", target(to), real(tape.number(x)))
+
+
+@rule("log_sigmoid_forward")
+def _logsigmoid(tape: Tape, to: Number, x: Any) -> None:
+    tape.put("logsigmoid", target(to), real(tape.number(x)))
+
+
+@rule("silu")
+def _silu(tape: Tape, to: Number, x: Any) -> None:
+    given = real(tape.number(x))
+    tape.put("mul", target(to), given, tape.new("sigmoid", given))
+
+
+@rule("gelu")
+def _gelu(tape: Tape, to: Number, x: Any, approximate: str = "none") -> None:
+    if approximate != "none":
+        raise RefusedError("approximately")
+    tape.put("gelu", target(to), real(tape.number(x)))
+
+
+@rule("glu")
+def _glu(tape: Tape, to: Number, x: Tensor, dim: int = -1) -> None:
+    a, b = (real(tape.number(half)) for half in x.chunk(2, dim))
+    tape.put("mul", target(to), a, tape.new("sigmoid", b))
+
+
+@rule("rsqrt")
+def _rsqrt(tape: Tape, to: Number, x: Any) -> None:
+    tape.put("reciprocal", target(to), tape.new("sqrt", real(tape.number(x))))
+
+
+@rule("pow")
+def _pow(tape: Tape, to: Number, x: Any, exponent: Any) -> None:
+    known = {2: ["square"], 0.5: ["sqrt"], -1: ["reciprocal"], -0.5: ["sqrt", "reciprocal"]}
+    if isinstance(exponent, Tensor) or exponent not in known:
+        raise RefusedError(f"of {exponent if not isinstance(exponent, Tensor) else 'tensors'}")
+    given = real(tape.number(x))
+    *first, last = known[exponent]
+    for op in first:
+        given = tape.new(op, given)
+    tape.put(last, target(to), given)
+
+
+@rule("addcmul")
+def _addcmul(tape: Tape, to: Number, x: Any, a: Any, b: Any, value: float = 1) -> None:
+    if value != 1:
+        raise RefusedError("with a factor")
+    given = [tape.number(z) for z in (x, a, b)]
+    if to.im is None:
+        tape.put("mul_add", target(to), real(given[1]), real(given[2]), real(given[0]))
+    else:
+        _each("add", tape, to, _times(tape, given[1], given[2]), given[0])
+
+
+@rule("lerp")
+def _lerp(tape: Tape, to: Number, x: Any, y: Any, weight: Any) -> None:
+    a, b, w = (real(tape.number(z)) for z in (x, y, weight))
+    tape.put("lerp", target(to), a, b, w)
+
+
+@rule("clamp", "clamp_min", "clamp_max")
+def _clamp(
+    tape: Tape, to: Number, x: Any, min: float | None = None, max: float | None = None
+) -> None:
+    found = real(tape.number(x))
+    for op, bound in (("maximum", min), ("minimum", max)):
+        if bound is not None:
+            found = tape.new(op, found, real(tape.number(bound)))
+    tape.put("move", target(to), found)
+
+
+@rule("logaddexp")
+def _logaddexp(tape: Tape, to: Number, x: Any, y: Any) -> None:
+    a, b = (real(tape.number(z)) for z in (x, y))
+    apart = tape.new("abs", tape.new("sub", a, b))
+    more = tape.new("log1p", tape.new("exp", tape.new("neg", apart)))
+    sum_ = tape.new("add", tape.new("maximum", a, b), more)
+    both = tape.new("add", a, math.log(2))  # of two infinities the difference is no number
+    tape.put("where", target(to), tape.new("eq", a, b), both, sum_)
+
+
+@rule("cat", "stack")
+def _cat(tape: Tape, to: Number, tensors: Sequence[Tensor], dim: int = 0) -> None:
+    at = 0
+    some = [x for x in tensors if x.shape != (0,)]
+    axes = len(target(Number(to.re)).shape)
+    for x in some:
+        n = x.shape[dim]
+        _each("move", tape, _narrowed(to, dim % axes, at, n), tape.number(x))
+        at += n
+
+
+def _narrowed(to: Number, axis: int, at: int, n: int) -> Number:
+    parts = []
+    for x in to:
+        if isinstance(x, View):
+            shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
+            x = x._replace(offset=x.offset + at * x.strides[axis], shape=shape)
+        parts.append(x)
+    return Number(*parts)
+
+
+RULES["stack"] = lambda tape, to, tensors, dim=0: _cat(
+    tape, to, [x.unsqueeze(dim) for x in tensors], dim
+)
+
+
+# ------------------------------------------------------------------------------------ products
+
+
+@rule("mm", "bmm")
+def _product(tape: Tape, to: Number, x: Any, y: Any, c: Real | None = None) -> None:
+    a, b, here = real(tape.number(x)), real(tape.number(y)), target(to)
+    a, b = (tape.view(z, t.shape) for z, t in ((a, x), (b, y)))
+    if len(here.shape) == 2:
+        here, a, b = here.wider(0), a.wider(0), b.wider(0)
+        c = c.wider(0) if isinstance(c, View) else c
+    tape.product(here, a, b.moved((0, 2, 1)), c)
+
+
+@rule("addmm", "baddbmm")
+def _addmm(
+    tape: Tape, to: Number, c: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1
+) -> None:
+    if (beta, alpha) != (1, 1):
+        raise RefusedError("with factors")
+    added = real(tape.number(c))
+    if isinstance(added, View):
+        added = added.over(target(to).shape)
+    _product(tape, to, x, y, added)
+
+
+@rule("mv")
+def _mv(tape: Tape, to: Number, x: Any, y: Any) -> None:
+    a, b, here = (tape.view(z) for z in (real(tape.number(x)), real(tape.number(y)), target(to)))
+    tape.product(here.wider(0).wider(0), b.wider(0).wider(0), a.wider(0), None)
+
+
+# ---------------------------------------------------------------------------------- reductions
+
+
+def _last(x: View, dims: Sequence[int]) -> tuple[View, list[int]]:
+    """The axes to be reduced behind the others, and which those are."""
+    gone = sorted({d % len(x.shape) for d in dims} if dims else range(len(x.shape)))
+    rest = [i for i in range(len(x.shape)) if i not in gone]
+    return x.moved([*rest, *gone]), gone
+
+
+def _reduced(tape: Tape, op: str, x: Real, dims: Sequence[int], shape: Sequence[int]) -> View:
+    """A reduction over axes of numbers of that shape, in new memory that does not have them."""
+    moved, gone = _last(tape.view(x, shape), dims)
+    if moved.slot.kind == "weight":
+        moved = tape.new("move", moved)
+    for _ in gone:
+        moved = tape.reduce(op, moved, tape.fresh(moved.shape[:-1]))
+    return moved
+
+
+def _dims(dim: Any) -> Sequence[int]:
+    return [dim] if isinstance(dim, int) else list(dim or ())
+
+
+@rule("sum", "mean")
+def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> None:
+    for place, part in zip(to, tape.number(x), strict=True):
+        if place is None or part is None:
+            continue
+        assert isinstance(place, View)
+        found = _reduced(tape, "total", part, _dims(dim), x.shape)
+        tape.put("move", place, found._replace(shape=place.shape, strides=_like(place)))
+
+
+def _like(x: View) -> tuple[int, ...]:
+    strides, n = [], 1
+    for size in reversed(x.shape):
+        strides.append(n)
+        n *= size
+    return tuple(reversed(strides))
+
+
+@rule("mean")
+def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> None:
+    _sum(tape, to, x, dim)
+    place = target(to)
+    tape.put("mul_v", place, place, value=math.prod(place.shape) / x.numel())
+
+
+@rule("amax")
+def _amax(tape: Tape, to: Number, x: Tensor, dim: Any = (), keepdim: bool = False) -> None:
+    found = _reduced(tape, "largest", real(tape.number(x)), _dims(dim), x.shape)
+    place = target(to)
+    tape.put("move", place, found._replace(shape=place.shape, strides=_like(place)))
+
+
+@rule("_softmax")
+def _softmax(tape: Tape, to: Number, x: Tensor, dim: int, half: bool = False) -> None:
+    axis = dim % x.ndim
+    given = tape.view(real(tape.number(x)), x.shape)
+    most = _reduced(tape, "largest", given, [axis], x.shape).wider(axis)
+    weights = tape.new("exp", tape.new("sub", given, most))
+    whole = _reduced(tape, "total", weights, [axis], x.shape).wider(axis)
+    tape.put("div", target(to), weights, whole)
+
+
+@rule("native_layer_norm")
+def _layer_norm(
+    tape: Tape, to: Number, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float
+) -> None:
+    if len(shape) != 1:
+        raise RefusedError("of several axes")
+    given = tape.view(real(tape.number(x)), x.shape)
+    _normalised(tape, target(to), given, x.shape, eps)
+    _scaled(tape, target(to), weight, bias)
+
+
+def _normalised(tape: Tape, to: View, x: View, shape: Sequence[int], eps: float) -> None:
+    """Mean 0 and variance 1 along the last axis."""
+    n = shape[-1]
+    mean = tape.new("mul_v", _reduced(tape, "total", x, [-1], shape), value=1 / n)
+    tape.put("sub", to, x, mean.wider())
+    sums = _reduced(tape, "total", tape.new("square", to), [-1], shape)
+    variance = tape.new("add_v", tape.new("mul_v", sums, value=1 / n), value=eps)
+    scale = tape.new("reciprocal", tape.new("sqrt", variance))
+    tape.put("mul", to, to, scale.wider())
+
+
+def _scaled(tape: Tape, to: View, weight: Any, bias: Any, behind: int = 0) -> None:
+    for op, given in (("mul", weight), ("add", bias)):
+        if given is not None:
+            x = real(tape.number(given))
+            for _ in range(behind if isinstance(x, View) else 0):
+                x = x.wider()  # type: ignore[union-attr]
+            tape.put(op, to, to, x)
+
+
+@rule("native_group_norm")
+def _group_norm(
+    tape: Tape, to: Number, x: Tensor, weight: Any, bias: Any, n: int, c: int, hw: int,
+    groups: int, eps: float,
+) -> None:  # fmt: skip
+    shape = (n, groups, c * hw // groups)
+    given = tape.new("move", real(tape.number(x)), shape=x.shape)
+    place = target(to)
+    flat = (given._replace(shape=shape, strides=_strides(shape)),
+            place._replace(shape=shape, strides=_strides(shape)))  # fmt: skip
+    _normalised(tape, flat[1], flat[0], shape, eps)
+    _scaled(tape, place, weight, bias, x.ndim - 2)
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+@rule("native_batch_norm", "_native_batch_norm_legit_no_training")
+def _batch_norm(
+    tape: Tape, to: Number, x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any
+) -> None:
+    eps = rest[-1]
+    if len(rest) == 3 and rest[0]:
+        raise RefusedError("in training, when the statistics are of the batch")
+    place, behind = target(to), x.ndim - 2
+    at, spread = (tape.view(real(tape.number(z))) for z in (mean, variance))
+    scale = tape.new("reciprocal", tape.new("sqrt", tape.new("add_v", spread, value=eps)))
+    for _ in range(behind):
+        at, scale = at.wider(), scale.wider()
+    tape.put("sub_mul", place, real(tape.number(x)), at, scale)
+    _scaled(tape, place, weight, bias, behind)
+
+
+#: Operators whose result has no number of their arguments.
+CONSTANT = frozenset(
+    "empty empty_like empty_strided new_empty zeros zeros_like new_zeros ones ones_like new_ones "
+    "full full_like new_full arange scalar_tensor linspace eye lift_fresh".split()
+)
+
+
+def is_constant(name: str, args: Sequence[Any], tape: Tape) -> bool:
+    """Whether an operator's result is the same at every step."""
+    if name in CONSTANT:
+        return True
+    tensors = [x for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, Tensor)]
+    slots = [tape.slot(x) for x in tensors]
+    return bool(slots) and all(slot is not None and slot.kind == "constant" for slot in slots)

@@ -1,0 +1,419 @@
+"""One streaming step of a model in one native call, recorded from the operators it runs as.
+
+A step of a few sequences is little arithmetic beside reading the weights; as hundreds of operators
+it is mostly calls. The second step of a kind is run as it is while its operators are written down
+(`Recorder`), as instructions on vectors (`linrnn.ops._recorded_ops`); from then on one native call
+runs them (``src/native/kernels/recorded_step.cpp``), for as long as the modules and their weights
+stay where and what they were. What is computed from weights alone is computed at each step, so a
+weight changed in place is seen. A step with an operator that has no instructions runs as before.
+
+Without gradients, on a CPU. Weights may be bfloat16: everything else is float32 then.
+"""
+
+import functools
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from linrnn.ops import _native
+from linrnn.ops._arguments import traced
+from linrnn.ops._layout import aligned, dense
+from linrnn.ops._modes import eager, transformed
+from linrnn.ops._native import DTYPES
+from linrnn.ops._op import ALL
+from linrnn.ops._recorded_ops import RULES, is_constant
+from linrnn.ops._recorded_tape import (
+    Instruction,
+    Number,
+    Real,
+    RefusedError,
+    Slot,
+    Tape,
+    View,
+    collapsed,
+)
+from linrnn.typing import State
+
+#: More sequences at once are better served by the matrix products of PyTorch.
+_MOST_SEQUENCES = 4
+#: What is computed in, for each dtype of weights.
+_WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
+_KEPT = 8  # kinds of steps of a model that are remembered
+_LINE = 64  # bytes: what memory is aligned to
+_KERNEL = _native.Kernel("recorded_step", "program count bases")
+_OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=qd4q")
+_NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
+_PLAIN = (bool, int, float, str, tuple, type(None))
+
+Step = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+class Recorder(TorchDispatchMode):
+    """Runs operators, and writes down what they do.
+
+    Args:
+        tape: the instructions; what is given to the step is known to it.
+        module: whose parameters and buffers may be read.
+    """
+
+    def __init__(self, tape: Tape, module: nn.Module) -> None:
+        super().__init__()
+        self.tape = tape
+        self.reason: str | None = None
+        """What kept the step from being recorded."""
+        self.weights: list[tuple[Mapping[str, Any], str]] = []
+        self._owners: dict[int, tuple[Mapping[str, Any], str]] = {}
+        for part in module.modules():
+            for owner in (part._parameters, part._buffers, vars(part)):
+                found = {id(x): (owner, k) for k, x in owner.items() if isinstance(x, Tensor)}
+                self._owners = found | self._owners
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs, name = kwargs or {}, operator._schema.name.partition("::")[2]
+        if operator.namespace == "linrnn" and name in ALL:
+            with self:
+                return ALL[name].decomposition(*args)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(
+            operator.name(), "CompositeImplicitAutograd"
+        ):
+            with self:
+                return operator.decompose(*args, **kwargs)
+        if self.reason is None:
+            self._meet((*args, *kwargs.values()))
+        found = operator(*args, **kwargs)
+        if self.reason is None:
+            try:
+                self._write(operator, name, args, kwargs, found)
+            except RefusedError as error:
+                self.reason = f"{name}: {error}"
+        return found
+
+    def _meet(self, args: Any) -> None:
+        """Weights that are read for the first time."""
+        for x in torch.utils._pytree.tree_leaves(args):
+            if isinstance(x, Tensor) and self.tape.slot(x) is None and id(x) in self._owners:
+                slot = Slot("weight", len(self.weights))
+                self.weights.append(self._owners[id(x)])
+                if not _readable(x, self.tape.wide):
+                    self.reason = "a weight is of another dtype or device, or not in plain memory"
+                self.tape.know(x, slot)
+
+    def _write(self, operator: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
+        tape = self.tape
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        if torch.Tag.nondeterministic_seeded in operator.tags:
+            raise RefusedError("it draws random numbers")
+        if torch.Tag.data_dependent_output in operator.tags or not isinstance(results[0], Tensor):
+            raise RefusedError("it looks at numbers")
+        returns = operator._schema.returns[0].alias_info
+        written = returns is not None and returns.is_write
+        if not written and all(tape.slot(x) is not None for x in results):
+            if name.startswith("view") and name not in ("view", "view_as_real", "view_as_complex"):
+                raise RefusedError("it has no instructions")
+            return  # a view
+        if not written and is_constant(name, (args, list(kwargs.values())), tape):
+            for x in results:
+                tape.hold(x)
+            return
+        if name == "detach" or name == "alias":
+            raise RefusedError("it reads a tensor that is no parameter or buffer")
+        write = RULES.get(name.removesuffix("_"))
+        if write is None:
+            raise RefusedError("it has no instructions")
+        if written:
+            to = tape._parts(args[0], tape.written(args[0]))
+        else:
+            to = tape.result(results[0])
+        kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES or name not in _COPIES}
+        write(tape, to, *args, **kwargs)
+
+
+_COPIES = ("_to_copy", "clone")
+_OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
+
+
+def _readable(x: Tensor, wide: torch.dtype) -> bool:
+    """Whether the kernel can read a weight where it is."""
+    known = x.dtype in (wide, torch.bfloat16) and (x.dtype is wide or wide is torch.float32)
+    known |= x.is_complex() and x.dtype.to_real() is wide
+    return eager_weight(x) and known and x.is_cpu and aligned(x) and not x.is_neg()
+
+
+def eager_weight(x: Tensor) -> bool:
+    """Whether it is a plain tensor."""
+    return type(x) in (Tensor, nn.Parameter, nn.Buffer)
+
+
+class Tree(NamedTuple):
+    """How a state is made of tensors."""
+
+    kind: Any  # dict, list or tuple; None for a tensor
+    names: tuple[Any, ...] = ()
+    parts: tuple["Tree", ...] = ()
+
+    def leaves(self, state: Any, into: list[Any]) -> bool:
+        """Collect the tensors of a state of this structure; False for one of another."""
+        if self.kind is None:
+            into.append(state)
+            return True
+        if type(state) is not self.kind or len(state) != len(self.names):
+            return False
+        if self.kind is dict and tuple(state) != self.names:
+            return False
+        return all([part.leaves(state[k], into) for k, part in zip(self.names, self.parts, strict=True)])
+
+    def joined(self, leaves: Any) -> Any:
+        """A state of this structure, from an iterator of its tensors."""
+        if self.kind is None:
+            return next(leaves)
+        parts = [part.joined(leaves) for part in self.parts]
+        return dict(zip(self.names, parts, strict=True)) if self.kind is dict else self.kind(parts)
+
+
+def tree_of(state: Any) -> Tree:
+    """The structure of a state."""
+    if isinstance(state, dict):
+        return Tree(dict, tuple(state), tuple(tree_of(x) for x in state.values()))
+    if isinstance(state, (list, tuple)):
+        return Tree(type(state), tuple(range(len(state))), tuple(map(tree_of, state)))
+    return Tree(None)
+
+
+class Program:
+    """A recorded step, and how to tell that it is out of date."""
+
+    def __init__(
+        self, recorder: Recorder, module: nn.Module, x: Tensor, state: State, results: Any
+    ) -> None:
+        tape = recorder.tape
+        self._wide = tape.wide
+        self._before, self._after = tree_of(state), tree_of(results[1])
+        leaves: list[Tensor] = []
+        self._before.leaves(state, leaves)
+        self._columns = tuple(x.shape)
+        self._shapes = [(h.shape, h.dtype) for h in leaves]
+        after: list[Tensor] = [results[0]]
+        self._after.leaves(results[1], after)
+        tape.finish([tape.number(y) for y in after])
+        self._results = [_outline(y, tape.wide) for y in after]
+        self._weights = recorder.weights
+        self._pointers = self._addresses()
+        self._assemble(tape, len(leaves) + 1)
+        self._watch(module)
+
+    def _assemble(self, tape: Tape, given: int) -> None:
+        size = tape.wide.itemsize
+        places, numbers = tape.places(_LINE // size)
+        self._scratch = numbers * size
+        # the bases: scratch, given, results, then what stays
+        first = {"scratch": 0, "given": 1, "result": 1 + given}
+        first["weight"] = first["result"] + len(self._results)
+        first["constant"] = first["weight"] + len(self._weights)
+        narrow = [owner[name].dtype is torch.bfloat16 for owner, name in self._weights]
+        self._constants = tape.constants
+
+        def operand(x: Real, strides: Sequence[int]) -> bytes:
+            if not isinstance(x, View):
+                return _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, x)
+            kind, number = x.slot
+            half = kind == "weight" and narrow[number]
+            dtype = torch.bfloat16 if half else tape.wide
+            if kind == "scratch":
+                at = (places[x.slot] + x.offset) * size
+                return _OPERAND.pack(0, at, DTYPES[dtype], *strides, 0.0)
+            slot = first[kind] + number
+            return _OPERAND.pack(slot, x.offset * dtype.itemsize, DTYPES[dtype], *strides, 0.0)
+
+        self._code = b"".join(_packed(step, operand) for step in tape.instructions)
+        self._kept = np.frombuffer(self._code, dtype=np.uint8)
+        self._count = len(tape.instructions)
+        fixed = [x.data_ptr() for x in tape.constants]
+        self._tail = [*self._pointers, *fixed]
+
+    def _watch(self, module: nn.Module) -> None:
+        """What else than weights the recording may have depended on."""
+        self._facts: list[tuple[dict[str, Any], int, tuple[str, ...], tuple[Any, ...]]] = []
+        self._hooks: list[Mapping[int, Any]] = []
+        self._modules: list[tuple[Mapping[str, Any], str, object]] = []
+        for part in module.modules():
+            self._hooks += [part._forward_hooks, part._forward_pre_hooks]
+            self._modules += [(part._modules, name, m) for name, m in part._modules.items()]
+            known = vars(part)
+            simple = type(part) in (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
+            names = tuple(
+                k for k, x in known.items()
+                if isinstance(x, _PLAIN) and not k.startswith("_") and not (simple and k != "training")
+            )  # fmt: skip
+            values = tuple(known[k] for k in names)
+            self._facts.append((known, len(known), names, values))
+
+    def _addresses(self) -> list[int]:
+        weights = [owner.get(name) for owner, name in self._weights]
+        return [0 if p is None else p.data_ptr() for p in weights]
+
+    def current(self) -> bool:
+        """Whether modules and weights are what they were."""
+        return (
+            self._addresses() == self._pointers
+            and all([owner.get(name) is m for owner, name, m in self._modules])
+            and all(
+                [
+                    len(known) == n and [known.get(k) for k in names] == [*values]
+                    for known, n, names, values in self._facts
+                ]
+            )
+        )
+
+    def welcome(self) -> bool:
+        """Whether nobody wants to see, or to change, what the modules compute."""
+        return not (any(self._hooks) or nn.modules.module._has_any_global_hook())
+
+    def __call__(self, x: Tensor, state: State) -> tuple[Tensor, State] | None:
+        """The results of a step, None where an argument is not like the recorded ones."""
+        before: list[Any] = []
+        if x.shape != self._columns or not self._before.leaves(state, before):
+            return None
+        for h, (shape, dtype) in zip(before, self._shapes, strict=True):
+            if type(h) is not Tensor or h.shape != shape or h.dtype is not dtype or not h.is_cpu:
+                return None
+        given = [dense(x.to(self._wide)), *map(dense, before)]
+        results = [torch.empty_like(y) for y in self._results]
+        scratch = torch.empty(self._scratch, dtype=torch.uint8)
+        bases = [scratch.data_ptr()]
+        bases += [y.data_ptr() for y in given]
+        bases += [y.data_ptr() for y in results]
+        bases += self._tail
+        table = np.array(bases, dtype=np.int64)
+        _KERNEL(self._wide, self._kept.ctypes.data, self._count, table.ctypes.data)
+        return results[0].to(x.dtype), self._after.joined(iter(results[1:]))
+
+
+def _outline(y: Tensor, wide: torch.dtype) -> Tensor:
+    """What a result is made like: one number, seen everywhere."""
+    dtype = y.dtype if y.is_complex() else wide
+    return torch.empty((), dtype=dtype, device="cpu").expand(y.shape)
+
+
+def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) -> bytes:
+    sizes, strides = collapsed(step)
+    operations = _operations()
+    parts = [operand(x, s) for x, s in zip((step.to, *step.read), strides, strict=True)]
+    head = _HEAD.pack(operations[step.op], step.value, *sizes)
+    return head + b"".join(parts) + _NOTHING * (4 - len(parts))
+
+
+@functools.cache
+def _operations() -> dict[str, int]:
+    layout = _native.handle("recorded_step").linrnn_record_layout
+    names = (layout(b"recorded operations") or b"").decode().split()
+    return {name: i for i, name in enumerate(names)}
+
+
+class _Kind:
+    """Steps of one kind: how many have been seen, and what became of them."""
+
+    def __init__(self) -> None:
+        self.seen, self.program, self.reason = 0, cast(Program | None, None), ""
+
+
+_kinds: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], _Kind]] = WeakKeyDictionary()
+
+
+def recorded_step(
+    module: nn.Module, step: Step, x: Tensor, state: State
+) -> tuple[Tensor, State] | None:
+    """``step(x, state)`` in one native call, None where it must be run as it is.
+
+    Args:
+        module: whose step it is, and whose weights it reads.
+        step: computes ``(y, state)`` of x (batch, columns) with operators of PyTorch.
+        x: not checked yet, nor is the state.
+        state: before the step.
+    """
+    if not _ready(x):
+        return None
+    kinds = _kinds.setdefault(module, {})
+    key = (x.shape[0], x.dtype, module.training)
+    kind = kinds.get(key)
+    if kind is None:
+        if len(kinds) >= _KEPT:
+            kinds.clear()
+        kind = kinds[key] = _Kind()
+    program = kind.program
+    if program is not None:
+        if program.current():
+            return program(x, state) if program.welcome() else None
+        kind.program, kind.seen, kind.reason = None, 0, ""
+    kind.seen += 1
+    if kind.seen != 2 or kind.reason or _hooked(module):
+        kind.seen = min(kind.seen, 1) if _hooked(module) else kind.seen
+        return None
+    return _record(kind, module, step, x, state)
+
+
+def _hooked(module: nn.Module) -> bool:
+    parts = module.modules()
+    return nn.modules.module._has_any_global_hook() or any(
+        part._forward_hooks or part._forward_pre_hooks for part in parts
+    )
+
+
+def _record(
+    kind: _Kind, module: nn.Module, step: Step, x: Tensor, state: State
+) -> tuple[Tensor, State] | None:
+    """Run a step as it is, and write it down."""
+    tree, before = tree_of(state), list[Any]()
+    tree.leaves(state, before)
+    if not all(type(h) is Tensor and h.is_cpu for h in before):
+        return None
+    tape = Tape(_WIDE[x.dtype])
+    given = [x.clone(), *(h.clone(memory_format=torch.contiguous_format) for h in before)]
+    recorder = Recorder(tape, module)
+    for i, h in enumerate(given):
+        if i and not h.is_complex() and h.dtype is not tape.wide:
+            recorder.reason = recorder.reason or f"the state has numbers of {h.dtype}"
+        tape.know(h, Slot("given", i))
+    state = tree.joined(iter(given[1:]))
+    with torch.no_grad(), recorder:
+        results = step(given[0], state)
+    if recorder.reason is None:
+        try:
+            kind.program = Program(recorder, module, x, state, results)
+        except RefusedError as error:
+            recorder.reason = f"{error}"
+    kind.reason = recorder.reason or ""
+    return results
+
+
+def obstacle(module: nn.Module) -> str | None:
+    """What keeps the steps of a module that have been run from one native call, None if nothing."""
+    reasons = [kind.reason for kind in _kinds.get(module, {}).values() if kind.reason]
+    return reasons[0] if reasons else None
+
+
+def _ready(x: Tensor) -> bool:
+    """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
+    return (
+        not torch.is_grad_enabled()
+        and eager(x)
+        and not traced()
+        and x.dtype in _WIDE
+        and x.is_cpu
+        and x.ndim == 2
+        and 0 < x.shape[0] <= _MOST_SEQUENCES
+        and not transformed()
+        and not torch.is_autocast_enabled("cpu")
+        and _native.load()[0] is not None
+        and bool(_operations())
+    )
+
+
+__all__ = ["Number", "Program", "obstacle", "recorded_step"]

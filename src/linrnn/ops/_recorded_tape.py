@@ -1,0 +1,355 @@
+"""The instructions of a recorded step, being written: see `linrnn.ops._recorded_step`.
+
+A tensor of the recording is known by its storage, offset and strides, so views cost nothing and
+need no code: memory of the program is laid out as the storages that were seen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+AXES = 4
+_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+_NARROW = (torch.bfloat16, torch.float16)
+
+
+class RefusedError(Exception):
+    """What kept a step from being recorded."""
+
+
+class Slot(NamedTuple):
+    """Memory that a program reads or writes.
+
+    Kinds: ``given`` (the input and the states), ``weight``, ``constant``, ``scratch``, ``result``.
+    """
+
+    kind: str
+    number: int
+
+
+class View(NamedTuple):
+    """Real numbers in memory; offset and strides count them."""
+
+    slot: Slot
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def over(self, shape: Sequence[int]) -> "View":
+        """Broadcast to a shape."""
+        missing = len(shape) - len(self.shape)
+        strides = [0 if n == 1 else s for n, s in zip(self.shape, self.strides, strict=True)]
+        return self._replace(shape=tuple(shape), strides=(*[0] * missing, *strides))
+
+    def moved(self, axes: Sequence[int]) -> "View":
+        """Axes in another order."""
+        shape, strides = ([some[i] for i in axes] for some in (self.shape, self.strides))
+        return self._replace(shape=tuple(shape), strides=tuple(strides))
+
+    def wider(self, axis: int = -1) -> "View":
+        """With one more axis of one number; the last by default."""
+        at = axis % (len(self.shape) + 1)
+        shape = (*self.shape[:at], 1, *self.shape[at:])
+        return self._replace(shape=shape, strides=(*self.strides[:at], 0, *self.strides[at:]))
+
+
+Real: TypeAlias = View | float
+"""What an instruction reads: numbers in memory, or one."""
+
+
+class Number(NamedTuple):
+    """An operand of the recording: its real part, and its imaginary part if it is complex."""
+
+    re: Real
+    im: Real | None = None
+
+
+@dataclass
+class Instruction:
+    """An operation of the machine, ``total``, ``largest`` or ``product``."""
+
+    op: str
+    size: tuple[int, ...]
+    to: View
+    read: list[Real]
+    value: float = 0.0
+
+
+class Tape:
+    """Instructions, and where the tensors of the recording lie.
+
+    Args:
+        wide: what is computed in, float32 or float64.
+    """
+
+    def __init__(self, wide: torch.dtype) -> None:
+        self.wide = wide
+        self.instructions: list[Instruction] = []
+        self.sizes: dict[Slot, int] = {}
+        self.constants: list[Tensor] = []
+        self._alive: list[Tensor] = []  # no storage may come again
+        self._slots: dict[int, Slot] = {}
+        self._fixed: dict[int, Slot] = {}  # constants that have been copied here
+
+    def know(self, x: Tensor, slot: Slot) -> None:
+        """The storage of a tensor lies there."""
+        self._alive.append(x)
+        self._slots[_memory(x)] = slot
+
+    def slot(self, x: Tensor) -> Slot | None:
+        """Where the storage of a tensor lies, None if it is not known."""
+        return self._slots.get(_memory(x))
+
+    def hold(self, x: Tensor) -> None:
+        """A tensor whose numbers are always the same."""
+        self.know(x, Slot("constant", -1))
+
+    def room(self, numbers: int) -> Slot:
+        """Memory for the time of the step."""
+        slot = Slot("scratch", len(self.sizes))
+        self.sizes[slot] = numbers
+        return slot
+
+    def fresh(self, shape: Sequence[int]) -> View:
+        """Memory for a result that no tensor of the recording has."""
+        return View(self.room(prod(shape)), 0, tuple(shape), _dense(shape))
+
+    def result(self, x: Tensor) -> Number:
+        """Where a new tensor of the recording is written to."""
+        if self.slot(x) is None:
+            if x.dtype not in (*_NARROW, self.wide, torch.bool) and _REAL.get(x.dtype) != self.wide:
+                if x.dtype is not torch.float32:
+                    raise RefusedError(f"it computes in {x.dtype}")
+            numbers = x.untyped_storage().nbytes() // x.element_size()
+            self.know(x, self.room(numbers * (2 if x.is_complex() else 1)))
+        return self._parts(x, self.written(x))
+
+    def written(self, x: Tensor) -> Slot:
+        """Where a tensor lies that is changed in place."""
+        slot = self.slot(x)
+        if slot is not None and slot.kind == "constant":
+            numbers = x.untyped_storage().nbytes() // x.element_size()
+            whole = x.as_strided((numbers,), (1,), 0)
+            fixed = self.number(whole)
+            self.know(x, self.room(numbers * (2 if x.is_complex() else 1)))
+            here = self._parts(whole, self._slots[_memory(x)])
+            for to, part in zip(here, fixed, strict=True):
+                if part is not None:
+                    self.put("move", to, part)
+            slot = self.slot(x)
+        if slot is None or slot.kind != "scratch":
+            raise RefusedError("it changes a tensor of the caller's or the model's in place")
+        return slot
+
+    def number(self, x: Any) -> Number:
+        """An operand: a tensor of the recording or a Python number."""
+        if isinstance(x, complex):
+            return Number(x.real, x.imag)
+        if not isinstance(x, Tensor):
+            return Number(float(x))
+        slot = self.slot(x)
+        if slot is None:
+            raise RefusedError("it reads a tensor that is no parameter or buffer")
+        if slot.kind == "constant":
+            return self._constant(x)
+        found = self._parts(x, slot)
+        if x.is_neg() or (x.is_conj() and found.im is None):
+            raise RefusedError("a part of a conjugate")
+        if x.is_conj():
+            return Number(found.re, self.new("neg", found.im))
+        return found
+
+    def _parts(self, x: Tensor, slot: Slot) -> Number:
+        shape = tuple(x.shape)
+        if not x.is_complex():
+            return Number(View(slot, x.storage_offset(), shape, x.stride()))
+        strides, first = tuple(2 * s for s in x.stride()), 2 * x.storage_offset()
+        return Number(View(slot, first, shape, strides), View(slot, first + 1, shape, strides))
+
+    def _constant(self, x: Tensor) -> Number:
+        if x.numel() and not any(s and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
+            return self.number(x.flatten()[0].item())
+        parts = torch.view_as_real(x.resolve_conj()).unbind(-1) if x.is_complex() else (x,)
+        found = []
+        for part in parts:
+            self.constants.append(part.resolve_neg().to(self.wide).contiguous())
+            slot = Slot("constant", len(self.constants) - 1)
+            found.append(View(slot, 0, tuple(part.shape), _dense(part.shape)))
+        return Number(*found)
+
+    def view(self, x: Real, shape: Sequence[int] = (1,)) -> View:
+        """An operand in memory."""
+        return x if isinstance(x, View) else self.new("move", x, shape=shape)
+
+    def put(self, op: str, to: View, *read: Real, value: float = 0.0) -> View:
+        """Write an elementwise operation of the machine."""
+        if prod(to.shape):
+            self.instructions.append(
+                Instruction(
+                    op,
+                    to.shape,
+                    to,
+                    [x.over(to.shape) if isinstance(x, View) else x for x in read],
+                    value,
+                )
+            )
+        return to
+
+    def new(
+        self, op: str, *read: Real, value: float = 0.0, shape: Sequence[int] | None = None
+    ) -> View:
+        """The result of an elementwise operation, in new memory."""
+        shapes = [x.shape for x in read if isinstance(x, View)]
+        shape = torch.broadcast_shapes(*shapes) if shape is None else shape
+        return self.put(op, self.fresh(shape), *read, value=value)
+
+    def reduce(self, op: str, x: View, to: View) -> View:
+        """``total`` or ``largest`` over the last axis of x, which the result does not have."""
+        self.instructions.append(Instruction(op, x.shape, to.wider(), [x]))
+        return to
+
+    def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:
+        """``to[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]``."""
+        a, b = self.view(a), self.view(b)
+        if a.slot.kind == "weight" and b.slot.kind != "weight" and a.strides[-1] == 1:
+            turn = (0, 2, 1)
+            return self.product(
+                to.moved(turn), b, a, c.moved(turn) if isinstance(c, View) else c
+            )
+        if a.strides[-1] != 1 or a.slot.kind == "weight":
+            a = self.new("move", a)
+        if b.strides[-1] != 1 and to.strides[-1] != 1:
+            b = self.new("move", b)
+        q, i, j, k = *to.shape, a.shape[-1]
+        read: list[Real] = [
+            a._replace(shape=(q, i, 1, k), strides=(*a.strides[:2], 0, a.strides[2])),
+            b._replace(shape=(q, 1, j, k), strides=(b.strides[0], 0, *b.strides[1:])),
+        ]
+        if c is not None:
+            read.append(self.view(c, to.shape).over(to.shape).wider())
+        self.instructions.append(Instruction("product", (q, i, j, k), to.wider(), read))
+        return None
+
+    def finish(self, results: Sequence[Number]) -> None:
+        """Let the results lie in memory of their own, and drop what nobody reads."""
+        taken: dict[Slot, Slot] = {}
+        for i, part in enumerate(results):
+            slot, whole = Slot("result", i), _whole(part, self.sizes)
+            if whole is not None and whole not in taken:
+                taken[whole] = slot
+            else:
+                for to, x in zip(_result(slot, part), part, strict=True):
+                    if x is not None and to is not None:
+                        self.put("move", to, x)
+        needed = {Slot("result", i) for i in range(len(results))}
+        kept = []
+        for step in reversed(self.instructions):
+            step.to = _renamed(step.to, taken)
+            step.read = [_renamed(x, taken) if isinstance(x, View) else x for x in step.read]
+            if step.to.slot in needed:
+                needed |= {x.slot for x in step.read if isinstance(x, View)}
+                kept.append(step)
+        self.instructions = kept[::-1]
+
+    def places(self, align: int) -> tuple[dict[Slot, int], int]:
+        """Where each scratch slot lies, in numbers, and how many there are: memory is used again.
+
+        Args:
+            align: how many numbers each begins at a multiple of.
+        """
+        last: dict[Slot, int] = {}
+        for i, step in enumerate(self.instructions):
+            for x in (step.to, *step.read):
+                if isinstance(x, View) and x.slot.kind == "scratch":
+                    last[x.slot] = i
+        free: dict[int, list[int]] = {}
+        found: dict[Slot, int] = {}
+        end = 0
+        for i, step in enumerate(self.instructions):
+            used = [x.slot for x in (step.to, *step.read) if isinstance(x, View)]
+            for slot in used:
+                if slot in last and slot not in found:
+                    size = -(-self.sizes[slot] // align) * align
+                    if free.get(size):
+                        found[slot] = free[size].pop()
+                    else:
+                        found[slot], end = end, end + size
+            for slot in set(used):
+                if last.get(slot) == i:
+                    size = -(-self.sizes[slot] // align) * align
+                    free.setdefault(size, []).append(found[slot])
+        return found, end
+
+
+def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
+    """The sizes of at most `AXES` axes, and the strides of each operand, the written one first.
+
+    Axes that all operands walk as one are made one; those of a reduction and a product stay.
+    """
+    given: list[Real] = [step.to, *step.read]
+    rows = [list(x.strides) if isinstance(x, View) else [0] * len(step.size) for x in given]
+    sizes = list(step.size)
+    if step.op == "product":
+        return sizes, rows
+    last = 1 if step.op in ("total", "largest") else 0
+    i = 0
+    while i < len(sizes) - last:
+        if sizes[i] == 1:
+            del sizes[i]
+            for row in rows:
+                del row[i]
+        elif i and all(row[i - 1] == sizes[i] * row[i] for row in rows):
+            sizes[i - 1] *= sizes.pop(i)
+            for row in rows:
+                row[i - 1] = row.pop(i)
+        else:
+            i += 1
+    if len(sizes) > AXES:
+        raise RefusedError(f"it computes along {len(sizes)} axes at once")
+    missing = AXES - len(sizes)
+    return [1] * missing + sizes, [[0] * missing + row for row in rows]
+
+
+def _renamed(x: View, names: Mapping[Slot, Slot]) -> View:
+    return x._replace(slot=names.get(x.slot, x.slot))
+
+
+def _whole(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
+    """The scratch memory that a result fills as it is to lie, None if there is none."""
+    if not isinstance(x.re, View) or x.re.slot not in sizes or x.re.offset:
+        return None
+    numbers = prod(x.re.shape)
+    if x.im is None:
+        fills = x.re.strides == _dense(x.re.shape) and sizes[x.re.slot] == numbers
+        return x.re.slot if fills else None
+    as_pairs = _result(x.re.slot, x)
+    return x.re.slot if as_pairs == x and sizes[x.re.slot] == 2 * numbers else None
+
+
+def _result(slot: Slot, like: Number) -> Number:
+    """A dense result of the shape of ``like``."""
+    shape = like.re.shape if isinstance(like.re, View) else ()
+    strides = _dense(shape)
+    if like.im is None:
+        return Number(View(slot, 0, shape, strides))
+    strides = tuple(2 * s for s in strides)
+    return Number(View(slot, 0, shape, strides), View(slot, 1, shape, strides))
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, n = [], 1
+    for size in reversed(shape):
+        strides.append(n)
+        n *= size
+    return tuple(reversed(strides))
+
+
+def _memory(x: Tensor) -> int:
+    found: int = x.untyped_storage()._cdata
+    return found
+
+

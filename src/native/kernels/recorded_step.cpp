@@ -1,0 +1,201 @@
+// A step of a model as it was recorded: vector operations and products with a few vectors, one
+// after the other. The operations are those of the machine (machine_ops.h).
+//
+// Compiled once for every instruction set: see scan.cpp.
+#include "../machine_ops.h"
+#include "../recorded_step_args.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+constexpr i64 TILE = 512;  // numbers that are computed at once where they do not lie in a row
+
+template <class A>
+struct RecordedStep {
+    using Operand = RecordedOperand;
+    using Instruction = RecordedInstruction;
+    const RecordedStepArgs& args;
+
+    char* at(const Operand& x) const {
+        return reinterpret_cast<char*>(reinterpret_cast<const i64*>(args.bases)[x.slot]) + x.offset;
+    }
+    // The element of an operand that its strides lead to.
+    A* element(const Operand& x, i64 number) const { return reinterpret_cast<A*>(at(x)) + number; }
+
+    // A block of rows of one size; the operand's number at its start.
+    struct Block {
+        i64 rows, columns, start;
+    };
+
+    static bool dense(const Operand& x, const Block& block) {
+        return (x.stride[3] == 1 || block.columns == 1) &&
+               (block.rows == 1 || x.stride[2] == block.columns);
+    }
+    template <class S>
+    static void gather(const S* from, const Operand& x, const Block& block, A* to) {
+        for (i64 i = 0; i < block.rows; ++i, to += block.columns) {
+            const S* row = from + i * x.stride[2];
+            if (x.stride[3] == 0) {
+                const A only = widen(*row);
+                for (i64 j = 0; j < block.columns; ++j) to[j] = only;
+            } else if (x.stride[3] == 1) {
+                for (i64 j = 0; j < block.columns; ++j) to[j] = widen(row[j]);
+            } else {
+                for (i64 j = 0; j < block.columns; ++j) to[j] = widen(row[j * x.stride[3]]);
+            }
+        }
+    }
+    A* read(const Operand& x, const Block& block, A* buffer) const {
+        if (x.slot < 0) return buffer;  // filled already
+        if (x.dtype == BF16) {
+            gather(reinterpret_cast<const bf16*>(at(x)) + block.start, x, block, buffer);
+            return buffer;
+        }
+        A* from = element(x, block.start);
+        if (dense(x, block)) return from;
+        gather(from, x, block, buffer);
+        return buffer;
+    }
+    void scatter(const A* from, const Operand& x, const Block& block) const {
+        A* to = element(x, block.start);
+        for (i64 i = 0; i < block.rows; ++i)
+            for (i64 j = 0; j < block.columns; ++j)
+                to[i * x.stride[2] + j * x.stride[3]] = *from++;
+    }
+
+    static i64 offset(const Operand& x, i64 i, i64 j, i64 k, i64 l) {
+        return i * x.stride[0] + j * x.stride[1] + k * x.stride[2] + l * x.stride[3];
+    }
+
+    void elementwise(const Instruction& step) const {
+        alignas(64) A tiles[4][TILE];
+        const Operand* given[] = {&step.a, &step.b, &step.c};
+        for (int i = 0; i < 3; ++i)
+            if (given[i]->slot < 0)
+                for (i64 k = 0; k < TILE; ++k) tiles[i][k] = A(given[i]->value);
+        const auto loop = Ops<A>::find(step.op);
+        const i64* size = step.size;
+        const i64 columns = size[3] < TILE ? size[3] : TILE;
+        const i64 rows = columns < size[3] ? 1 : TILE / columns < size[2] ? TILE / columns : size[2];
+        for (i64 i = 0; i < size[0]; ++i)
+            for (i64 j = 0; j < size[1]; ++j)
+                for (i64 k = 0; k < size[2]; k += rows)
+                    for (i64 l = 0; l < size[3]; l += columns) {
+                        const i64 r = size[2] - k < rows ? size[2] - k : rows;
+                        const i64 c = size[3] - l < columns ? size[3] - l : columns;
+                        auto block = [&](const Operand& x) {
+                            return Block{r, c, offset(x, i, j, k, l)};
+                        };
+                        A* x[3];
+                        for (int o = 0; o < 3; ++o)
+                            x[o] = read(*given[o], block(*given[o]), tiles[o]);
+                        const Block to = block(step.d);
+                        const bool direct = dense(step.d, to);
+                        A* d = direct ? element(step.d, to.start) : tiles[3];
+                        loop(d, x[0], x[1], x[2], A(step.value), r * c);
+                        if (!direct) scatter(d, step.d, to);
+                    }
+    }
+
+    static A total(const A* x, i64 stride, i64 n) {
+        constexpr i64 L = 16;
+        A lanes[L] = {}, sum = A(0);
+        i64 i = 0;
+        if (stride == 1)
+            for (; i + L <= n; i += L)
+                for (i64 k = 0; k < L; ++k) lanes[k] += x[i + k];
+        for (; i < n; ++i) lanes[i % L] += x[i * stride];
+        for (i64 k = 0; k < L; ++k) sum += lanes[k];
+        return sum;
+    }
+    static A largest(const A* x, i64 stride, i64 n) {
+        A found = x[0];
+        for (i64 i = 1; i < n; ++i) {
+            const A y = x[i * stride];
+            found = (y > found) | (y != y) ? y : found;
+        }
+        return found;
+    }
+    void reduce(const Instruction& step, A (*one)(const A*, i64, i64)) const {
+        for (i64 i = 0; i < step.size[0]; ++i)
+            for (i64 j = 0; j < step.size[1]; ++j)
+                for (i64 k = 0; k < step.size[2]; ++k)
+                    *element(step.d, offset(step.d, i, j, k, 0)) = one(
+                        element(step.a, offset(step.a, i, j, k, 0)), step.a.stride[3], step.size[3]);
+    }
+
+    template <class W>
+    void product(const Instruction& step) const {
+        const i64 blocks = step.size[0], m = step.size[1], n = step.size[2], k = step.size[3];
+        const Operand &d = step.d, &a = step.a, &b = step.b, &c = step.c;
+        const W* matrix = reinterpret_cast<const W*>(at(b));
+        auto added = [&](i64 q, i64 i, i64 j) {
+            if (c.slot < 0) return A(0);
+            const i64 number = offset(c, q, i, j, 0);
+            return c.dtype == BF16 ? A(widen(reinterpret_cast<const bf16*>(at(c))[number]))
+                                   : *element(c, number);
+        };
+        if (b.stride[3] == 1) {
+            i64 team = n * k / Gemv<A, W>::WORTH + 1;
+            team = team < args.threads ? team : args.threads;
+            for (i64 q = 0; q < blocks; ++q) {
+#pragma omp parallel for num_threads(int(team)) if (team > 1) schedule(static)
+                for (i64 j = 0; j < n; ++j)
+                    for (i64 i = 0; i < m; ++i)
+                        *element(d, offset(d, q, i, j, 0)) =
+                            Gemv<A, W>::dot(matrix + offset(b, q, 0, j, 0),
+                                            element(a, offset(a, q, i, 0, 0)), k) +
+                            added(q, i, j);
+            }
+            return;
+        }
+        for (i64 q = 0; q < blocks; ++q)
+            for (i64 i = 0; i < m; ++i) {
+                A* to = element(d, offset(d, q, i, 0, 0));
+                const A* x = element(a, offset(a, q, i, 0, 0));
+                for (i64 j = 0; j < n; ++j) to[j] = added(q, i, j);
+                for (i64 l = 0; l < k; ++l) {
+                    const W* row = matrix + offset(b, q, 0, 0, l);
+                    const A factor = x[l];
+                    if (b.stride[2] == 1) {
+                        LINRNN_INDEPENDENT
+                        for (i64 j = 0; j < n; ++j) to[j] += factor * widen(row[j]);
+                    } else {
+                        for (i64 j = 0; j < n; ++j) to[j] += factor * widen(row[j * b.stride[2]]);
+                    }
+                }
+            }
+    }
+
+    int run() const {
+        enum { TOTAL = OPS, LARGEST, PRODUCT, END };
+        const auto* step = reinterpret_cast<const Instruction*>(args.program);
+        for (i64 i = 0; i < args.count; ++i, ++step) {
+            if (step->op < 0 || step->op >= END) return 3;
+            if (step->op < OPS) elementwise(*step);
+            else if (step->op == TOTAL) reduce(*step, total);
+            else if (step->op == LARGEST) reduce(*step, largest);
+            else if (step->b.dtype == BF16) narrow_product(*step);
+            else product<A>(*step);
+        }
+        return 0;
+    }
+    void narrow_product(const Instruction& step) const {
+        if constexpr (sizeof(A) == sizeof(float)) product<bf16>(step);
+        else (void)step;
+    }
+};
+
+}  // namespace
+
+int recorded_step(const void* record) {
+    const auto& args = *static_cast<const RecordedStepArgs*>(record);
+    if (args.size != i64(sizeof(RecordedStepArgs))) return 3;
+    if (args.dtype == F32) return RecordedStep<float>{args}.run();
+    if (args.dtype == F64) return RecordedStep<double>{args}.run();
+    return 2;
+}
+
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
