@@ -15,6 +15,7 @@ from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import Pair, Pool, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import Stack
+from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._step_program import layer_step, stack_program
 from linrnn.typing import Bool, Float, Inexact, Integer, State
 
@@ -286,10 +287,18 @@ class SequenceModel(nn.Module):
             )
         self._check(x_t, time=False)
         layers, pool = _split(state, len(self.blocks))
-        z, new = self._encode(x_t), []
+        z = self._encode(x_t)
         done = self._native_step(z, layers)
         if done is not None:
             return done
+        parts: dict[str, State] = {"layers": layers, "pool": cast(State, pool)}
+        recorded = recorded_step(self, self._step_on, z, parts)
+        return self._step_on(z, parts) if recorded is None else cast(Any, recorded)
+
+    def _step_on(self, z: Tensor, state: State) -> tuple[Tensor, dict[str, State]]:
+        """Everything behind the encoder."""
+        layers, pool = cast(dict[str, Any], state).values()
+        new = []
         for block, before in zip(self.blocks, layers, strict=True):
             z, after = cast(Block, block).step(z, before)
             new.append(after)

@@ -4,31 +4,35 @@
 #include "machine_args.h"
 
 #define LINRNN_RECORDED_STEP_FIELDS(WORD, ARRAY, REAL)                                    \
-    WORD(dtype)   /* what is computed in: F32 or F64 */                                   \
+    WORD(dtype)   /* unused: each instruction has its own */                              \
     WORD(threads)                                                                         \
     WORD(program) /* RecordedInstruction, one behind the other */                         \
     WORD(count)                                                                           \
     WORD(bases)   /* an address for each slot */
 
 // What an instruction does beside the operations of the machine, whose numbers come first.
-#define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product)
+#define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(remainder)
 
 namespace linrnn {
+constexpr i64 I64 = 6;  // beside the dtypes of floating point
+
 LINRNN_RECORD(RecordedStepArgs, LINRNN_RECORDED_STEP_FIELDS)
 
 // Numbers in memory, at most four axes of them; or one constant, where slot < 0.
 struct RecordedOperand {
     i64 slot, offset;  // which base, and bytes behind it
-    i64 dtype;         // as computed in, or BF16 to be read
+    i64 dtype;         // F32, F64 or I64; BF16 to be read
     i64 stride[4];     // in elements
     double value;
 };
 
 // total, largest: over the last axis of a, into d. product: size is (blocks, m, n, k), and
 // d[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]; each operand has its strides at the axes that
-// it has. d, a: the last axis is dense; c: may be missing.
+// it has. These are of the dtype that is computed in, but for b and c, which may be BF16; the last
+// axis of a is dense, and so is that of b or of d; c may be missing. remainder: of a and b, with the
+// sign of b.
 struct RecordedInstruction {
-    i64 op;
+    i64 op, dtype;  // computed in F32 or F64
     double value;
     i64 size[4];
     RecordedOperand d, a, b, c;

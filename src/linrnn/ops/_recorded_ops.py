@@ -51,11 +51,14 @@ def _simple(op: str, swapped: bool = False) -> Rule:
 
 for _op in ("abs", "reciprocal", "sqrt", "expm1", "log", "log1p", "sigmoid", "tanh"):
     RULES[_op] = _simple(_op)
-for _op in ("relu", "erf", "sin", "cos", "maximum", "minimum", "lt", "le", "eq", "ne"):
+for _op in ("relu", "erf", "sin", "cos", "maximum", "minimum", "lt", "le"):
     RULES[_op] = _simple(_op)
 RULES |= {"gt": _simple("lt", True), "ge": _simple("le", True), "square": _simple("square")}
 RULES |= {"bitwise_and": _simple("mul"), "logical_and": _simple("mul")}
 RULES |= {"bitwise_or": _simple("maximum"), "logical_or": _simple("maximum")}
+
+
+RULES["remainder"] = _simple("remainder")
 
 
 @rule("move", "clone", "_to_copy", "copy", "contiguous")
@@ -81,7 +84,7 @@ def _each(op: str, tape: Tape, to: Number, *given: Number) -> None:
             tape.put(op, place, *(0.0 if x[i] is None else x[i] for x in given))  # type: ignore[arg-type]
 
 
-@rule("add", "sub")
+@rule("add")
 def _add(tape: Tape, to: Number, x: Any, y: Any, alpha: float = 1, op: str = "add") -> None:
     other = tape.number(y)
     if alpha != 1:
@@ -174,6 +177,19 @@ def _where(tape: Tape, to: Number, condition: Any, x: Any, y: Any) -> None:
     _each("where", tape, to, Number(choice, choice), tape.number(x), tape.number(y))
 
 
+@rule("eq", "ne")
+def _equal(tape: Tape, to: Number, x: Any, y: Any, op: str = "eq") -> None:
+    a, b = tape.number(x), tape.number(y)
+    if a.im is None and b.im is None:
+        tape.put(op, target(to), a.re, b.re)
+        return
+    parts = [tape.new(op, a.re, b.re), tape.new(op, a.im or 0.0, b.im or 0.0)]
+    tape.put("mul" if op == "eq" else "maximum", target(to), *parts)
+
+
+RULES["ne"] = lambda tape, to, x, y: _equal(tape, to, x, y, "ne")
+
+
 @rule("masked_fill")
 def _masked_fill(tape: Tape, to: Number, x: Any, mask: Any, value: Any) -> None:
     _where(tape, to, mask, value, x)
@@ -204,9 +220,15 @@ def _silu(tape: Tape, to: Number, x: Any) -> None:
 
 @rule("gelu")
 def _gelu(tape: Tape, to: Number, x: Any, approximate: str = "none") -> None:
-    if approximate != "none":
-        raise RefusedError("approximately")
-    tape.put("gelu", target(to), real(tape.number(x)))
+    given = real(tape.number(x))
+    if approximate == "none":
+        tape.put("gelu", target(to), given)
+        return
+    cube = tape.new("mul_mul", given, given, given)
+    inner = tape.new("add", given, tape.new("mul_v", cube, value=0.044715))
+    # half of 1 + tanh(z) is the logistic function of 2 z
+    share = tape.new("sigmoid", tape.new("mul_v", inner, value=2 * math.sqrt(2 / math.pi)))
+    tape.put("mul", target(to), given, share)
 
 
 @rule("glu")
@@ -340,10 +362,9 @@ def _last(x: View, dims: Sequence[int]) -> tuple[View, list[int]]:
 def _reduced(tape: Tape, op: str, x: Real, dims: Sequence[int], shape: Sequence[int]) -> View:
     """A reduction over axes of numbers of that shape, in new memory that does not have them."""
     moved, gone = _last(tape.view(x, shape), dims)
-    if moved.slot.kind == "weight":
-        moved = tape.new("move", moved)
+    moved = tape.like(moved)
     for _ in gone:
-        moved = tape.reduce(op, moved, tape.fresh(moved.shape[:-1]))
+        moved = tape.reduce(op, moved, tape.fresh(moved.shape[:-1], moved))
     return moved
 
 
@@ -351,22 +372,14 @@ def _dims(dim: Any) -> Sequence[int]:
     return [dim] if isinstance(dim, int) else list(dim or ())
 
 
-@rule("sum", "mean")
+@rule("sum")
 def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> None:
     for place, part in zip(to, tape.number(x), strict=True):
         if place is None or part is None:
             continue
         assert isinstance(place, View)
         found = _reduced(tape, "total", part, _dims(dim), x.shape)
-        tape.put("move", place, found._replace(shape=place.shape, strides=_like(place)))
-
-
-def _like(x: View) -> tuple[int, ...]:
-    strides, n = [], 1
-    for size in reversed(x.shape):
-        strides.append(n)
-        n *= size
-    return tuple(reversed(strides))
+        tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
 
 
 @rule("mean")
@@ -380,7 +393,7 @@ def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, keepdim: bool = Fa
 def _amax(tape: Tape, to: Number, x: Tensor, dim: Any = (), keepdim: bool = False) -> None:
     found = _reduced(tape, "largest", real(tape.number(x)), _dims(dim), x.shape)
     place = target(to)
-    tape.put("move", place, found._replace(shape=place.shape, strides=_like(place)))
+    tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
 
 
 @rule("_softmax")
@@ -391,6 +404,51 @@ def _softmax(tape: Tape, to: Number, x: Tensor, dim: int, half: bool = False) ->
     weights = tape.new("exp", tape.new("sub", given, most))
     whole = _reduced(tape, "total", weights, [axis], x.shape).wider(axis)
     tape.put("div", target(to), weights, whole)
+
+
+@rule("_safe_softmax")
+def _safe_softmax(tape: Tape, to: Number, x: Tensor, dim: int, **_: Any) -> None:
+    """A row of minus infinities has no weights."""
+    _softmax(tape, to, x, dim)
+    place = target(to)
+    tape.put("where", place, tape.new("eq", place, place), place, 0.0)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu")
+def _attention(
+    tape: Tape, to: Number, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0,
+    causal: bool = False, *, attn_mask: Tensor | None = None, scale: float | None = None,
+) -> None:  # fmt: skip
+    if dropout or causal:
+        raise RefusedError("with dropout, or of several steps")
+    place = target(to)
+    rows = math.prod(place.shape[:2])
+    queries, keys, values = (
+        tape.new("move", real(tape.number(x)), shape=x.shape) for x in (q, k, v)
+    )
+    queries, keys, values = (
+        x._replace(shape=shape, strides=_strides(shape))
+        for x in (queries, keys, values)
+        for shape in [(rows, *x.shape[-2:])]
+    )
+    odds = tape.fresh((rows, q.shape[-2], k.shape[-2]), queries)
+    tape.product(odds, queries, keys, None)
+    tape.put("mul_v", odds, odds, value=q.shape[-1] ** -0.5 if scale is None else scale)
+    apart = odds._replace(shape=(*q.shape[:2], *odds.shape[1:]))
+    apart = apart._replace(strides=_strides(apart.shape))
+    if attn_mask is not None:
+        mask = real(tape.number(attn_mask))
+        if attn_mask.dtype is torch.bool:
+            tape.put("where", apart, mask, apart, -math.inf)
+        else:
+            tape.put("add", apart, apart, mask)
+    most = tape.reduce("largest", odds, tape.fresh(odds.shape[:-1], odds)).wider()
+    weights = tape.new("exp", tape.new("sub", odds, most))
+    whole = tape.reduce("total", weights, tape.fresh(odds.shape[:-1], odds)).wider()
+    weights = tape.new("div", weights, whole)
+    found = tape.fresh((rows, *place.shape[2:]), queries)
+    tape.product(found, weights, values.moved((0, 2, 1)), None)
+    tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
 
 
 @rule("native_layer_norm")

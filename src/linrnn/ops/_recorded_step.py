@@ -45,11 +45,20 @@ _MOST_SEQUENCES = 4
 #: What is computed in, for each dtype of weights.
 _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 _KEPT = 8  # kinds of steps of a model that are remembered
+_I64 = 6  # as recorded_step_args.h calls it
+#: What numbers are stored as.
+_STORED = {
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+    torch.int64: torch.int64,
+}
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = _native.Kernel("recorded_step", "program count bases")
-_OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=qd4q")
+_OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
-_PLAIN = (bool, int, float, str, tuple, type(None))
+_PLAIN = (bool, int, float, str, type(None))
 
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 
@@ -104,12 +113,12 @@ class Recorder(TorchDispatchMode):
                 self.weights.append(self._owners[id(x)])
                 if not _readable(x, self.tape.wide):
                     self.reason = "a weight is of another dtype or device, or not in plain memory"
-                self.tape.know(x, slot)
+                self.tape.know(x, slot, x.dtype.to_real() if x.is_complex() else x.dtype)
 
     def _write(self, operator: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
         tape = self.tape
         results = list(found) if isinstance(found, (tuple, list)) else [found]
-        if torch.Tag.nondeterministic_seeded in operator.tags:
+        if torch.Tag.nondeterministic_seeded in operator.tags and name not in RULES:
             raise RefusedError("it draws random numbers")
         if torch.Tag.data_dependent_output in operator.tags or not isinstance(results[0], Tensor):
             raise RefusedError("it looks at numbers")
@@ -142,8 +151,7 @@ _OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory
 
 def _readable(x: Tensor, wide: torch.dtype) -> bool:
     """Whether the kernel can read a weight where it is."""
-    known = x.dtype in (wide, torch.bfloat16) and (x.dtype is wide or wide is torch.float32)
-    known |= x.is_complex() and x.dtype.to_real() is wide
+    known = x.dtype in _STORED or (x.dtype is torch.bfloat16 and wide is torch.float32)
     return eager_weight(x) and known and x.is_cpu and aligned(x) and not x.is_neg()
 
 
@@ -202,41 +210,36 @@ class Program:
         self._shapes = [(h.shape, h.dtype) for h in leaves]
         after: list[Tensor] = [results[0]]
         self._after.leaves(results[1], after)
-        tape.finish([tape.number(y) for y in after])
         self._results = [_outline(y, tape.wide) for y in after]
+        tape.finish([tape.number(y) for y in after], [_STORED[y.dtype] for y in self._results])
         self._weights = recorder.weights
         self._pointers = self._addresses()
         self._assemble(tape, len(leaves) + 1)
         self._watch(module)
 
     def _assemble(self, tape: Tape, given: int) -> None:
-        size = tape.wide.itemsize
-        places, numbers = tape.places(_LINE // size)
-        self._scratch = numbers * size
+        places, self._scratch = tape.places(_LINE)
         # the bases: scratch, given, results, then what stays
         first = {"scratch": 0, "given": 1, "result": 1 + given}
         first["weight"] = first["result"] + len(self._results)
         first["constant"] = first["weight"] + len(self._weights)
-        narrow = [owner[name].dtype is torch.bfloat16 for owner, name in self._weights]
         self._constants = tape.constants
 
         def operand(x: Real, strides: Sequence[int]) -> bytes:
             if not isinstance(x, View):
                 return _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, x)
             kind, number = x.slot
-            half = kind == "weight" and narrow[number]
-            dtype = torch.bfloat16 if half else tape.wide
+            dtype, base = tape.dtypes[x.slot], first[kind] + number
+            at = x.offset * dtype.itemsize
             if kind == "scratch":
-                at = (places[x.slot] + x.offset) * size
-                return _OPERAND.pack(0, at, DTYPES[dtype], *strides, 0.0)
-            slot = first[kind] + number
-            return _OPERAND.pack(slot, x.offset * dtype.itemsize, DTYPES[dtype], *strides, 0.0)
+                base, at = 0, at + places[x.slot]
+            return _OPERAND.pack(base, at, DTYPES.get(dtype, _I64), *strides, 0.0)
 
         self._code = b"".join(_packed(step, operand) for step in tape.instructions)
         self._kept = np.frombuffer(self._code, dtype=np.uint8)
         self._count = len(tape.instructions)
         fixed = [x.data_ptr() for x in tape.constants]
-        self._tail = [*self._pointers, *fixed]
+        self._bases = np.array([0] * first["weight"] + self._pointers + fixed, dtype=np.int64)
 
     def _watch(self, module: nn.Module) -> None:
         """What else than weights the recording may have depended on."""
@@ -250,7 +253,7 @@ class Program:
             simple = type(part) in (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
             names = tuple(
                 k for k, x in known.items()
-                if isinstance(x, _PLAIN) and not k.startswith("_") and not (simple and k != "training")
+                if _plain(x) and not k.startswith("_") and not (simple and k != "training")
             )  # fmt: skip
             values = tuple(known[k] for k in names)
             self._facts.append((known, len(known), names, values))
@@ -287,18 +290,21 @@ class Program:
         given = [dense(x.to(self._wide)), *map(dense, before)]
         results = [torch.empty_like(y) for y in self._results]
         scratch = torch.empty(self._scratch, dtype=torch.uint8)
-        bases = [scratch.data_ptr()]
-        bases += [y.data_ptr() for y in given]
-        bases += [y.data_ptr() for y in results]
-        bases += self._tail
-        table = np.array(bases, dtype=np.int64)
+        table = self._bases.copy()
+        moving = (scratch, *given, *results)
+        table[: len(moving)] = [y.data_ptr() for y in moving]
         _KERNEL(self._wide, self._kept.ctypes.data, self._count, table.ctypes.data)
         return results[0].to(x.dtype), self._after.joined(iter(results[1:]))
 
 
+def _plain(x: object) -> bool:
+    """Whether a value of Python can be compared."""
+    return all(map(_plain, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
+
+
 def _outline(y: Tensor, wide: torch.dtype) -> Tensor:
     """What a result is made like: one number, seen everywhere."""
-    dtype = y.dtype if y.is_complex() else wide
+    dtype = y.dtype if y.dtype in _STORED else wide
     return torch.empty((), dtype=dtype, device="cpu").expand(y.shape)
 
 
@@ -306,7 +312,7 @@ def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) 
     sizes, strides = collapsed(step)
     operations = _operations()
     parts = [operand(x, s) for x, s in zip((step.to, *step.read), strides, strict=True)]
-    head = _HEAD.pack(operations[step.op], step.value, *sizes)
+    head = _HEAD.pack(operations[step.op], DTYPES[step.dtype], step.value, *sizes)
     return head + b"".join(parts) + _NOTHING * (4 - len(parts))
 
 
@@ -378,9 +384,9 @@ def _record(
     given = [x.clone(), *(h.clone(memory_format=torch.contiguous_format) for h in before)]
     recorder = Recorder(tape, module)
     for i, h in enumerate(given):
-        if i and not h.is_complex() and h.dtype is not tape.wide:
+        if i and h.dtype not in _STORED:
             recorder.reason = recorder.reason or f"the state has numbers of {h.dtype}"
-        tape.know(h, Slot("given", i))
+        tape.know(h, Slot("given", i), _STORED.get(h.dtype, tape.wide) if i else tape.wide)
     state = tree.joined(iter(given[1:]))
     with torch.no_grad(), recorder:
         results = step(given[0], state)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 AXES = 4
-_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
-_NARROW = (torch.bfloat16, torch.float16)
+_DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
 
 class RefusedError(Exception):
@@ -76,7 +75,9 @@ class Instruction:
     size: tuple[int, ...]
     to: View
     read: list[Real]
-    value: float = 0.0
+    value: float
+    dtype: torch.dtype
+    """What is computed in."""
 
 
 class Tape:
@@ -90,15 +91,23 @@ class Tape:
         self.wide = wide
         self.instructions: list[Instruction] = []
         self.sizes: dict[Slot, int] = {}
+        self.dtypes: dict[Slot, torch.dtype] = {}
+        """What numbers are stored as: float32, float64, int64 or, of weights, bfloat16."""
         self.constants: list[Tensor] = []
         self._alive: list[Tensor] = []  # no storage may come again
         self._slots: dict[int, Slot] = {}
         self._fixed: dict[int, Slot] = {}  # constants that have been copied here
 
-    def know(self, x: Tensor, slot: Slot) -> None:
-        """The storage of a tensor lies there."""
+    def know(self, x: Tensor, slot: Slot, dtype: torch.dtype | None = None) -> None:
+        """The storage of a tensor lies there, its numbers of that dtype."""
         self._alive.append(x)
         self._slots[_memory(x)] = slot
+        if dtype is not None:
+            self.dtypes[slot] = dtype
+
+    def computed_in(self, dtype: torch.dtype) -> torch.dtype:
+        """What numbers of a dtype are in scratch memory; whole ones are exact to 2 ** 53."""
+        return torch.float64 if dtype in _DOUBLE else self.wide
 
     def slot(self, x: Tensor) -> Slot | None:
         """Where the storage of a tensor lies, None if it is not known."""
@@ -108,25 +117,32 @@ class Tape:
         """A tensor whose numbers are always the same."""
         self.know(x, Slot("constant", -1))
 
-    def room(self, numbers: int) -> Slot:
+    def room(self, numbers: int, dtype: torch.dtype) -> Slot:
         """Memory for the time of the step."""
         slot = Slot("scratch", len(self.sizes))
-        self.sizes[slot] = numbers
+        self.sizes[slot], self.dtypes[slot] = numbers, self.computed_in(dtype)
         return slot
 
-    def fresh(self, shape: Sequence[int]) -> View:
-        """Memory for a result that no tensor of the recording has."""
-        return View(self.room(prod(shape)), 0, tuple(shape), _dense(shape))
+    def fresh(self, shape: Sequence[int], *like: Real) -> View:
+        """Memory for a result that no tensor of the recording has, computed from others."""
+        room = self.room(prod(shape), self._computed(like))
+        return View(room, 0, tuple(shape), _dense(shape))
+
+    def _computed(self, given: Sequence[Real]) -> torch.dtype:
+        """What an instruction computes in: double where anything of it is, or a whole number."""
+        dtypes = [self.dtypes[x.slot] for x in given if isinstance(x, View)]
+        return torch.float64 if any(x in _DOUBLE for x in dtypes) else self.wide
 
     def result(self, x: Tensor) -> Number:
         """Where a new tensor of the recording is written to."""
         if self.slot(x) is None:
-            if x.dtype not in (*_NARROW, self.wide, torch.bool) and _REAL.get(x.dtype) != self.wide:
-                if x.dtype is not torch.float32:
-                    raise RefusedError(f"it computes in {x.dtype}")
-            numbers = x.untyped_storage().nbytes() // x.element_size()
-            self.know(x, self.room(numbers * (2 if x.is_complex() else 1)))
+            self.know(x, self._room_of(x))
         return self._parts(x, self.written(x))
+
+    def _room_of(self, x: Tensor) -> Slot:
+        """Memory like a storage."""
+        numbers = x.untyped_storage().nbytes() // x.element_size()
+        return self.room(numbers * (2 if x.is_complex() else 1), x.dtype)
 
     def written(self, x: Tensor) -> Slot:
         """Where a tensor lies that is changed in place."""
@@ -135,7 +151,7 @@ class Tape:
             numbers = x.untyped_storage().nbytes() // x.element_size()
             whole = x.as_strided((numbers,), (1,), 0)
             fixed = self.number(whole)
-            self.know(x, self.room(numbers * (2 if x.is_complex() else 1)))
+            self.know(x, self._room_of(x))
             here = self._parts(whole, self._slots[_memory(x)])
             for to, part in zip(here, fixed, strict=True):
                 if part is not None:
@@ -176,8 +192,9 @@ class Tape:
         parts = torch.view_as_real(x.resolve_conj()).unbind(-1) if x.is_complex() else (x,)
         found = []
         for part in parts:
-            self.constants.append(part.resolve_neg().to(self.wide).contiguous())
-            slot = Slot("constant", len(self.constants) - 1)
+            slot = Slot("constant", len(self.constants))
+            self.dtypes[slot] = self.computed_in(x.dtype)
+            self.constants.append(part.resolve_neg().to(self.dtypes[slot]).contiguous())
             found.append(View(slot, 0, tuple(part.shape), _dense(part.shape)))
         return Number(*found)
 
@@ -188,16 +205,15 @@ class Tape:
     def put(self, op: str, to: View, *read: Real, value: float = 0.0) -> View:
         """Write an elementwise operation of the machine."""
         if prod(to.shape):
-            self.instructions.append(
-                Instruction(
-                    op,
-                    to.shape,
-                    to,
-                    [x.over(to.shape) if isinstance(x, View) else x for x in read],
-                    value,
-                )
-            )
+            given = [x.over(to.shape) if isinstance(x, View) else x for x in read]
+            self._add(op, to.shape, to, given, value)
         return to
+
+    def _add(
+        self, op: str, size: Sequence[int], to: View, read: list[Real], value: float = 0.0
+    ) -> None:
+        dtype = self._computed((to, *read))
+        self.instructions.append(Instruction(op, tuple(size), to, read, value, dtype))
 
     def new(
         self, op: str, *read: Real, value: float = 0.0, shape: Sequence[int] | None = None
@@ -205,23 +221,32 @@ class Tape:
         """The result of an elementwise operation, in new memory."""
         shapes = [x.shape for x in read if isinstance(x, View)]
         shape = torch.broadcast_shapes(*shapes) if shape is None else shape
-        return self.put(op, self.fresh(shape), *read, value=value)
+        return self.put(op, self.fresh(shape, *read), *read, value=value)
 
     def reduce(self, op: str, x: View, to: View) -> View:
         """``total`` or ``largest`` over the last axis of x, which the result does not have."""
-        self.instructions.append(Instruction(op, x.shape, to.wider(), [x]))
+        self._add(op, x.shape, to.wider(), [x])
         return to
+
+    def like(self, x: View, *others: View) -> View:
+        """Numbers as they are computed with beside others: themselves or a copy."""
+        wanted = self._computed((x, *others))
+        if self.dtypes[x.slot] is wanted:
+            return x
+        return self.put("move", View(self.room(prod(x.shape), wanted), 0, x.shape, _dense(x.shape)), x)
 
     def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:
         """``to[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]``."""
         a, b = self.view(a), self.view(b)
         if a.slot.kind == "weight" and b.slot.kind != "weight" and a.strides[-1] == 1:
             turn = (0, 2, 1)
-            return self.product(
-                to.moved(turn), b, a, c.moved(turn) if isinstance(c, View) else c
-            )
-        if a.strides[-1] != 1 or a.slot.kind == "weight":
+            self.product(to.moved(turn), b, a, c.moved(turn) if isinstance(c, View) else c)
+            return
+        a = self.like(a, b, to)
+        if a.strides[-1] != 1:
             a = self.new("move", a)
+        if self.dtypes[b.slot] is not torch.bfloat16 or self.dtypes[a.slot] is torch.float64:
+            b = self.like(b, a, to)
         if b.strides[-1] != 1 and to.strides[-1] != 1:
             b = self.new("move", b)
         q, i, j, k = *to.shape, a.shape[-1]
@@ -230,12 +255,16 @@ class Tape:
             b._replace(shape=(q, 1, j, k), strides=(b.strides[0], 0, *b.strides[1:])),
         ]
         if c is not None:
-            read.append(self.view(c, to.shape).over(to.shape).wider())
-        self.instructions.append(Instruction("product", (q, i, j, k), to.wider(), read))
-        return None
+            added = self.view(c, to.shape)
+            if self.dtypes[added.slot] is not torch.bfloat16:
+                added = self.like(added, a, to)
+            read.append(added.over(to.shape).wider())
+        self._add("product", (q, i, j, k), to.wider(), read)
 
-    def finish(self, results: Sequence[Number]) -> None:
+    def finish(self, results: Sequence[Number], dtypes: Sequence[torch.dtype]) -> None:
         """Let the results lie in memory of their own, and drop what nobody reads."""
+        for i, dtype in enumerate(dtypes):
+            self.dtypes[Slot("result", i)] = dtype
         taken: dict[Slot, Slot] = {}
         for i, part in enumerate(results):
             slot, whole = Slot("result", i), _whole(part, self.sizes)
@@ -256,11 +285,15 @@ class Tape:
         self.instructions = kept[::-1]
 
     def places(self, align: int) -> tuple[dict[Slot, int], int]:
-        """Where each scratch slot lies, in numbers, and how many there are: memory is used again.
+        """Where each scratch slot lies, and how many bytes there are: memory is used again.
 
         Args:
-            align: how many numbers each begins at a multiple of.
+            align: bytes that each begins at a multiple of.
         """
+
+        def bytes_of(slot: Slot) -> int:
+            return -(-self.sizes[slot] * self.dtypes[slot].itemsize // align) * align
+
         last: dict[Slot, int] = {}
         for i, step in enumerate(self.instructions):
             for x in (step.to, *step.read):
@@ -273,14 +306,14 @@ class Tape:
             used = [x.slot for x in (step.to, *step.read) if isinstance(x, View)]
             for slot in used:
                 if slot in last and slot not in found:
-                    size = -(-self.sizes[slot] // align) * align
+                    size = bytes_of(slot)
                     if free.get(size):
                         found[slot] = free[size].pop()
                     else:
                         found[slot], end = end, end + size
             for slot in set(used):
                 if last.get(slot) == i:
-                    size = -(-self.sizes[slot] // align) * align
+                    size = bytes_of(slot)
                     free.setdefault(size, []).append(found[slot])
         return found, end
 

@@ -2,6 +2,9 @@
 // after the other. The operations are those of the machine (machine_ops.h).
 //
 // Compiled once for every instruction set: see scan.cpp.
+#include <cmath>
+#include <type_traits>
+
 #include "../machine_ops.h"
 #include "../recorded_step_args.h"
 
@@ -11,8 +14,9 @@ namespace {
 
 constexpr i64 TILE = 512;  // numbers that are computed at once where they do not lie in a row
 
+// The instructions that are computed in A.
 template <class A>
-struct RecordedStep {
+struct Recorded {
     using Operand = RecordedOperand;
     using Instruction = RecordedInstruction;
     const RecordedStepArgs& args;
@@ -32,40 +36,64 @@ struct RecordedStep {
         return (x.stride[3] == 1 || block.columns == 1) &&
                (block.rows == 1 || x.stride[2] == block.columns);
     }
+    static constexpr i64 OWN = sizeof(A) == sizeof(float) ? F32 : F64;
+    static A number(bf16 x) { return A(widen(x)); }
+    template <class S>
+    static A number(S x) { return A(x); }
+
+    // Calls with null of the type that an operand is stored as.
+    template <class F>
+    static void as_stored(const Operand& x, F function) {
+        if (x.dtype == F32) function(static_cast<float*>(nullptr));
+        else if (x.dtype == F64) function(static_cast<double*>(nullptr));
+        else if (x.dtype == I64) function(static_cast<i64*>(nullptr));
+        else function(static_cast<bf16*>(nullptr));
+    }
     template <class S>
     static void gather(const S* from, const Operand& x, const Block& block, A* to) {
         for (i64 i = 0; i < block.rows; ++i, to += block.columns) {
             const S* row = from + i * x.stride[2];
             if (x.stride[3] == 0) {
-                const A only = widen(*row);
+                const A only = number(*row);
                 for (i64 j = 0; j < block.columns; ++j) to[j] = only;
             } else if (x.stride[3] == 1) {
-                for (i64 j = 0; j < block.columns; ++j) to[j] = widen(row[j]);
+                for (i64 j = 0; j < block.columns; ++j) to[j] = number(row[j]);
             } else {
-                for (i64 j = 0; j < block.columns; ++j) to[j] = widen(row[j * x.stride[3]]);
+                for (i64 j = 0; j < block.columns; ++j) to[j] = number(row[j * x.stride[3]]);
             }
         }
     }
     A* read(const Operand& x, const Block& block, A* buffer) const {
         if (x.slot < 0) return buffer;  // filled already
-        if (x.dtype == BF16) {
-            gather(reinterpret_cast<const bf16*>(at(x)) + block.start, x, block, buffer);
-            return buffer;
-        }
-        A* from = element(x, block.start);
-        if (dense(x, block)) return from;
-        gather(from, x, block, buffer);
+        if (x.dtype == OWN && dense(x, block)) return element(x, block.start);
+        as_stored(x, [&](auto* type) {
+            using S = typename std::remove_pointer<decltype(type)>::type;
+            gather(reinterpret_cast<const S*>(at(x)) + block.start, x, block, buffer);
+        });
         return buffer;
     }
     void scatter(const A* from, const Operand& x, const Block& block) const {
-        A* to = element(x, block.start);
-        for (i64 i = 0; i < block.rows; ++i)
-            for (i64 j = 0; j < block.columns; ++j)
-                to[i * x.stride[2] + j * x.stride[3]] = *from++;
+        as_stored(x, [&](auto* type) {
+            using S = typename std::remove_pointer<decltype(type)>::type;
+            if constexpr (!std::is_same<S, bf16>::value) {
+                S* to = reinterpret_cast<S*>(at(x)) + block.start;
+                const A* row = from;
+                for (i64 i = 0; i < block.rows; ++i)
+                    for (i64 j = 0; j < block.columns; ++j)
+                        to[i * x.stride[2] + j * x.stride[3]] = S(*row++);
+            }
+        });
     }
 
     static i64 offset(const Operand& x, i64 i, i64 j, i64 k, i64 l) {
         return i * x.stride[0] + j * x.stride[1] + k * x.stride[2] + l * x.stride[3];
+    }
+
+    static void remainder(A* d, const A* a, const A* b, A*, A, i64 n) {
+        for (i64 i = 0; i < n; ++i) {
+            const A rest = std::fmod(a[i], b[i]);
+            d[i] = rest != A(0) && (rest < A(0)) != (b[i] < A(0)) ? rest + b[i] : rest;
+        }
     }
 
     void elementwise(const Instruction& step) const {
@@ -74,7 +102,7 @@ struct RecordedStep {
         for (int i = 0; i < 3; ++i)
             if (given[i]->slot < 0)
                 for (i64 k = 0; k < TILE; ++k) tiles[i][k] = A(given[i]->value);
-        const auto loop = Ops<A>::find(step.op);
+        const auto loop = step.op < OPS ? Ops<A>::find(step.op) : remainder;
         const i64* size = step.size;
         const i64 columns = size[3] < TILE ? size[3] : TILE;
         const i64 rows = columns < size[3] ? 1 : TILE / columns < size[2] ? TILE / columns : size[2];
@@ -91,7 +119,7 @@ struct RecordedStep {
                         for (int o = 0; o < 3; ++o)
                             x[o] = read(*given[o], block(*given[o]), tiles[o]);
                         const Block to = block(step.d);
-                        const bool direct = dense(step.d, to);
+                        const bool direct = step.d.dtype == OWN && dense(step.d, to);
                         A* d = direct ? element(step.d, to.start) : tiles[3];
                         loop(d, x[0], x[1], x[2], A(step.value), r * c);
                         if (!direct) scatter(d, step.d, to);
@@ -168,22 +196,12 @@ struct RecordedStep {
             }
     }
 
-    int run() const {
-        enum { TOTAL = OPS, LARGEST, PRODUCT, END };
-        const auto* step = reinterpret_cast<const Instruction*>(args.program);
-        for (i64 i = 0; i < args.count; ++i, ++step) {
-            if (step->op < 0 || step->op >= END) return 3;
-            if (step->op < OPS) elementwise(*step);
-            else if (step->op == TOTAL) reduce(*step, total);
-            else if (step->op == LARGEST) reduce(*step, largest);
-            else if (step->b.dtype == BF16) narrow_product(*step);
-            else product<A>(*step);
-        }
-        return 0;
-    }
-    void narrow_product(const Instruction& step) const {
-        if constexpr (sizeof(A) == sizeof(float)) product<bf16>(step);
-        else (void)step;
+    void run(const Instruction& step) const {
+        if (step.op < OPS || step.op == OPS + 3) elementwise(step);
+        else if (step.op == OPS) reduce(step, total);
+        else if (step.op == OPS + 1) reduce(step, largest);
+        else if (step.b.dtype != BF16) product<A>(step);
+        else if constexpr (sizeof(A) == sizeof(float)) product<bf16>(step);
     }
 };
 
@@ -192,9 +210,14 @@ struct RecordedStep {
 int recorded_step(const void* record) {
     const auto& args = *static_cast<const RecordedStepArgs*>(record);
     if (args.size != i64(sizeof(RecordedStepArgs))) return 3;
-    if (args.dtype == F32) return RecordedStep<float>{args}.run();
-    if (args.dtype == F64) return RecordedStep<double>{args}.run();
-    return 2;
+    const auto* step = reinterpret_cast<const RecordedInstruction*>(args.program);
+    for (i64 i = 0; i < args.count; ++i, ++step) {
+        if (step->op < 0 || step->op > OPS + 3) return 3;
+        if (step->dtype == F32) Recorded<float>{args}.run(*step);
+        else if (step->dtype == F64) Recorded<double>{args}.run(*step);
+        else return 2;
+    }
+    return 0;
 }
 
 }  // namespace LINRNN_ISA
