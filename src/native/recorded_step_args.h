@@ -21,7 +21,7 @@ LINRNN_RECORD(RecordedStepArgs, LINRNN_RECORDED_STEP_FIELDS)
 // Numbers in memory, at most four axes of them; or one constant, where slot < 0.
 struct RecordedOperand {
     i64 slot, offset;  // which base, and bytes behind it
-    i64 dtype;         // F32, F64 or I64; BF16 to be read
+    i64 dtype;         // F32, F64, I64 or BF16
     i64 stride[4];     // in elements
     double value;
 };

@@ -1,15 +1,16 @@
 """Which backend computes a call, or could on this machine, and why the others do not."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import linrnn.ops
 from linrnn.cells import Cell
 from linrnn.errors import check_in
 from linrnn.ops._op import ALL, reached
+from linrnn.ops._recorded_step import explain_step
 from linrnn.ops.cell_scan._run import problems as of_cells
 
 
@@ -18,7 +19,9 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
 
     Args:
         op: an op of `linrnn.ops`, or its name; or a `linrnn.cells.Cell`, for `cell_scan` of
-            it, and then also what keeps the cell from other forms. Left out, it is `linear_scan`,
+            it, and then also what keeps the cell from other forms; or the ``step`` of a
+            `linrnn.SequenceModel`, which is run: whether it is one native call, and which operator
+            kept it from that. Left out, it is `linear_scan`,
             whose first argument may stand in its place.
         args, kwargs: those of the call, ``backend`` among them. They are checked; nothing is
             computed.
@@ -35,6 +38,9 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
         >>> explain(torch.ones(2), torch.ones(1, 4, 2), backend="tree")
         'tree: asked for by the argument backend='
     """
+    module = getattr(op, "__self__", None)
+    if isinstance(module, nn.Module) and getattr(op, "__name__", "") == "step":
+        return explain_step(module, cast(Any, op), *args, **kwargs)
     if isinstance(op, str):
         check_in("explain", "op", op, (*ALL, "cell_scan"))
         op = getattr(linrnn.ops, op)

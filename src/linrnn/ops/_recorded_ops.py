@@ -304,13 +304,13 @@ def _cat(tape: Tape, to: Number, tensors: Sequence[Tensor], dim: int = 0) -> Non
 
 
 def _narrowed(to: Number, axis: int, at: int, n: int) -> Number:
-    parts = []
-    for x in to:
-        if isinstance(x, View):
-            shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
-            x = x._replace(offset=x.offset + at * x.strides[axis], shape=shape)
-        parts.append(x)
-    return Number(*parts)
+    def part(x: View) -> View:
+        shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
+        return x._replace(offset=x.offset + at * x.strides[axis], shape=shape)
+
+    re, im = to
+    assert isinstance(re, View)
+    return Number(part(re), part(im) if isinstance(im, View) else None)
 
 
 RULES["stack"] = lambda tape, to, tensors, dim=0: _cat(
@@ -373,7 +373,7 @@ def _dims(dim: Any) -> Sequence[int]:
 
 
 @rule("sum")
-def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> None:
+def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options: Any) -> None:
     for place, part in zip(to, tape.number(x), strict=True):
         if place is None or part is None:
             continue
@@ -383,7 +383,7 @@ def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, keepdim: bool = Fal
 
 
 @rule("mean")
-def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> None:
+def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options: Any) -> None:
     _sum(tape, to, x, dim)
     place = target(to)
     tape.put("mul_v", place, place, value=math.prod(place.shape) / x.numel())
@@ -517,10 +517,11 @@ def _batch_norm(
 
 
 #: Operators whose result has no number of their arguments.
-CONSTANT = frozenset(
-    "empty empty_like empty_strided new_empty zeros zeros_like new_zeros ones ones_like new_ones "
-    "full full_like new_full arange scalar_tensor linspace eye lift_fresh".split()
-)
+CONSTANT = {
+    *("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like", "new_zeros"),
+    *("ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "scalar_tensor"),
+    *("linspace", "eye", "lift_fresh"),
+}
 
 
 def is_constant(name: str, args: Sequence[Any], tape: Tape) -> bool:

@@ -13,7 +13,7 @@ Without gradients, on a CPU. Weights may be bfloat16: everything else is float32
 import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,7 +30,6 @@ from linrnn.ops._op import ALL
 from linrnn.ops._recorded_ops import RULES, is_constant
 from linrnn.ops._recorded_tape import (
     Instruction,
-    Number,
     Real,
     RefusedError,
     Slot,
@@ -53,6 +52,7 @@ _STORED = {
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,
     torch.int64: torch.int64,
+    torch.bfloat16: torch.bfloat16,
 }
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = _native.Kernel("recorded_step", "program count bases")
@@ -111,7 +111,7 @@ class Recorder(TorchDispatchMode):
             if isinstance(x, Tensor) and self.tape.slot(x) is None and id(x) in self._owners:
                 slot = Slot("weight", len(self.weights))
                 self.weights.append(self._owners[id(x)])
-                if not _readable(x, self.tape.wide):
+                if not _readable(x):
                     self.reason = "a weight is of another dtype or device, or not in plain memory"
                 self.tape.know(x, slot, x.dtype.to_real() if x.is_complex() else x.dtype)
 
@@ -137,10 +137,7 @@ class Recorder(TorchDispatchMode):
         write = RULES.get(name.removesuffix("_"))
         if write is None:
             raise RefusedError("it has no instructions")
-        if written:
-            to = tape._parts(args[0], tape.written(args[0]))
-        else:
-            to = tape.result(results[0])
+        to = tape.result(args[0] if written else results[0])
         kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES or name not in _COPIES}
         write(tape, to, *args, **kwargs)
 
@@ -149,9 +146,9 @@ _COPIES = ("_to_copy", "clone")
 _OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
-def _readable(x: Tensor, wide: torch.dtype) -> bool:
+def _readable(x: Tensor) -> bool:
     """Whether the kernel can read a weight where it is."""
-    known = x.dtype in _STORED or (x.dtype is torch.bfloat16 and wide is torch.float32)
+    known = x.dtype in _STORED
     return eager_weight(x) and known and x.is_cpu and aligned(x) and not x.is_neg()
 
 
@@ -176,7 +173,8 @@ class Tree(NamedTuple):
             return False
         if self.kind is dict and tuple(state) != self.names:
             return False
-        return all([part.leaves(state[k], into) for k, part in zip(self.names, self.parts, strict=True)])
+        pairs = zip(self.names, self.parts, strict=True)
+        return all([part.leaves(state[k], into) for k, part in pairs])
 
     def joined(self, leaves: Any) -> Any:
         """A state of this structure, from an iterator of its tensors."""
@@ -210,7 +208,7 @@ class Program:
         self._shapes = [(h.shape, h.dtype) for h in leaves]
         after: list[Tensor] = [results[0]]
         self._after.leaves(results[1], after)
-        self._results = [_outline(y, tape.wide) for y in after]
+        self._results = [_outline(y) for y in after]
         tape.finish([tape.number(y) for y in after], [_STORED[y.dtype] for y in self._results])
         self._weights = recorder.weights
         self._pointers = self._addresses()
@@ -237,7 +235,7 @@ class Program:
 
         self._code = b"".join(_packed(step, operand) for step in tape.instructions)
         self._kept = np.frombuffer(self._code, dtype=np.uint8)
-        self._count = len(tape.instructions)
+        self.count = len(tape.instructions)
         fixed = [x.data_ptr() for x in tape.constants]
         self._bases = np.array([0] * first["weight"] + self._pointers + fixed, dtype=np.int64)
 
@@ -287,14 +285,14 @@ class Program:
         for h, (shape, dtype) in zip(before, self._shapes, strict=True):
             if type(h) is not Tensor or h.shape != shape or h.dtype is not dtype or not h.is_cpu:
                 return None
-        given = [dense(x.to(self._wide)), *map(dense, before)]
+        given = [dense(x), *map(dense, before)]
         results = [torch.empty_like(y) for y in self._results]
         scratch = torch.empty(self._scratch, dtype=torch.uint8)
         table = self._bases.copy()
         moving = (scratch, *given, *results)
         table[: len(moving)] = [y.data_ptr() for y in moving]
-        _KERNEL(self._wide, self._kept.ctypes.data, self._count, table.ctypes.data)
-        return results[0].to(x.dtype), self._after.joined(iter(results[1:]))
+        _KERNEL(self._wide, self._kept.ctypes.data, self.count, table.ctypes.data)
+        return results[0], self._after.joined(iter(results[1:]))
 
 
 def _plain(x: object) -> bool:
@@ -302,10 +300,11 @@ def _plain(x: object) -> bool:
     return all(map(_plain, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
 
 
-def _outline(y: Tensor, wide: torch.dtype) -> Tensor:
+def _outline(y: Tensor) -> Tensor:
     """What a result is made like: one number, seen everywhere."""
-    dtype = y.dtype if y.dtype in _STORED else wide
-    return torch.empty((), dtype=dtype, device="cpu").expand(y.shape)
+    if y.dtype not in _STORED:
+        raise RefusedError(f"it returns numbers of {y.dtype}")
+    return torch.empty((), dtype=y.dtype, device="cpu").expand(y.shape)
 
 
 def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) -> bytes:
@@ -324,10 +323,12 @@ def _operations() -> dict[str, int]:
 
 
 class _Kind:
-    """Steps of one kind: how many have been seen, and what became of them."""
+    """Steps of one kind, and what became of them."""
 
     def __init__(self) -> None:
-        self.seen, self.program, self.reason = 0, cast(Program | None, None), ""
+        self.program: Program | None = None
+        self.sizes: list[Any] | None = None  # of the last state that was read by operators
+        self.reason = ""
 
 
 _kinds: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], _Kind]] = WeakKeyDictionary()
@@ -347,7 +348,7 @@ def recorded_step(
     if not _ready(x):
         return None
     kinds = _kinds.setdefault(module, {})
-    key = (x.shape[0], x.dtype, module.training)
+    key = _key(module, x)
     kind = kinds.get(key)
     if kind is None:
         if len(kinds) >= _KEPT:
@@ -357,12 +358,17 @@ def recorded_step(
     if program is not None:
         if program.current():
             return program(x, state) if program.welcome() else None
-        kind.program, kind.seen, kind.reason = None, 0, ""
-    kind.seen += 1
-    if kind.seen != 2 or kind.reason or _hooked(module):
-        kind.seen = min(kind.seen, 1) if _hooked(module) else kind.seen
+        kind.program, kind.sizes, kind.reason = None, None, ""
+    if kind.reason or _hooked(module):
         return None
-    return _record(kind, module, step, x, state)
+    leaves: list[Any] = []
+    tree_of(state).leaves(state, leaves)
+    sizes, kind.sizes = kind.sizes, [getattr(h, "shape", None) for h in leaves]
+    return _record(kind, module, step, x, state) if sizes == kind.sizes else None
+
+
+def _key(module: nn.Module, x: Tensor) -> tuple[Any, ...]:
+    return x.shape[0], x.dtype, module.training
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -386,7 +392,7 @@ def _record(
     for i, h in enumerate(given):
         if i and h.dtype not in _STORED:
             recorder.reason = recorder.reason or f"the state has numbers of {h.dtype}"
-        tape.know(h, Slot("given", i), _STORED.get(h.dtype, tape.wide) if i else tape.wide)
+        tape.know(h, Slot("given", i), _STORED.get(h.dtype, tape.wide))
     state = tree.joined(iter(given[1:]))
     with torch.no_grad(), recorder:
         results = step(given[0], state)
@@ -399,10 +405,23 @@ def _record(
     return results
 
 
-def obstacle(module: nn.Module) -> str | None:
-    """What keeps the steps of a module that have been run from one native call, None if nothing."""
-    reasons = [kind.reason for kind in _kinds.get(module, {}).values() if kind.reason]
-    return reasons[0] if reasons else None
+def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
+    """What computes the steps of a module; runs some."""
+    with torch.no_grad():
+        for _ in range(3):
+            step(x, state)
+        kind = _kinds.get(module, {}).get(_key(module, x))
+        grown = step(x, state)[1]
+    if kind is None:
+        return "PyTorch's operators, or kernels of its layers"
+    if kind.program is None:
+        return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
+    before, after = list[Any](), list[Any]()
+    tree_of(state).leaves(state, before)
+    tree_of(grown).leaves(grown, after)
+    if [h.shape for h in before] != [h.shape for h in after]:
+        return "PyTorch's operators: its state is of another size after each step"
+    return f"one native call of {kind.program.count} recorded instructions"
 
 
 def _ready(x: Tensor) -> bool:
@@ -420,6 +439,3 @@ def _ready(x: Tensor) -> bool:
         and _native.load()[0] is not None
         and bool(_operations())
     )
-
-
-__all__ = ["Number", "Program", "obstacle", "recorded_step"]

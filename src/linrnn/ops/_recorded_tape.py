@@ -154,7 +154,7 @@ class Tape:
             self.know(x, self._room_of(x))
             here = self._parts(whole, self._slots[_memory(x)])
             for to, part in zip(here, fixed, strict=True):
-                if part is not None:
+                if isinstance(to, View) and part is not None:
                     self.put("move", to, part)
             slot = self.slot(x)
         if slot is None or slot.kind != "scratch":
@@ -175,15 +175,15 @@ class Tape:
         found = self._parts(x, slot)
         if x.is_neg() or (x.is_conj() and found.im is None):
             raise RefusedError("a part of a conjugate")
-        if x.is_conj():
+        if x.is_conj() and found.im is not None:
             return Number(found.re, self.new("neg", found.im))
         return found
 
     def _parts(self, x: Tensor, slot: Slot) -> Number:
-        shape = tuple(x.shape)
+        shape, strides, first = tuple(x.shape), x.stride(), int(x.storage_offset())
         if not x.is_complex():
-            return Number(View(slot, x.storage_offset(), shape, x.stride()))
-        strides, first = tuple(2 * s for s in x.stride()), 2 * x.storage_offset()
+            return Number(View(slot, first, shape, strides))
+        strides, first = tuple(2 * s for s in strides), 2 * first
         return Number(View(slot, first, shape, strides), View(slot, first + 1, shape, strides))
 
     def _constant(self, x: Tensor) -> Number:
@@ -233,7 +233,8 @@ class Tape:
         wanted = self._computed((x, *others))
         if self.dtypes[x.slot] is wanted:
             return x
-        return self.put("move", View(self.room(prod(x.shape), wanted), 0, x.shape, _dense(x.shape)), x)
+        to = View(self.room(prod(x.shape), wanted), 0, x.shape, _dense(x.shape))
+        return self.put("move", to, x)
 
     def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:
         """``to[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]``."""
@@ -268,11 +269,11 @@ class Tape:
         taken: dict[Slot, Slot] = {}
         for i, part in enumerate(results):
             slot, whole = Slot("result", i), _whole(part, self.sizes)
-            if whole is not None and whole not in taken:
+            if whole is not None and whole not in taken and self.dtypes[whole] is dtypes[i]:
                 taken[whole] = slot
             else:
                 for to, x in zip(_result(slot, part), part, strict=True):
-                    if x is not None and to is not None:
+                    if x is not None and isinstance(to, View):
                         self.put("move", to, x)
         needed = {Slot("result", i) for i in range(len(results))}
         kept = []
@@ -329,6 +330,10 @@ def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
     if step.op == "product":
         return sizes, rows
     last = 1 if step.op in ("total", "largest") else 0
+    # in the order in which the result lies in memory
+    order = sorted(range(len(sizes) - last), key=lambda axis: -rows[0][axis])
+    order += range(len(order), len(sizes))
+    sizes, rows = [sizes[x] for x in order], [[row[x] for x in order] for row in rows]
     i = 0
     while i < len(sizes) - last:
         if sizes[i] == 1:
@@ -384,5 +389,3 @@ def _dense(shape: Sequence[int]) -> tuple[int, ...]:
 def _memory(x: Tensor) -> int:
     found: int = x.untyped_storage()._cdata
     return found
-
-

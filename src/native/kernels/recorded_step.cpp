@@ -40,6 +40,9 @@ struct Recorded {
     static A number(bf16 x) { return A(widen(x)); }
     template <class S>
     static A number(S x) { return A(x); }
+    static void store(A x, bf16& to) { narrow(float(x), to); }
+    template <class S>
+    static void store(A x, S& to) { to = S(x); }
 
     // Calls with null of the type that an operand is stored as.
     template <class F>
@@ -75,13 +78,11 @@ struct Recorded {
     void scatter(const A* from, const Operand& x, const Block& block) const {
         as_stored(x, [&](auto* type) {
             using S = typename std::remove_pointer<decltype(type)>::type;
-            if constexpr (!std::is_same<S, bf16>::value) {
-                S* to = reinterpret_cast<S*>(at(x)) + block.start;
-                const A* row = from;
-                for (i64 i = 0; i < block.rows; ++i)
-                    for (i64 j = 0; j < block.columns; ++j)
-                        to[i * x.stride[2] + j * x.stride[3]] = S(*row++);
-            }
+            S* to = reinterpret_cast<S*>(at(x)) + block.start;
+            const A* row = from;
+            for (i64 i = 0; i < block.rows; ++i)
+                for (i64 j = 0; j < block.columns; ++j)
+                    store(*row++, to[i * x.stride[2] + j * x.stride[3]]);
         });
     }
 

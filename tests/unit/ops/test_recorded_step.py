@@ -1,0 +1,336 @@
+"""Recorded steps of models against the operators they were recorded from."""
+
+import copy
+import gc
+import itertools
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from linrnn import SequenceModel
+from linrnn.mixers import Mixer, names
+from linrnn.ops import _native, _recorded_step, explain, linear_scan
+from linrnn.state import leaves, map_state
+from linrnn.state_spec import real
+
+F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
+TOLERANCE = {F64: 1e-12, F32: 1e-5}
+#: Mixers whose state grows with what was read.
+GROWING = {"attention", "gau"}
+BLOCKS = [
+    {"block": "glu", "norm": "batch", "pool": "mean"},
+    {"block": "mlp", "norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
+    {"block": "channel_mix", "norm": "rms", "pool": "none"},
+    {"block": "bare", "norm": "none", "pool": "none", "prenorm": False},
+]
+
+pytestmark = pytest.mark.skipif(
+    _native.load()[0] is None or not _recorded_step._operations(),
+    reason="the native kernels are not installed, or not these",
+)
+
+
+def built(mixer, dtype=F32, width=12, **options):
+    """A model none of whose parts is zero, as some are at first."""
+    torch.manual_seed(0)
+    model = SequenceModel(3, 5, mixer=mixer, d_model=width, n_layers=2, **options)
+    for part in model.modules():
+        if isinstance(part, nn.Linear) and not part.weight.any():
+            nn.init.normal_(part.weight, std=part.in_features**-0.5)
+        if isinstance(part, nn.BatchNorm1d):
+            nn.init.normal_(part.running_mean)
+            nn.init.uniform_(part.running_var, 0.5, 2)
+    return model.to(dtype).eval()
+
+
+def by_operators(model, x, state):
+    """With gradients, no step is recorded."""
+    y, state = model.step(x, state)
+    return y.detach(), map_state(torch.Tensor.detach, state)
+
+
+def program(model):
+    """What runs the steps of a model, None if operators do."""
+    found = [kind.program for kind in _recorded_step._kinds.get(model, {}).values()]
+    return next((p for p in found if p is not None), None)
+
+
+def same(got, want, tolerance):
+    for a, b in zip([got[0], *leaves(got[1])], [want[0], *leaves(want[1])], strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def settled(model, x, state):
+    """After the steps that are read by operators before one is recorded."""
+    with torch.no_grad():
+        for _ in range(3):
+            model.step(x, state)
+    return program(model)
+
+
+def every():
+    """All mixers in all blocks; most are slow, and two of each mixer's are not."""
+    kinds = list(itertools.product(range(len(BLOCKS)), ((F64, 1), (F32, 3))))
+    for i, mixer in enumerate(names()):
+        for k, (number, (dtype, batch)) in enumerate(kinds):
+            marks = [] if (k - 3 * i) % len(kinds) in (0, 3) else [pytest.mark.slow]
+            options = BLOCKS[number]
+            words = f"{mixer}-{options['block']}-{str(dtype)[6:]}"
+            yield pytest.param(mixer, options, dtype, batch, marks=marks, id=words)
+
+
+@pytest.mark.parametrize(("mixer", "options", "dtype", "batch"), every())
+def test_a_recorded_step_is_that_of_its_operators(mixer, options, dtype, batch):
+    model = built(mixer, dtype, **options)
+    state = model.init_state(batch)
+    for t in range(20):
+        x = torch.randn(batch, 3, dtype=dtype)
+        want = by_operators(model, x, state)
+        with torch.no_grad():
+            got = model.step(x, state)
+        same(got, want, TOLERANCE[dtype])
+        state = got[1]
+        if t == 9:  # the first row begins anew
+            fresh = model.init_state(batch)
+            state = map_state(lambda h: h.clone(), state)
+            for h, start in zip(leaves(state), leaves(fresh), strict=True):
+                if h.shape == start.shape:
+                    h[0] = start[0]
+    handwritten = (
+        mixer in ("mamba", "rwkv4") and options["pool"] == "none" and options.get("prenorm", True)
+    )
+    assert (program(model) is None) == (mixer in GROWING or handwritten)
+
+
+FEW = ("gru", "s4d", "mamba")
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        pytest.param(x, marks=[] if x in FEW else [pytest.mark.slow])
+        for x in names()
+        if x not in GROWING
+    ],
+)
+def test_weights_of_bfloat16_are_no_less_exact_than_operators(mixer):
+    model = built(mixer, BF16, width=32)
+    exact = copy.deepcopy(model).double()
+    state, errors = model.init_state(1), []
+    wide = map_state(lambda h: h.double() if h.is_floating_point() else h, state)
+    wide = map_state(lambda h: h.to(torch.complex128) if h.is_complex() else h, wide)
+    assert settled(model, torch.randn(1, 3, dtype=BF16), state) is not None
+    plain = state
+    for _ in range(12):
+        x = torch.randn(1, 3, dtype=BF16)
+        with torch.no_grad():
+            y, state = model.step(x, state)
+        z, plain = by_operators(model, x, plain)
+        want, wide = by_operators(exact, x.double(), wide)
+        errors.append([(a.double() - want).abs().mean().item() for a in (y, z)])
+    ours, theirs = torch.tensor(errors).mean(0).tolist()
+    assert ours <= 1.2 * theirs + 1e-3
+
+
+def changed(name):
+    """What is done to a model; each changes what a step gives."""
+
+    def in_place(model):
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1.1)
+
+    def behind_its_back(model):
+        for p in model.parameters():
+            p.data.mul_(1.1)
+
+    def replaced(model):
+        model.head.weight = nn.Parameter(torch.randn_like(model.head.weight))
+
+    def other_module(model):
+        model.blocks[0].norm = nn.LayerNorm(12)
+
+    def loaded(model):
+        model.load_state_dict({k: 1.1 * x for k, x in model.state_dict().items()})
+
+    def eps(model):
+        model.blocks[1].norm.eps = 0.7
+
+    def hook(model):
+        model.blocks[0].register_forward_hook(lambda *a: None)
+        model.blocks[0].mixer.register_forward_pre_hook(lambda *a: None)
+        model.blocks[1].norm.register_forward_hook(lambda part, args, y: 2 * y)
+
+    def method(model):
+        step = model.blocks[0].mixer.step
+        model.blocks[0].mixer.step = lambda x, state: step(2 * x, state)
+
+    def scaled(model):
+        nn.utils.parametrize.register_parametrization(model.head, "weight", nn.Softplus())
+
+    def appended(model):
+        model.blocks[0], model.blocks[1] = model.blocks[1], model.blocks[0]
+
+    def buffers(model):
+        model.blocks[0].norm.running_mean.add_(1)
+
+    return locals()[name]
+
+
+CHANGES = (
+    *("in_place", "behind_its_back", "replaced", "other_module", "loaded", "eps", "hook"),
+    *("method", "scaled", "appended", "buffers"),
+)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("mixer", ["lru", pytest.param("s4d", marks=pytest.mark.slow)])
+def test_a_model_that_was_changed_gives_what_it_is_now(mixer, name):
+    model = built(mixer)
+    x, state = torch.randn(1, 3), model.init_state(1)
+    _, state = by_operators(model, x, state)
+    assert settled(model, x, state) is not None
+    before, _ = by_operators(model, x, state)
+    changed(name)(model)
+    want = by_operators(model, x, state)
+    assert not torch.allclose(before, want[0], atol=1e-4)
+    with torch.no_grad():
+        for _ in range(4):
+            same(model.step(x, state), want, 1e-5)
+
+
+def test_a_model_of_another_dtype_gives_what_it_is_now():
+    model = built("lru")
+    for dtype in (F32, F64, BF16, F32, BF16, F64):
+        model.to(dtype)
+        x, state = torch.randn(1, 3, dtype=dtype), model.init_state(1)
+        for _ in range(4):
+            want = by_operators(model, x, state)
+            with torch.no_grad():
+                same(model.step(x, state), want, TOLERANCE.get(dtype, 5e-2))
+
+
+def test_dropout_is_drawn_in_training():
+    model = built("lru", dropout=0.5, norm="layer")
+    x, state = torch.randn(1, 3), model.init_state(1)
+    assert settled(model, x, state) is not None
+    model.train()
+    with torch.no_grad():
+        ys = torch.stack([model.step(x, state)[0] for _ in range(9)])
+    assert ys.std(0).min() > 0
+    assert "draws random numbers" in explain(model.step, x, state)
+    model.eval()
+    with torch.no_grad():
+        ys = torch.stack([model.step(x, state)[0] for _ in range(9)])
+    assert ys.std(0).max() == 0
+
+
+def test_a_step_changes_and_shares_no_memory_of_its_arguments():
+    model = built("lstm")
+    x, state = torch.randn(2, 3), model.init_state(2)
+    assert settled(model, x, state) is not None
+    with torch.no_grad():
+        _, state = model.step(x, state)
+        kept = map_state(torch.clone, state)
+        y, after = model.step(x, state)
+        again = model.step(x, state)
+    assert all(map(torch.equal, leaves(kept), leaves(state)))
+    found = [y, *leaves(after), *leaves(state), *leaves(again[1])]
+    assert len({h.untyped_storage().data_ptr() for h in found}) == len(found)
+    for h in leaves(after):
+        h.fill_(9)
+    same(again, by_operators(model, x, state), 1e-5)
+
+
+def test_states_of_other_strides_are_read():
+    model = built("lru")
+    x, state = torch.randn(2, 3), model.init_state(2)
+    with torch.no_grad():
+        assert settled(model, x, state) is not None
+        _, state = model.step(x, state)
+        turned = map_state(lambda h: h.mT.contiguous().mT if h.ndim > 1 else h, state)
+        same(model.step(x.mT.contiguous().mT, turned), by_operators(model, x, state), 1e-5)
+
+
+def test_many_threads_step_one_model_at_once():
+    model = built("s5")
+    state = model.init_state(1)
+    settled(model, torch.randn(1, 3), state)
+    xs = torch.randn(40, 1, 3)
+    want = [by_operators(model, x, state)[0] for x in xs]
+
+    def one(x):
+        with torch.no_grad():
+            return model.step(x, state)[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        for y, z in zip(pool.map(one, xs), want, strict=True):
+            torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-5)
+
+
+def odd(what):
+    """A mixer that does what no recording can hold."""
+
+    class Mine(Mixer):
+        family = "diagonal"
+
+        def __init__(self, d_model, *, device=None, dtype=None):
+            super().__init__()
+            self.d_model = d_model
+            self.gain = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
+            self.table = {"x": torch.ones(d_model)}
+
+        def state_spec(self):
+            return real(d_model=self.d_model)
+
+        def _read(self, x, state, reset):
+            y, last = linear_scan(0.9 * self.gain.detach().clone(), x, state, reset=reset)
+            return what(self, y), last
+
+    return Mine
+
+
+ODD = {
+    "looks at numbers": lambda m, y: y * 2 if y.sum().item() > 0 else y,
+    "no instructions": lambda m, y: y.cumsum(-1) + torch.linalg.vector_norm(y),
+    "draws random numbers": lambda m, y: y + 0 * torch.rand_like(y),
+    "no parameter or buffer": lambda m, y: y * m.table["x"],
+}
+
+
+@pytest.mark.parametrize("reason", ODD)
+def test_what_cannot_be_recorded_runs_as_it_is_and_says_why(reason):
+    model = built(odd(ODD[reason]))
+    x, state = torch.randn(2, 3), model.init_state(2)
+    for _ in range(4):
+        want = by_operators(model, x, state)
+        with torch.no_grad():
+            same(model.step(x, state), want, 1e-6)
+    said = explain(model.step, x, state)
+    assert said.startswith("PyTorch's operators: ")
+    assert reason in said
+
+
+def test_explain_says_how_a_step_runs():
+    model = built("lru")
+    x, state = torch.randn(1, 3), model.init_state(1)
+    assert explain(model.step, x, state).startswith("one native call of ")
+    growing = built("attention")
+    said = explain(growing.step, x, growing.init_state(1))
+    assert said == "PyTorch's operators: its state is of another size after each step"
+
+
+def test_what_is_remembered_is_bounded_and_goes_with_the_model():
+    model = built("tanh_rnn")
+    for batch, dtype in itertools.product(range(1, 5), (F32, F64, BF16)):
+        x = torch.randn(batch, 3, dtype=dtype)
+        settled(model.to(dtype), x, model.init_state(batch))
+    assert len(_recorded_step._kinds[model]) <= _recorded_step._KEPT
+    ref = weakref.ref(model)
+    del model
+    gc.collect()
+    assert ref() is None
