@@ -8,7 +8,10 @@
     WORD(threads)                                                                         \
     WORD(program) /* RecordedInstruction, one behind the other */                         \
     WORD(count)                                                                           \
-    WORD(bases)   /* an address for each slot */
+    WORD(bases)   /* an address for each slot */                                          \
+    WORD(watched) /* RecordedWatch: weights that must be what they were */                \
+    WORD(watches) /* how many */                                                          \
+    WORD(differ)  /* where 1 is written if they are not; then nothing is computed */
 
 // What an instruction does beside the operations of the machine, whose numbers come first.
 #define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(remainder)
@@ -17,6 +20,11 @@ namespace linrnn {
 constexpr i64 I64 = 6;  // beside the dtypes of floating point
 
 LINRNN_RECORD(RecordedStepArgs, LINRNN_RECORDED_STEP_FIELDS)
+
+// Weights, and what they were when something was computed from them alone.
+struct RecordedWatch {
+    i64 now, before, bytes;
+};
 
 // Numbers in memory, at most four axes of them; or one constant, where slot < 0.
 struct RecordedOperand {

@@ -10,9 +10,12 @@ weight changed in place is seen. A step with an operator that has no instruction
 Without gradients, on a CPU. Weights may be bfloat16: everything else is float32 then.
 """
 
+import ctypes
 import functools
+import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -55,7 +58,11 @@ _STORED = {
     torch.bfloat16: torch.bfloat16,
 }
 _LINE = 64  # bytes: what memory is aligned to
-_KERNEL = _native.Kernel("recorded_step", "program count bases")
+_KERNEL = _native.Kernel("recorded_step", "program count bases watched watches differ")
+_WORD = ctypes.c_int64
+_WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
+#: Of these modules nothing is read but weights.
+_WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
 _PLAIN = (bool, int, float, str, type(None))
@@ -84,23 +91,23 @@ class Recorder(TorchDispatchMode):
                 self._owners = found | self._owners
 
     def __torch_dispatch__(
-        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs, name = kwargs or {}, operator._schema.name.partition("::")[2]
-        if operator.namespace == "linrnn" and name in ALL:
+        kwargs, name = kwargs or {}, function._schema.name.partition("::")[2]
+        if function.namespace == "linrnn" and name in ALL:
             with self:
                 return ALL[name].decomposition(*args)
         if torch._C._dispatch_has_kernel_for_dispatch_key(
-            operator.name(), "CompositeImplicitAutograd"
+            function.name(), "CompositeImplicitAutograd"
         ):
             with self:
-                return operator.decompose(*args, **kwargs)
+                return function.decompose(*args, **kwargs)
         if self.reason is None:
             self._meet((*args, *kwargs.values()))
-        found = operator(*args, **kwargs)
+        found = function(*args, **kwargs)
         if self.reason is None:
             try:
-                self._write(operator, name, args, kwargs, found)
+                self._write(function, name, args, kwargs, found)
             except RefusedError as error:
                 self.reason = f"{name}: {error}"
         return found
@@ -115,14 +122,14 @@ class Recorder(TorchDispatchMode):
                     self.reason = "a weight is of another dtype or device, or not in plain memory"
                 self.tape.know(x, slot, x.dtype.to_real() if x.is_complex() else x.dtype)
 
-    def _write(self, operator: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
+    def _write(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
         tape = self.tape
         results = list(found) if isinstance(found, (tuple, list)) else [found]
-        if torch.Tag.nondeterministic_seeded in operator.tags and name not in RULES:
+        if torch.Tag.nondeterministic_seeded in function.tags and name not in RULES:
             raise RefusedError("it draws random numbers")
-        if torch.Tag.data_dependent_output in operator.tags or not isinstance(results[0], Tensor):
+        if torch.Tag.data_dependent_output in function.tags or not isinstance(results[0], Tensor):
             raise RefusedError("it looks at numbers")
-        returns = operator._schema.returns[0].alias_info
+        returns = function._schema.returns[0].alias_info
         written = returns is not None and returns.is_write
         if not written and all(tape.slot(x) is not None for x in results):
             if name.startswith("view") and name not in ("view", "view_as_real", "view_as_complex"):
@@ -149,7 +156,7 @@ _OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory
 def _readable(x: Tensor) -> bool:
     """Whether the kernel can read a weight where it is."""
     known = x.dtype in _STORED
-    return eager_weight(x) and known and x.is_cpu and aligned(x) and not x.is_neg()
+    return eager_weight(x) and known and x.is_cpu and x.is_contiguous() and aligned(x)
 
 
 def eager_weight(x: Tensor) -> bool:
@@ -216,45 +223,80 @@ class Program:
         self._watch(module)
 
     def _assemble(self, tape: Tape, given: int) -> None:
-        places, self._scratch = tape.places(_LINE)
-        # the bases: scratch, given, results, then what stays
-        first = {"scratch": 0, "given": 1, "result": 1 + given}
+        early, late, between = tape.fixed(_WATCHED)
+        self.count = len(late)
+        ends = list(accumulate((tape.bytes_of(slot, _LINE) for slot in between), initial=0))
+        lasting = dict(zip(between, ends, strict=False))
+        # the bases: scratch, what is computed early, given, results, then what stays
+        first = {"given": 2, "result": 2 + given}
         first["weight"] = first["result"] + len(self._results)
         first["constant"] = first["weight"] + len(self._weights)
-        self._constants = tape.constants
+        self._constants, self._lasting = tape.constants, ends[-1]
+        codes, scratch = [], []
+        for instructions in (early, late):
+            places, numbers = tape.places(instructions, _LINE, between)
+            scratch.append(numbers)
 
-        def operand(x: Real, strides: Sequence[int]) -> bytes:
-            if not isinstance(x, View):
-                return _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, x)
-            kind, number = x.slot
-            dtype, base = tape.dtypes[x.slot], first[kind] + number
-            at = x.offset * dtype.itemsize
-            if kind == "scratch":
-                base, at = 0, at + places[x.slot]
-            return _OPERAND.pack(base, at, DTYPES.get(dtype, _I64), *strides, 0.0)
+            def operand(
+                x: Real, strides: Sequence[int], places: Mapping[Slot, int] = places
+            ) -> bytes:
+                if not isinstance(x, View):
+                    return _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, x)
+                dtype = tape.dtypes[x.slot]
+                base, at = first.get(x.slot.kind, 0) + x.slot.number, x.offset * dtype.itemsize
+                if x.slot in lasting:
+                    base, at = 1, at + lasting[x.slot]
+                elif x.slot.kind == "scratch":
+                    base, at = 0, at + places[x.slot]
+                return _OPERAND.pack(base, at, DTYPES.get(dtype, _I64), *strides, 0.0)
 
-        self._code = b"".join(_packed(step, operand) for step in tape.instructions)
-        self._kept = np.frombuffer(self._code, dtype=np.uint8)
-        self.count = len(tape.instructions)
+            codes.append(b"".join(_packed(step, operand) for step in instructions))
+        self._early, self._late = (np.frombuffer(code, dtype=np.uint8) for code in codes)
+        self._early_count, self._scratch = len(early), max(scratch)
         fixed = [x.data_ptr() for x in tape.constants]
         self._bases = np.array([0] * first["weight"] + self._pointers + fixed, dtype=np.int64)
+        watched = {
+            x.slot.number
+            for step in early
+            for x in step.read
+            if isinstance(x, View) and x.slot.kind == "weight"
+        }
+        self._watched = sorted(watched)
+        self._prepared: _Prepared | None = None
+
+    def _prepare(self) -> "_Prepared":
+        """What is computed from weights alone, as they are now."""
+        weights = [self._weights[i][0][self._weights[i][1]].detach() for i in self._watched]
+        kept = [x.clone() for x in weights]  # of the same strides: all are dense
+        table, scratch = self._bases.copy(), torch.empty(self._scratch, dtype=torch.uint8)
+        lasting = torch.empty(self._lasting, dtype=torch.uint8)
+        table[:2] = scratch.data_ptr(), lasting.data_ptr()
+        program = (self._early.ctypes.data, self._early_count, table.ctypes.data)
+        _KERNEL(self._wide, *program, 0, 0, 0)
+        triples = [
+            (x.data_ptr(), y.data_ptr(), x.numel() * x.element_size())
+            for x, y in zip(weights, kept, strict=True)
+        ]
+        return _Prepared(lasting, kept, np.array(triples, dtype=np.int64))
 
     def _watch(self, module: nn.Module) -> None:
         """What else than weights the recording may have depended on."""
-        self._facts: list[tuple[dict[str, Any], int, tuple[str, ...], tuple[Any, ...]]] = []
+        parts = list(module.modules())
         self._hooks: list[Mapping[int, Any]] = []
-        self._modules: list[tuple[Mapping[str, Any], str, object]] = []
-        for part in module.modules():
+        children, values = list[tuple[Any, str, Any]](), list[Any]()
+        self._getters: list[tuple[Callable[[Any], Any], dict[str, Any]]] = []
+        for part in parts:
             self._hooks += [part._forward_hooks, part._forward_pre_hooks]
-            self._modules += [(part._modules, name, m) for name, m in part._modules.items()]
-            known = vars(part)
-            simple = type(part) in (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
-            names = tuple(
-                k for k, x in known.items()
-                if _plain(x) and not k.startswith("_") and not (simple and k != "training")
-            )  # fmt: skip
-            values = tuple(known[k] for k in names)
-            self._facts.append((known, len(known), names, values))
+            children += [(part._modules, name, m) for name, m in part._modules.items()]
+            names = [] if type(part) in _WITHOUT_FACTS else list(vars(part))
+            known = [k for k in names if not k.startswith("_") and _plain(vars(part)[k])]
+            if known:
+                self._getters.append((operator.itemgetter(*known), vars(part)))
+                values.append(operator.itemgetter(*known)(vars(part)))
+        self._values, self._everything = values, [vars(part) for part in parts]
+        self._lengths = list(map(len, self._everything))
+        self._owners, self._names, self._children = map(list, zip(*children, strict=True))
+        self._ids = list(map(id, self._children))
 
     def _addresses(self) -> list[int]:
         weights = [owner.get(name) for owner, name in self._weights]
@@ -262,16 +304,15 @@ class Program:
 
     def current(self) -> bool:
         """Whether modules and weights are what they were."""
-        return (
-            self._addresses() == self._pointers
-            and all([owner.get(name) is m for owner, name, m in self._modules])
-            and all(
-                [
-                    len(known) == n and [known.get(k) for k in names] == [*values]
-                    for known, n, names, values in self._facts
-                ]
+        try:
+            return (
+                self._addresses() == self._pointers
+                and list(map(id, map(dict.get, self._owners, self._names))) == self._ids
+                and list(map(len, self._everything)) == self._lengths
+                and [get(known) for get, known in self._getters] == self._values
             )
-        )
+        except KeyError:  # an attribute has gone
+            return False
 
     def welcome(self) -> bool:
         """Whether nobody wants to see, or to change, what the modules compute."""
@@ -286,13 +327,38 @@ class Program:
             if type(h) is not Tensor or h.shape != shape or h.dtype is not dtype or not h.is_cpu:
                 return None
         given = [dense(x), *map(dense, before)]
-        results = [torch.empty_like(y) for y in self._results]
-        scratch = torch.empty(self._scratch, dtype=torch.uint8)
-        table = self._bases.copy()
-        moving = (scratch, *given, *results)
-        table[: len(moving)] = [y.data_ptr() for y in moving]
-        _KERNEL(self._wide, self._kept.ctypes.data, self.count, table.ctypes.data)
-        return results[0], self._after.joined(iter(results[1:]))
+        prepared = self._prepared
+        while True:
+            if prepared is None:
+                prepared = self._prepared = self._prepare() if self._early_count else _NONE
+            results = [torch.empty_like(y) for y in self._results]
+            if self._run(prepared, (*given, *results)):
+                return results[0], self._after.joined(iter(results[1:]))
+            prepared = None
+
+    def _run(self, prepared: "_Prepared", moving: Sequence[Tensor]) -> bool:
+        """Compute; False where a weight is not what it was."""
+        scratch, differ = torch.empty(self._scratch, dtype=torch.uint8), _WORD()
+        table, n = self._bases.copy(), len(moving)
+        table[0], table[1] = scratch.data_ptr(), prepared.memory.data_ptr()
+        table[2 : 2 + n] = [y.data_ptr() for y in moving]
+        program = (self._late.ctypes.data, self.count, table.ctypes.data)
+        watched, watches = prepared.watched.ctypes.data, len(prepared.watched)
+        _KERNEL(self._wide, *program, watched, watches, ctypes.addressof(differ))
+        return not differ.value
+
+
+class _Prepared(NamedTuple):
+    """What was computed from weights alone."""
+
+    memory: Tensor
+    weights: list[Tensor]
+    """What they were."""
+    watched: "np.ndarray[Any, Any]"
+    """The address of each, of what it was, and how many bytes."""
+
+
+_NONE = _Prepared(torch.empty(0, dtype=torch.uint8), [], np.empty((0, 3), dtype=np.int64))
 
 
 def _plain(x: object) -> bool:

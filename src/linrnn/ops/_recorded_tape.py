@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 AXES = 4
+_WORTH = 4  # numbers that must be computed for each that is compared
 _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
 
@@ -285,38 +286,74 @@ class Tape:
                 kept.append(step)
         self.instructions = kept[::-1]
 
-    def places(self, align: int) -> tuple[dict[Slot, int], int]:
+    def fixed(self, most: int) -> tuple[list[Instruction], list[Instruction], list[Slot]]:
+        """What is computed from weights alone, the rest, and the memory between the two.
+
+        All is the rest unless that saves more than it takes to see that no weight has changed.
+
+        Args:
+            most: numbers of a weight that is looked at.
+        """
+        early = set(self.sizes)
+        while True:
+            before = len(early)
+            for step in self.instructions:
+                if not all(_is_early(x.slot, early) for x in step.read if isinstance(x, View)):
+                    early.discard(step.to.slot)
+                if any(x.slot.kind == "weight" and prod(x.shape) > most for x in _views(step)):
+                    early.discard(step.to.slot)
+            if len(early) == before:
+                break
+        first = [step for step in self.instructions if step.to.slot in early]
+        rest = [step for step in self.instructions if step.to.slot not in early]
+        weights = {x.slot: x for step in first for x in _views(step) if x.slot.kind == "weight"}
+        work = sum(prod(step.size) for step in first)
+        if work < _WORTH * sum(prod(x.shape) for x in weights.values()) or not weights:
+            return [], self.instructions, []
+        read = {x.slot for step in rest for x in _views(step)}
+        return first, rest, sorted(read & early)
+
+    def places(
+        self, instructions: Sequence[Instruction], align: int, lasting: Sequence[Slot] = ()
+    ) -> tuple[dict[Slot, int], int]:
         """Where each scratch slot lies, and how many bytes there are: memory is used again.
 
         Args:
+            instructions: that use them.
             align: bytes that each begins at a multiple of.
+            lasting: slots that lie elsewhere.
         """
-
-        def bytes_of(slot: Slot) -> int:
-            return -(-self.sizes[slot] * self.dtypes[slot].itemsize // align) * align
-
         last: dict[Slot, int] = {}
-        for i, step in enumerate(self.instructions):
-            for x in (step.to, *step.read):
-                if isinstance(x, View) and x.slot.kind == "scratch":
+        for i, step in enumerate(instructions):
+            for x in _views(step):
+                if x.slot.kind == "scratch" and x.slot not in lasting:
                     last[x.slot] = i
         free: dict[int, list[int]] = {}
         found: dict[Slot, int] = {}
         end = 0
-        for i, step in enumerate(self.instructions):
-            used = [x.slot for x in (step.to, *step.read) if isinstance(x, View)]
-            for slot in used:
-                if slot in last and slot not in found:
-                    size = bytes_of(slot)
-                    if free.get(size):
-                        found[slot] = free[size].pop()
-                    else:
-                        found[slot], end = end, end + size
-            for slot in set(used):
-                if last.get(slot) == i:
-                    size = bytes_of(slot)
+        for i, step in enumerate(instructions):
+            used = {x.slot: self.bytes_of(x.slot, align) for x in _views(step) if x.slot in last}
+            for slot, size in used.items():
+                if slot not in found:
+                    room = free.get(size)
+                    found[slot] = room.pop() if room else end
+                    end += 0 if found[slot] < end else size
+            for slot, size in used.items():
+                if last[slot] == i:
                     free.setdefault(size, []).append(found[slot])
         return found, end
+
+    def bytes_of(self, slot: Slot, align: int) -> int:
+        """How many bytes a scratch slot takes."""
+        return -(-self.sizes[slot] * self.dtypes[slot].itemsize // align) * align
+
+
+def _views(step: Instruction) -> list[View]:
+    return [x for x in (step.to, *step.read) if isinstance(x, View)]
+
+
+def _is_early(slot: Slot, early: set[Slot]) -> bool:
+    return slot in early or slot.kind in ("weight", "constant")
 
 
 def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:

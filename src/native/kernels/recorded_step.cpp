@@ -3,6 +3,7 @@
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "../machine_ops.h"
@@ -211,6 +212,13 @@ struct Recorded {
 int recorded_step(const void* record) {
     const auto& args = *static_cast<const RecordedStepArgs*>(record);
     if (args.size != i64(sizeof(RecordedStepArgs))) return 3;
+    const auto* watch = reinterpret_cast<const RecordedWatch*>(args.watched);
+    for (i64 i = 0; i < args.watches; ++i, ++watch)
+        if (std::memcmp(reinterpret_cast<const void*>(watch->now),
+                        reinterpret_cast<const void*>(watch->before), size_t(watch->bytes))) {
+            *reinterpret_cast<i64*>(args.differ) = 1;
+            return 0;
+        }
     const auto* step = reinterpret_cast<const RecordedInstruction*>(args.program);
     for (i64 i = 0; i < args.count; ++i, ++step) {
         if (step->op < 0 || step->op > OPS + 3) return 3;
