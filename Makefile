@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-flat clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -85,6 +85,9 @@ bench-splits: $(VENV)/.bench  ## what splitting a sequence changes, mixer by mix
 
 bench-decode: $(VENV)/.bench  ## how fast language models write and read, against others
 	$(BIN)/python benchmarks/decode.py
+
+bench-steps: $(VENV)/.bench  ## a streaming step of each mixer, recorded and as its operators; about 2 minutes
+	$(BIN)/python benchmarks/steps.py
 
 bench-flat: $(VENV)/.bench  ## whether a token costs the same at position 1 and at 1,000,000
 	$(BIN)/python benchmarks/flat.py

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cells.h"
+#include "recorded.h"
 #include "rwkv.h"
 
 extern "C" const char* linrnn_isa();
@@ -37,6 +38,7 @@ int checks(i64 rounds) {
             one<NormThenLinear>(random, large, true);
             one<TimeMix>(random, large);
             one<ChannelMix>(random, large);
+            one<RecordedProgram>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

@@ -425,12 +425,14 @@ def recorded_step(
         if program.current():
             return program(x, state) if program.welcome() else None
         kind.program, kind.sizes, kind.reason = None, None, ""
-    if kind.reason or _hooked(module):
+    if kind.reason:
         return None
     leaves: list[Any] = []
     tree_of(state).leaves(state, leaves)
     sizes, kind.sizes = kind.sizes, [getattr(h, "shape", None) for h in leaves]
-    return _record(kind, module, step, x, state) if sizes == kind.sizes else None
+    if sizes != kind.sizes or _hooked(module):
+        return None
+    return _record(kind, module, step, x, state)
 
 
 def _key(module: nn.Module, x: Tensor) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 AXES = 4
-_WORTH = 4  # numbers that must be computed for each that is compared
+_WORTH = 2.5  # numbers that must be computed for each that is compared
 _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
 
@@ -240,7 +240,9 @@ class Tape:
     def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:
         """``to[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]``."""
         a, b = self.view(a), self.view(b)
-        if a.slot.kind == "weight" and b.slot.kind != "weight" and a.strides[-1] == 1:
+        # the second is the matrix, read as it lies; the first is a few rows
+        matrix = a.slot.kind == "weight" or (a.strides[-1] != 1 and a.shape[1] > b.shape[1])
+        if matrix and b.slot.kind != "weight" and b.strides[-1] == 1:
             turn = (0, 2, 1)
             self.product(to.moved(turn), b, a, c.moved(turn) if isinstance(c, View) else c)
             return
