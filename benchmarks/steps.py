@@ -1,8 +1,8 @@
 """How fast a streaming step of a model of each mixer is: recorded, and as the operators it runs as.
 
 Six layers at one sequence by default. Prints a table of microseconds a step and the ratio, and what
-Six layers at one sequence by default. Prints a table of microseconds a step and the ratio, and what
-RWKV-4 include the kernels that step a layer of theirs.
+keeps a mixer from being recorded; writes ``benchmarks/results/steps-cpu.md``. Operators of Mamba
+and RWKV-4 include the kernels that step a layer of theirs.
 """
 
 import argparse
