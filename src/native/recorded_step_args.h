@@ -1,5 +1,5 @@
 // What Python hands to a step that was recorded (kernels/recorded_step.cpp); the other side is
-// linrnn/ops/_recorded/_program.py.
+// linrnn/ops/_recorded_step.py.
 #pragma once
 #include "machine_args.h"
 
@@ -13,7 +13,8 @@
     WORD(watches) /* how many */                                                          \
     WORD(differ)  /* where 1 is written if they are not; then nothing is computed */
 
-// What an instruction does beside the operations of the machine, whose numbers come first.
+// What an instruction does beside the operations of the machine, whose numbers come first; the
+// rules that write instructions are linrnn/ops/_recorded_ops.py and _recorded_sums.py.
 #define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(remainder)
 
 namespace linrnn {

@@ -2,10 +2,10 @@
 
 A step of a few sequences is little arithmetic beside reading the weights; as hundreds of operators
 it is mostly calls. The second step of a kind is run as it is while its operators are written down
-(`Recorder`), as instructions on vectors (`linrnn.ops._recorded_ops`); from then on one native call
-runs them (``src/native/kernels/recorded_step.cpp``), for as long as the modules and their weights
-stay where and what they were. What is computed from weights alone is computed at each step, so a
-weight changed in place is seen. A step with an operator that has no instructions runs as before.
+(`linrnn.ops._recorder`), as instructions on vectors; from then on one native call runs them
+(``src/native/kernels/recorded_step.cpp``), for as long as the modules and their weights stay where
+and what they were. What follows from small weights alone may be kept: each call compares these with
+what they were. A step with an operator that has no instructions runs as before.
 
 Without gradients, on a CPU. Weights may be bfloat16: everything else is float32 then.
 """
@@ -22,15 +22,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from linrnn.ops import _native
 from linrnn.ops._arguments import traced
-from linrnn.ops._layout import aligned, dense
+from linrnn.ops._layout import dense
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native import DTYPES
-from linrnn.ops._op import ALL
-from linrnn.ops._recorded_ops import RULES, is_constant
 from linrnn.ops._recorded_tape import (
     Instruction,
     Real,
@@ -40,6 +37,7 @@ from linrnn.ops._recorded_tape import (
     View,
     collapsed,
 )
+from linrnn.ops._recorder import STORED, Recorder
 from linrnn.typing import State
 
 #: More sequences at once are better served by the matrix products of PyTorch.
@@ -48,15 +46,6 @@ _MOST_SEQUENCES = 4
 _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 _KEPT = 8  # kinds of steps of a model that are remembered
 _I64 = 6  # as recorded_step_args.h calls it
-#: What numbers are stored as.
-_STORED = {
-    torch.float32: torch.float32,
-    torch.float64: torch.float64,
-    torch.complex64: torch.float32,
-    torch.complex128: torch.float64,
-    torch.int64: torch.int64,
-    torch.bfloat16: torch.bfloat16,
-}
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = _native.Kernel("recorded_step", "program count bases watched watches differ")
 _WORD = ctypes.c_int64
@@ -68,100 +57,6 @@ _NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
 _PLAIN = (bool, int, float, str, type(None))
 
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
-
-
-class Recorder(TorchDispatchMode):
-    """Runs operators, and writes down what they do.
-
-    Args:
-        tape: the instructions; what is given to the step is known to it.
-        module: whose parameters and buffers may be read.
-    """
-
-    def __init__(self, tape: Tape, module: nn.Module) -> None:
-        super().__init__()
-        self.tape = tape
-        self.reason: str | None = None
-        """What kept the step from being recorded."""
-        self.weights: list[tuple[Mapping[str, Any], str]] = []
-        self._owners: dict[int, tuple[Mapping[str, Any], str]] = {}
-        for part in module.modules():
-            for owner in (part._parameters, part._buffers, vars(part)):
-                found = {id(x): (owner, k) for k, x in owner.items() if isinstance(x, Tensor)}
-                self._owners = found | self._owners
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs, name = kwargs or {}, function._schema.name.partition("::")[2]
-        if function.namespace == "linrnn" and name in ALL:
-            with self:
-                return ALL[name].decomposition(*args)
-        if torch._C._dispatch_has_kernel_for_dispatch_key(
-            function.name(), "CompositeImplicitAutograd"
-        ):
-            with self:
-                return function.decompose(*args, **kwargs)
-        if self.reason is None:
-            self._meet((*args, *kwargs.values()))
-        found = function(*args, **kwargs)
-        if self.reason is None:
-            try:
-                self._write(function, name, args, kwargs, found)
-            except RefusedError as error:
-                self.reason = f"{name}: {error}"
-        return found
-
-    def _meet(self, args: Any) -> None:
-        """Weights that are read for the first time."""
-        for x in torch.utils._pytree.tree_leaves(args):
-            if isinstance(x, Tensor) and self.tape.slot(x) is None and id(x) in self._owners:
-                slot = Slot("weight", len(self.weights))
-                self.weights.append(self._owners[id(x)])
-                if not _readable(x):
-                    self.reason = "a weight is of another dtype or device, or not in plain memory"
-                self.tape.know(x, slot, x.dtype.to_real() if x.is_complex() else x.dtype)
-
-    def _write(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
-        tape = self.tape
-        results = list(found) if isinstance(found, (tuple, list)) else [found]
-        if torch.Tag.nondeterministic_seeded in function.tags and name not in RULES:
-            raise RefusedError("it draws random numbers")
-        if torch.Tag.data_dependent_output in function.tags or not isinstance(results[0], Tensor):
-            raise RefusedError("it looks at numbers")
-        returns = function._schema.returns[0].alias_info
-        written = returns is not None and returns.is_write
-        if not written and all(tape.slot(x) is not None for x in results):
-            if name.startswith("view") and name not in ("view", "view_as_real", "view_as_complex"):
-                raise RefusedError("it has no instructions")
-            return  # a view
-        if not written and is_constant(name, (args, list(kwargs.values())), tape):
-            for x in results:
-                tape.hold(x)
-            return
-        if name == "detach" or name == "alias":
-            raise RefusedError("it reads a tensor that is no parameter or buffer")
-        write = RULES.get(name.removesuffix("_"))
-        if write is None:
-            raise RefusedError("it has no instructions")
-        to = tape.result(args[0] if written else results[0])
-        kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES or name not in _COPIES}
-        write(tape, to, *args, **kwargs)
-
-
-_COPIES = ("_to_copy", "clone")
-_OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
-
-
-def _readable(x: Tensor) -> bool:
-    """Whether the kernel can read a weight where it is."""
-    known = x.dtype in _STORED
-    return eager_weight(x) and known and x.is_cpu and x.is_contiguous() and aligned(x)
-
-
-def eager_weight(x: Tensor) -> bool:
-    """Whether it is a plain tensor."""
-    return type(x) in (Tensor, nn.Parameter, nn.Buffer)
 
 
 class Tree(NamedTuple):
@@ -216,7 +111,7 @@ class Program:
         after: list[Tensor] = [results[0]]
         self._after.leaves(results[1], after)
         self._results = [_outline(y) for y in after]
-        tape.finish([tape.number(y) for y in after], [_STORED[y.dtype] for y in self._results])
+        tape.finish([tape.number(y) for y in after], [STORED[y.dtype] for y in self._results])
         self._weights = recorder.weights
         self._pointers = self._addresses()
         self._assemble(tape, len(leaves) + 1)
@@ -368,7 +263,7 @@ def _plain(x: object) -> bool:
 
 def _outline(y: Tensor) -> Tensor:
     """What a result is made like: one number, seen everywhere."""
-    if y.dtype not in _STORED:
+    if y.dtype not in STORED:
         raise RefusedError(f"it returns numbers of {y.dtype}")
     return torch.empty((), dtype=y.dtype, device="cpu").expand(y.shape)
 
@@ -458,9 +353,9 @@ def _record(
     given = [x.clone(), *(h.clone(memory_format=torch.contiguous_format) for h in before)]
     recorder = Recorder(tape, module)
     for i, h in enumerate(given):
-        if i and h.dtype not in _STORED:
+        if i and h.dtype not in STORED:
             recorder.reason = recorder.reason or f"the state has numbers of {h.dtype}"
-        tape.know(h, Slot("given", i), _STORED.get(h.dtype, tape.wide))
+        tape.know(h, Slot("given", i), STORED.get(h.dtype, tape.wide))
     state = tree.joined(iter(given[1:]))
     with torch.no_grad(), recorder:
         results = step(given[0], state)
