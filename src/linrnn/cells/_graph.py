@@ -63,6 +63,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 LEAVES = ("state", "input", "parameter", "matrix")
 """The kinds of leaves beside constants, in the order of a program's text."""
@@ -157,8 +158,9 @@ class Graph:
         constants = [self.value(x) for x in args]
         known = [x for x in constants if x is not None]
         if len(known) == len(args):
-            doubles = [torch.tensor(x, dtype=torch.float64) for x in known]
-            return self.constant(float(ELEMENTWISE[op](*doubles)))
+            with _disable_current_modes():  # nobody who records a call is to see this
+                doubles = [torch.tensor(x, dtype=torch.float64) for x in known]
+                return self.constant(float(ELEMENTWISE[op](*doubles)))
         found = self._simpler(op, args, constants)
         if found is not None:
             return found

@@ -229,7 +229,7 @@ def definition(
     program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
 ) -> Results:
     """Of PyTorch's operators: differentiable to any order, in every mode."""
-    if obstacle(program) is None:
+    if layout.time != 1 and obstacle(program) is None:
         return scan(program, leaves, layout)
     return loop(program, leaves, layout, step)
 
