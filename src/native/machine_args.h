@@ -6,14 +6,16 @@
     WORD(dtype)    /* what is computed in, F32 or F64; each operand has its own */    \
     WORD(threads)                                                                     \
     WORD(reverse) WORD(backward) /* backward: against the order of reading */         \
-    WORD(seqs) WORD(time) WORD(channels)                                              \
+    WORD(seqs) WORD(time) WORD(channels) /* channels: of the widest row */            \
     WORD(offsets)  /* as of a scan */                                                 \
     ARRAY(reset)   /* bytes, or data == 0 */                                          \
     WORD(program)  /* a MachineProgram, with its slots, matrices and codes behind it */ \
     WORD(operands) /* how many MachineOperand lie behind the record */                \
     WORD(every)    /* of which steps the states are kept, see below; 0 where all are */ \
     WORD(again)    /* backward: the program that computes the others, a MachineProgram */ \
-    WORD(kept)     /* the operand that is the first state's; others behind it */
+    WORD(kept)     /* the operand that is the first state's; others behind it */      \
+    WORD(widths)   /* numbers a row, of each class of slots; or 0: all have `channels` */ \
+    WORD(again_widths) /* of the other program */
 
 // Every operation of numbers: a name, and what it makes of a number x, y, z of each of three rows
 // and of the constant v. Two of them also fill the third row.
@@ -70,11 +72,12 @@ enum MachineKind : i64 {
 struct MachineSlot {
     i64 kind, operand;
     double value;  // of STATE and PREVIOUS: before a sequence and at a reset
+    i64 width;     // the class of slots that are as wide
 };
 
-// Its matrix turned or not.
+// Its matrix turned or not; the classes of its products and of what it is applied to.
 struct MachineMatrix {
-    i64 operand, turned;
+    i64 operand, turned, result, vector;
 };
 
 // row d = op(rows a, b, c; value). `op` is a place in LINRNN_MACHINE_OPS, or behind them all the

@@ -98,7 +98,7 @@ struct Ops {
 constexpr i64 OPS = LINRNN_MACHINE_OPS(LINRNN_MACHINE_ONE);
 #undef LINRNN_MACHINE_ONE
 
-// A matrix of `blocks` blocks of n by n along the diagonal times q vectors. The matrix is laid out
+// A matrix of `blocks` blocks of m by n along the diagonal times q vectors. The matrix is laid out
 // anew once a call: panels of a few columns of vectors each, in the order in which they are read.
 // Each number is a sum in the order of the columns whatever q is, so grouping changes no bit.
 template <class A>
@@ -114,15 +114,15 @@ struct Product {
     static constexpr i64 L = BYTES / i64(sizeof(A)), WIDTH = V * L;
 
     static i64 panels(i64 n) { return (n + WIDTH - 1) / WIDTH; }
-    static i64 size(i64 blocks, i64 n) { return blocks * panels(n) * WIDTH * n; }
+    static i64 size(i64 blocks, i64 m, i64 n) { return blocks * panels(m) * WIDTH * n; }
 
     template <class W>
-    static void pack(const W* matrix, bool turned, A* to, i64 blocks, i64 n) {
-        for (i64 h = 0; h < blocks; ++h, matrix += n * n)
-            for (i64 i = 0; i < panels(n) * WIDTH; i += WIDTH)
+    static void pack(const W* matrix, bool turned, A* to, i64 blocks, i64 m, i64 n) {
+        for (i64 h = 0; h < blocks; ++h, matrix += m * n)
+            for (i64 i = 0; i < panels(m) * WIDTH; i += WIDTH)
                 for (i64 j = 0; j < n; ++j)
                     for (i64 k = i; k < i + WIDTH; ++k)
-                        *to++ = k >= n ? A(0) : A(widen(matrix[turned ? j * n + k : k * n + j]));
+                        *to++ = k >= m ? A(0) : A(widen(matrix[turned ? j * m + k : k * n + j]));
     }
 
 #ifdef __GNUC__
@@ -155,67 +155,71 @@ struct Product {
                         sums[q][p * WIDTH + v] += x[q * apart + j] * w[j * WIDTH + v];
     }
 #endif
+    // What is multiplied: rows of a block, their length, and from one vector to the next.
+    struct Shape {
+        i64 blocks, m, n, x, y;
+    };
+
     template <int Q, int P>
-    static void some(const A* w, const A* x, const A* add, A* y, i64 apart, i64 n, i64 i) {
+    static void some(const A* w, const A* x, const A* add, A* y, const Shape& of, i64 i) {
         alignas(64) A sums[Q][P * WIDTH];
-        panel<Q, P>(w, x, apart, n, sums);
-        const i64 most = n - i < P * WIDTH ? n - i : P * WIDTH;
+        panel<Q, P>(w, x, of.x, of.n, sums);
+        const i64 most = of.m - i < P * WIDTH ? of.m - i : P * WIDTH;
         for (int q = 0; q < Q; ++q)
             for (i64 k = 0; k < most; ++k) {
-                const i64 at = q * apart + i + k;
+                const i64 at = q * of.y + i + k;
                 y[at] = add ? sums[q][k] + add[at] : sums[q][k];
             }
     }
 
-    // y = matrix x + add, of q rows of which each is `apart` from the next.
-    static void multiply(const A* packed, const A* x, const A* add, A* y, i64 apart, i64 q,
-                         i64 blocks, i64 n) {
-        for (i64 h = 0; h < blocks; ++h, x += n, y += n, add += add ? n : 0) {
-            for (i64 i = 0; i < n;) {
-                const i64 taken = n - i > WIDTH ? 2 : 1;
-                if (taken == 2) rows<2>(packed, x, add, y, apart, q, n, i);
-                else rows<1>(packed, x, add, y, apart, q, n, i);
-                i += taken * WIDTH, packed += taken * WIDTH * n;
+    // y = matrix x + add, of q vectors.
+    static void multiply(const A* packed, const A* x, const A* add, A* y, const Shape& of, i64 q) {
+        for (i64 h = 0; h < of.blocks; ++h, x += of.n, y += of.m, add += add ? of.m : 0) {
+            for (i64 i = 0; i < of.m;) {
+                const i64 taken = of.m - i > WIDTH ? 2 : 1;
+                if (taken == 2) rows<2>(packed, x, add, y, of, q, i);
+                else rows<1>(packed, x, add, y, of, q, i);
+                i += taken * WIDTH, packed += taken * WIDTH * of.n;
             }
         }
     }
     // P panels times all vectors: the fewer of these at once, the more panels.
     template <int P>
-    static void rows(const A* w, const A* x, const A* add, A* y, i64 apart, i64 q, i64 n, i64 i) {
+    static void rows(const A* w, const A* x, const A* add, A* y, const Shape& of, i64 q, i64 i) {
         i64 k = 0;
-        auto from = [&](const A* p) { return p ? p + k * apart : nullptr; };
+        auto from = [&] { return x + k * of.x; };
+        auto more = [&] { return add ? add + k * of.y : nullptr; };
         for (; k + ROWS <= q; k += ROWS)
             for (int p = 0; p < P; ++p)
-                some<ROWS, 1>(w + p * n * WIDTH, from(x), from(add), y + k * apart, apart, n,
-                              i + p * WIDTH);
+                some<ROWS, 1>(w + p * of.n * WIDTH, from(), more(), y + k * of.y, of, i + p * WIDTH);
         if (ROWS > 4 && k + 4 <= q) {
-            some<4, P>(w, from(x), from(add), y + k * apart, apart, n, i);
+            some<4, P>(w, from(), more(), y + k * of.y, of, i);
             k += 4;
         }
-        for (; k + 2 <= q; k += 2) some<2, P>(w, from(x), from(add), y + k * apart, apart, n, i);
-        if (k < q) some<1, P>(w, from(x), from(add), y + k * apart, apart, n, i);
+        for (; k + 2 <= q; k += 2) some<2, P>(w, from(), more(), y + k * of.y, of, i);
+        if (k < q) some<1, P>(w, from(), more(), y + k * of.y, of, i);
     }
 
     // The same for few steps in all: the matrix as it lies in memory.
     static void multiply_once(const A* matrix, bool turned, const A* x, const A* add, A* y,
-                              i64 apart, i64 q, i64 blocks, i64 n) {
+                              const Shape& of, i64 q) {
         for (i64 k = 0; k < q; ++k)
-            for (i64 h = 0; h < blocks; ++h) {
-                const i64 at = k * apart + h * n;
-                once(matrix + h * n * n, turned, x + at, y + at, n);
-                for (i64 i = 0; add && i < n; ++i) y[at + i] += add[at + i];
+            for (i64 h = 0; h < of.blocks; ++h) {
+                const i64 at = k * of.y + h * of.m;
+                once(matrix + h * of.m * of.n, turned, x + k * of.x + h * of.n, y + at, of);
+                for (i64 i = 0; add && i < of.m; ++i) y[at + i] += add[at + i];
             }
     }
-    static void once(const A* matrix, bool turned, const A* x, A* y, i64 n) {
+    static void once(const A* matrix, bool turned, const A* x, A* y, const Shape& of) {
         if (!turned) {
-            for (i64 i = 0; i < n; ++i) y[i] = Gemv<A>::dot(matrix + i * n, x, n);
+            for (i64 i = 0; i < of.m; ++i) y[i] = Gemv<A>::dot(matrix + i * of.n, x, of.n);
             return;
         }
-        for (i64 i = 0; i < n; ++i) y[i] = A(0);
-        for (i64 j = 0; j < n; ++j) {
+        for (i64 i = 0; i < of.m; ++i) y[i] = A(0);
+        for (i64 j = 0; j < of.n; ++j) {
             const A factor = x[j];
             LINRNN_INDEPENDENT
-            for (i64 i = 0; i < n; ++i) y[i] += factor * matrix[j * n + i];
+            for (i64 i = 0; i < of.m; ++i) y[i] += factor * matrix[j * of.m + i];
         }
     }
 };

@@ -42,9 +42,7 @@ struct Machine {
     const Machine* again;      // what computes states that were not kept; or null
     i64 windows;               // operands that hold some steps only
 
-    i64 blocks(const MachineCode& code) const {
-        return operands[program.matrix()[code.b].operand].seq;
-    }
+    const i64* widths() const { return reinterpret_cast<const i64*>(args.widths); }
     i64 rows_of(const MachineSlot& slot) const {
         return slot.kind == STEP || slot.kind == STATE ? 1 : plan.steps;
     }
@@ -97,7 +95,6 @@ struct Tile {
     i64* const by;     // from one row to the next
     A** const own;     // its rows that are not in memory
     i64 active;        // sequences that have not ended: they come first
-    const bool whole;  // rows are whole lines: those in memory can be operands
     Recall<A>* const recall;  // computes what was not kept; or null
 
     Tile(const M& machine, i64 first, i64 channel, A** pointers, i64* apart, A* space,
@@ -106,8 +103,7 @@ struct Tile {
           count(m.args.seqs - first < m.plan.seqs ? m.args.seqs - first : m.plan.seqs), c(channel),
           n(m.args.channels - c < m.plan.width ? m.args.channels - c : m.plan.width),
           base(pointers), at(pointers + m.program.slots), by(apart),
-          own(pointers + 2 * m.program.slots), active(count), whole(n % M::LINE == 0),
-          recall(found) {
+          own(pointers + 2 * m.program.slots), active(count), recall(found) {
         for (i64 i = 0; i < m.program.slots; ++i) {
             const i64 rows = m.rows_of(slot(i));
             own[i] = base[i] = at[i] = space, space += rows * m.plan.row;
@@ -119,6 +115,8 @@ struct Tile {
     }
     const MachineSlot& slot(i64 i) const { return m.program.slot()[i]; }
     const MachineOperand& operand(i64 i) const { return m.operands[i]; }
+    // Numbers of a slot's row for one sequence; with several widths a tile has all channels.
+    i64 wide(i64 i) const { return m.args.widths ? m.widths()[slot(i).width] : n; }
     i64 sequence(i64 q) const { return m.order ? m.order[first_seq + q] : first_seq + q; }
     Span span(i64 q) const { return Span(m.args, sequence(q)); }
     static void fill(A* to, A value, i64 n) {
@@ -149,11 +147,11 @@ struct Tile {
                 const i64 rows = m.rows_of(s);
                 for (i64 k = 0; k < rows; ++k)
                     for (i64 q = 0; q < count; ++q)
-                        load(own[i] + k * m.plan.row + q * n, address(operand(s.operand), 0, 0),
-                             operand(s.operand).dtype, n);
+                        load(own[i] + k * m.plan.row + q * wide(i), address(operand(s.operand), 0, 0),
+                             operand(s.operand).dtype, wide(i));
             }
             if (s.kind == STATE)
-                for (i64 q = 0; q < count; ++q) begin(i, q, own[i] + q * n);
+                for (i64 q = 0; q < count; ++q) begin(i, q, own[i] + q * wide(i));
         }
         run(0, base, m.plan.steps * m.plan.row, 1);
         active = count;
@@ -163,8 +161,8 @@ struct Tile {
     void begin(i64 i, i64 q, A* to) const {
         const MachineSlot& s = slot(i);
         const MachineOperand& initial = operand(s.operand + (s.kind == PREVIOUS));
-        if (initial.data) load(to, of_sequence(initial, q), initial.dtype, n);
-        else fill(to, A(s.value), n);
+        if (initial.data) load(to, of_sequence(initial, q), initial.dtype, wide(i));
+        else fill(to, A(s.value), wide(i));
     }
     // Take the sequences out that have no step p.
     void drop(i64 p) {
@@ -176,7 +174,7 @@ struct Tile {
             if (slot(i).kind != STATE) continue;
             const MachineOperand& last = operand(slot(i).operand + 1);
             for (i64 q = active; last.data && q < before; ++q)
-                store(of_sequence(last, q), own[i] + q * n, last.dtype, n);
+                store(of_sequence(last, q), own[i] + q * wide(i), last.dtype, wide(i));
         }
     }
     // Add up what was summed for some sequences.
@@ -187,8 +185,8 @@ struct Tile {
             for (i64 q = from; q < to; ++q) {
                 double* sum = m.sums + (number * m.args.seqs + sequence(q)) * m.args.channels + c;
                 for (i64 k = 0; k < m.plan.steps; ++k) {
-                    A* part = own[i] + k * m.plan.row + q * n;
-                    for (i64 j = 0; j < n; ++j) sum[j] += double(part[j]), part[j] = A(0);
+                    A* part = own[i] + k * m.plan.row + q * wide(i);
+                    for (i64 j = 0; j < wide(i); ++j) sum[j] += double(part[j]), part[j] = A(0);
                 }
             }
             ++number;
@@ -197,9 +195,10 @@ struct Tile {
 
     // --------------------------------------------------------------------------------- a chunk
 
-    // Whether the rows of an operand can be used where they lie.
-    bool direct(const MachineOperand& o, i64 steps) const {
-        return whole && m.plan.seqs == 1 && bytes_of(o.dtype) == i64(sizeof(A)) &&
+    // Whether the rows of a slot can be used where they lie, which those of whole lines can.
+    bool direct(i64 i, i64 steps) const {
+        const MachineOperand& o = operand(slot(i).operand);
+        return wide(i) % M::LINE == 0 && m.plan.seqs == 1 && bytes_of(o.dtype) == i64(sizeof(A)) &&
                o.dtype < C64 && (m.plan.steps == 1 || o.step == m.plan.row || steps == 1);
     }
     // `steps` steps from number p on: where each slot's rows are, filled where they are copies.
@@ -211,14 +210,14 @@ struct Tile {
             const MachineOperand& o = operand(s.operand);
             if (s.kind == PREVIOUS) {
                 previous(i, p, steps);
-            } else if (o.data && direct(o, steps)) {
+            } else if (o.data && direct(i, steps)) {
                 const Span x = span(0);
                 const i64 low = way() > 0 ? p : p + steps - 1;
                 base[i] = reinterpret_cast<A*>(address(o, x.row, place(x, low)));
             } else {
                 base[i] = own[i];
                 if (s.kind == INPUT) each(i, p, steps, [&](A* row, const Span& x, i64 step, i64) {
-                    load(row, address(o, x.row, step), o.dtype, n);
+                    load(row, address(o, x.row, step), o.dtype, wide(i));
                 });
             }
         }
@@ -234,7 +233,7 @@ struct Tile {
             const Span x = span(q);
             for (i64 k = 0; k < steps; ++k) {
                 const i64 row = way() > 0 ? k : steps - 1 - k;
-                f(own[i] + row * m.plan.row + q * n, x, place(x, p + k), q);
+                f(own[i] + row * m.plan.row + q * wide(i), x, place(x, p + k), q);
             }
         }
     }
@@ -243,7 +242,7 @@ struct Tile {
         const MachineSlot& s = slot(i);
         const MachineOperand& o = operand(s.operand);
         base[i] = own[i];
-        if (steps == 1 && active == 1 && direct(o, 1)) {
+        if (steps == 1 && active == 1 && direct(i, 1)) {
             const Span x = span(0);
             const i64 step = place(x, p);
             if (step != x.first && !cut(x, step)) {
@@ -252,9 +251,9 @@ struct Tile {
             }
         }
         each(i, p, steps, [&](A* row, const Span& x, i64 step, i64 q) {
-            if (cut(x, step)) fill(row, A(s.value), n);
+            if (cut(x, step)) fill(row, A(s.value), wide(i));
             else if (step == x.first) begin(i, q, row);
-            else load(row, address(o, x.row, step - x.by), o.dtype, n);
+            else load(row, address(o, x.row, step - x.by), o.dtype, wide(i));
         });
     }
     void scatter(i64 p, i64 steps) {
@@ -262,7 +261,7 @@ struct Tile {
             if (slot(i).kind != OUTPUT || base[i] != own[i]) continue;
             const MachineOperand& o = operand(slot(i).operand);
             if (o.data) each(i, p, steps, [&](A* row, const Span& x, i64 step, i64) {
-                store(address(o, x.row, step), row, o.dtype, n);
+                store(address(o, x.row, step), row, o.dtype, wide(i));
             });
         }
     }
@@ -275,34 +274,37 @@ struct Tile {
             if (!cut(x, place(x, p))) continue;
             for (i64 i = 0; i < m.program.slots; ++i)
                 if (slot(i).kind == STATE)
-                    fill(own[i] + q * n, A(m.args.backward ? 0 : slot(i).value), n);
+                    fill(own[i] + q * wide(i), A(m.args.backward ? 0 : slot(i).value), wide(i));
         }
     }
 
-    // The codes of a level on some numbers of their rows.
+    // The codes of a level on some numbers of their rows: of those of one step where these differ.
     void run(i64 level, A* const* row, i64 length, i64 steps) const {
         const MachineCode* code = m.program.code();
         for (i64 i = 0; i < level; ++i) code += m.program.codes[i];
         for (const MachineCode* end = code + m.program.codes[level]; code < end; ++code) {
             if (code->op < OPS) {
                 Ops<A>::find(code->op)(row[code->d], row[code->a], row[code->b], row[code->c],
-                                       A(code->value), length);
+                                       A(code->value),
+                                       m.args.widths ? this->length(active * wide(code->d)) : length);
             } else {
                 product(*code, row, steps);
             }
         }
     }
     void product(const MachineCode& code, A* const* row, i64 steps) const {
-        const i64 heads = m.blocks(code), size = n / heads;
+        const MachineMatrix& of = m.program.matrix()[code.b];
+        const i64 heads = operand(of.operand).seq, y = wide(code.d), x = wide(code.a);
+        const typename Product<A>::Shape shape{heads, y / heads, x / heads, x, y};
         for (i64 k = 0; k < steps; ++k) {
             auto shifted = [&](i64 i) { return row[i] + (steps > 1 ? k * by[i] : 0); };
-            const A *x = shifted(code.a), *add = code.c < 0 ? nullptr : shifted(code.c);
+            const A *from = shifted(code.a), *add = code.c < 0 ? nullptr : shifted(code.c);
             const A* matrix = m.matrices[code.b];
             if (m.plan.packed)
-                Product<A>::multiply(matrix, x, add, shifted(code.d), n, active, heads, size);
+                Product<A>::multiply(matrix, from, add, shifted(code.d), shape, active);
             else
-                Product<A>::multiply_once(matrix, m.program.matrix()[code.b].turned, x, add,
-                                          shifted(code.d), n, active, heads, size);
+                Product<A>::multiply_once(matrix, of.turned, from, add, shifted(code.d), shape,
+                                          active);
         }
     }
     i64 length(i64 numbers) const { return (numbers + M::LINE - 1) / M::LINE * M::LINE; }
@@ -334,7 +336,7 @@ struct Tile {
                 const Span x = span(q);
                 if (step >= x.count) break;
                 const char* row = address(o, x.row, place(x, step));
-                for (i64 bytes = n * bytes_of(o.dtype); bytes > 0; bytes -= 64, row += 64)
+                for (i64 bytes = wide(i) * bytes_of(o.dtype); bytes > 0; bytes -= 64, row += 64)
                     prefetch(row, kind == OUTPUT);
             }
         }
@@ -373,7 +375,7 @@ struct Tile {
             if (recall) recall->before(*this, p);
             else if (m.args.every && p && p % m.args.every == 0)
                 each_kept(p, [&](i64 i, i64 q, char* to, i64 dtype) {
-                    store(to, own[i] + q * n, dtype, n);
+                    store(to, own[i] + q * wide(i), dtype, wide(i));
                 });
             const i64 steps = together(p);
             for (i64 k = 0; m.plan.ahead && k < steps; ++k) foresee(p + k + m.plan.ahead);
@@ -406,7 +408,7 @@ struct Recall {
         else
             for (i64 i = 0; i < forward.m.program.slots; ++i)
                 for (i64 q = 0; forward.slot(i).kind == STATE && q < forward.count; ++q)
-                    forward.begin(i, q, forward.own[i] + q * forward.n);
+                    forward.begin(i, q, forward.own[i] + q * forward.wide(i));
         for (i64 k = from; k <= last;) {
             const i64 left = last + 1 - k, most = forward.m.plan.steps;
             forward.chunk(k, left < most ? left : most);
@@ -433,10 +435,11 @@ struct Recall {
         return windows * plan.seqs * (every + 1) * row(plan);
     }
     void resume(const Tile<A>& tile, i64 from) const {
-        const i64 n = forward.n, seq = (tile.m.args.every + 1) * row(tile.m.plan);
+        const i64 seq = (tile.m.args.every + 1) * row(tile.m.plan);
         i64 number = -1, slot = -1;
         forward.each_kept(from, [&](i64 i, i64 q, char* at, i64 dtype) {
             if (i != slot) slot = i, ++number;
+            const i64 n = forward.wide(i);
             load(forward.own[i] + q * n, at, dtype, n);
             const i64 place = tile.span(0).by > 0 ? 0 : tile.m.args.every;
             A* window = space + number * tile.m.plan.seqs * seq;

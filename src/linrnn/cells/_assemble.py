@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from linrnn.cells._graph import Program, levels
 from linrnn.cells._select import Operation, select
+from linrnn.cells._widths import classes
 
 
 class Kind(IntEnum):
@@ -53,16 +54,20 @@ class Assembled(NamedTuple):
     """The gradient of which matrix has the product of which two as a part."""
     factors: int
     """How many operands are written for `products` alone."""
+    widths: tuple[tuple[tuple[Operand, int], ...], ...]
+    """Of each class of slots that are as wide as each other: operands and their axes of that size;
+    of a matrix that of each of its blocks."""
 
 
 class _Slot(NamedTuple):
     kind: Kind
     operand: int = 0
     value: float = 0.0
+    width: int = 0
 
 
-_SLOT = struct.Struct("=qqd")
-_MATRIX = struct.Struct("=qq")
+_SLOT = struct.Struct("=qqdq")
+_MATRIX = struct.Struct("=4q")
 _CODE = struct.Struct("=6id")
 _HEADER = struct.Struct("=7q")
 
@@ -103,7 +108,8 @@ class _Assembler:
         self.operands: list[Operand] = []
         self.home: dict[int, int] = {}
         self.states: list[int] = []
-        self.matrices: dict[tuple[int, int], int] = {}
+        self.matrices: dict[tuple[int, int], tuple[int, int]] = {}
+        self.classes = classes(program)
         self.constants: dict[str, int] = {}
         self.factors: dict[int, Operand] = {}
         self.copies: list[tuple[int, int]] = []  # from a node to the slot of an output
@@ -116,7 +122,7 @@ class _Assembler:
         body = b"".join(
             (
                 *(_SLOT.pack(*slot) for slot in self.slots),
-                *(_MATRIX.pack(*pair) for pair in self.matrices),
+                *(_MATRIX.pack(*key, *wide) for key, wide in self.matrices.items()),
                 *(_CODE.pack(*code) for code in codes),
             )
         )
@@ -128,7 +134,20 @@ class _Assembler:
             for matrix, left, right in self.program.products
         )
         written = sum(x.kind == "factor" for x in self.operands)
-        return Assembled(header + body, tuple(self.operands), products, written)
+        return Assembled(header + body, tuple(self.operands), products, written, self._widths())
+
+    def _widths(self) -> tuple[tuple[tuple[Operand, int], ...], ...]:
+        found: dict[int, list[tuple[Operand, int]]] = {}
+        for slot in self.slots:
+            sized = slot.kind not in (Kind.STEP, Kind.CHUNK, Kind.CONSTANT)
+            some = found.setdefault(slot.width, [])
+            # of states before a step those before the first: the others may be kept in part only
+            place = slot.operand + (slot.kind == Kind.PREVIOUS)
+            some += [(self.operands[place], -1)] if sized else []
+        for (operand, turned), pair in self.matrices.items():
+            for width, axis in zip(pair, (-1, -2) if turned else (-2, -1), strict=True):
+                found[width].append((self.operands[operand], axis))
+        return tuple(tuple(found.get(i, ())) for i in range(max(found) + 1))
 
     def operand(self, kind: str, index: int) -> int:
         found = Operand(kind, index)
@@ -136,8 +155,8 @@ class _Assembler:
             self.operands.append(found)
         return self.operands.index(found)
 
-    def slot(self, kind: Kind, operand: int = 0, value: float = 0.0) -> int:
-        self.slots.append(_Slot(kind, operand, value))
+    def slot(self, kind: Kind, operand: int = 0, value: float = 0.0, width: int = 0) -> int:
+        self.slots.append(_Slot(kind, operand, value, width))
         return len(self.slots) - 1
 
     def constant(self, value: float) -> int:
@@ -147,46 +166,51 @@ class _Assembler:
             self.constants[key] = self.slot(Kind.CONSTANT, 0, value)
         return self.constants[key]
 
-    def matrix(self, node: int, turned: int) -> int:
-        """The number of a matrix, or of its transpose."""
+    def matrix(self, node: int, turned: int, result: int, vector: int) -> int:
+        """The number of a matrix, or of its transpose, between two slots."""
         index = int(self.program.nodes[node].attribute or 0)
         key = (self.operand("matrix", index), turned)
-        return self.matrices.setdefault(key, len(self.matrices))
+        self.matrices.setdefault(key, (self.slots[result].width, self.slots[vector].width))
+        return list(self.matrices).index(key)
 
     def _leaves(self) -> None:
         """Slots of the leaves, where the program reads them; every state has one."""
-        program = self.program
-        for i in range(len(program.states)):
+        program, width = self.program, self.classes
+        for i, after in enumerate(program.next_states):
             first = len(self.operands)
             self.operands += [Operand("initial", i), Operand("final", i)]
             start = 0.0 if self.previous else self.starts[i]
-            slot = self.slot(Kind.STATE, first, start)
+            node = program.leaves("state").get(i, after)
+            slot = self.slot(Kind.STATE, first, start, width[node])
             self.states.append(slot)
             if i in program.leaves("state"):
-                self.home[program.leaves("state")[i]] = slot
+                self.home[node] = slot
         for i, node in program.leaves("input").items():
             if i in self.previous:
                 state = list(self.previous).index(i)
                 first = len(self.operands)
                 self.operands += [Operand("input", i), Operand("before", state)]
-                self.home[node] = self.slot(Kind.PREVIOUS, first, self.starts[state])
+                self.home[node] = self.slot(Kind.PREVIOUS, first, self.starts[state], width[node])
             else:
-                self.home[node] = self.slot(Kind.INPUT, self.operand("input", i))
+                place = self.operand("input", i)
+                self.home[node] = self.slot(Kind.INPUT, place, 0.0, width[node])
         for i, node in program.leaves("parameter").items():
-            self.home[node] = self.slot(Kind.CHANNEL, self.operand("parameter", i))
+            place = self.operand("parameter", i)
+            self.home[node] = self.slot(Kind.CHANNEL, place, 0.0, width[node])
 
     def _results(self) -> list[int]:
         """Slots of what goes to memory; returns the nodes that must be computed."""
         program = self.program
         for i, node in enumerate(program.outputs):
-            self._goes_to(node, self.slot(Kind.OUTPUT, self.operand("output", i)))
+            self._goes_to(node, self.operand("output", i))
         for _, *pair in program.products:
             for node in pair:
                 self._factor(node)
         return [*program.outputs, *program.next_states, *self.factors]
 
-    def _goes_to(self, node: int, slot: int) -> None:
+    def _goes_to(self, node: int, operand: int) -> None:
         """A value is computed where it goes, or copied there."""
+        slot = self.slot(Kind.OUTPUT, operand, 0.0, self.classes[node])
         if node in self.home or self.program.nodes[node].op == "constant":
             self.copies.append((node, slot))
         else:
@@ -205,7 +229,7 @@ class _Assembler:
             return
         operand = Operand("factor", sum(x.kind == "factor" for x in self.operands))
         self.operands.append(operand)
-        self._goes_to(node, self.slot(Kind.OUTPUT, len(self.operands) - 1))
+        self._goes_to(node, len(self.operands) - 1)
         self.factors[node] = operand
 
 
@@ -225,6 +249,7 @@ class _Placement:
 
     def __init__(self, assembler: _Assembler, operations: Sequence[Operation]) -> None:
         self.a, self.program = assembler, assembler.program
+        self.like: dict[int, int] = {}  # of a copied value the node
         self.steps = self._ordered(operations)
         self._next_in_place()
         self.last: dict[int, int] = {}
@@ -233,7 +258,7 @@ class _Placement:
             self.last.update(dict.fromkeys(step.args, place))
             if step.level == 3:
                 self.late.update(step.args)
-        self.free: dict[Kind, list[int]] = {Kind.STEP: [], Kind.CHUNK: []}
+        self.free: dict[tuple[Kind, int], list[int]] = {}
         self.register: dict[int, int] = {}
 
     def _ordered(self, operations: Sequence[Operation]) -> list[_Step]:
@@ -257,6 +282,7 @@ class _Placement:
         nodes, count = self.program.leaves("state").values(), len(self.program.next_states)
         first = len(self.program.nodes) + count
         kept = {node: first + i for i, node in enumerate(nodes)}
+        self.like.update({copy: node for node, copy in kept.items()})
         read = {node for x in steps if x.level == 3 for node in x.args if node in kept}
         before += [_Step(2, "move", (kept[node],), (node,)) for node in sorted(read)]
         return [
@@ -267,7 +293,8 @@ class _Placement:
     def _step(self, x: Operation) -> _Step:
         if x.to_sum is None:
             return _Step(x.level, x.op, x.results, x.args, x.value, x.matrix)
-        slot = ~self.a.slot(Kind.SUM, self.a.operand("sum", x.to_sum), x.value)
+        width = self.a.classes[x.position]
+        slot = ~self.a.slot(Kind.SUM, self.a.operand("sum", x.to_sum), x.value, width)
         return _Step(x.level, x.op, (slot,), (*x.args, slot))
 
     def _next_states(self) -> tuple[list[_Step], list[_Step]]:
@@ -280,6 +307,7 @@ class _Placement:
             source = node
             if node in own:  # it changes as well
                 source = len(self.program.nodes) + i
+                self.like[source] = node
                 before.append(_Step(2, "move", (source,), (node,)))
             after.append(_Step(2, "move", (~self.a.states[i],), (source,)))
         return before, after
@@ -325,7 +353,8 @@ class _Placement:
         number = self.a.numbers[step.op]
         if step.matrix is not None:
             added = args[1] if len(args) > 1 else -1
-            return number, results[0], args[0], self.a.matrix(*step.matrix), added, 0, 0.0
+            matrix = self.a.matrix(*step.matrix, results[0], args[0])
+            return number, results[0], args[0], matrix, added, 0, 0.0
         a, b, c = [*args, *args[:1] * 2][:3] if len(args) < 3 else args
         if len(results) > 1:
             c = results[1]
@@ -344,8 +373,9 @@ class _Placement:
         if x < 0 or x in self.a.home:
             return self._slot(x)
         kind = Kind.STEP if level == 2 and x not in self.late else Kind.CHUNK
-        free = self.free[kind] if level else []
-        self.register[x] = free.pop() if free else self.a.slot(kind)
+        width = self.a.classes[self.like.get(x, x)]
+        free = self.free.get((kind, width), []) if level else []
+        self.register[x] = free.pop() if free else self.a.slot(kind, 0, 0.0, width)
         if not level:
             self.last[x] = len(self.steps)  # stays
         return self.register[x]
@@ -356,4 +386,5 @@ class _Placement:
                 self._give_back(self.register[x])
 
     def _give_back(self, slot: int) -> None:
-        self.free[self.a.slots[slot].kind].append(slot)
+        kind, _, _, width = self.a.slots[slot]
+        self.free.setdefault((kind, width), []).append(slot)

@@ -22,21 +22,26 @@ def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | N
     Raises:
         ShapeError: two that meet have different widths, or a matrix does not fit.
     """
-    classes = _Classes(where, program, shapes)
-    for i, node in enumerate(program.nodes):
-        if node.op not in CONTRACTIONS and node.op != "matrix":
-            for x in node.args:
-                classes.join(i, x)
-    for index, x in enumerate(program.next_states):
-        places = program.leaves("state")
-        if index in places:
-            classes.join(places[index], x)
+    found = _Classes(where, program, shapes)
+    found.join_all()
     for i, node in enumerate(program.nodes):
         if node.op in CONTRACTIONS:
-            classes.fit(i)
+            found.fit(i)
         elif node.op in ("state", "input", "parameter"):
-            classes.leaf(i)
-    return [classes.width(i) for i in range(len(program.nodes))]
+            found.leaf(i)
+    return [found.width(i) for i in range(len(program.nodes))]
+
+
+def classes(program: Program) -> list[int]:
+    """For each node the number of the set of nodes that have its width, whatever that is.
+
+    Without matrices there is but one.
+    """
+    if not program.matrices:
+        return [0] * len(program.nodes)
+    found, numbers = _Classes("", program, {}), dict[int, int]()
+    found.join_all()
+    return [numbers.setdefault(found.find(i), len(numbers)) for i in range(len(program.nodes))]
 
 
 class _Classes:
@@ -57,6 +62,18 @@ class _Classes:
     def join(self, i: int, j: int) -> None:
         if "constant" not in (self.program.nodes[i].op, self.program.nodes[j].op):
             self.parent[self.find(j)] = self.find(i)
+
+    def join_all(self) -> None:
+        """Nodes that meet in an operation, and a state and what it becomes."""
+        program = self.program
+        for i, node in enumerate(program.nodes):
+            if node.op not in CONTRACTIONS and node.op != "matrix":
+                for x in node.args:
+                    self.join(i, x)
+        places = program.leaves("state")
+        for index, x in enumerate(program.next_states):
+            if index in places:
+                self.join(places[index], x)
 
     def width(self, i: int) -> int:
         return self.known.get(self.find(i), (1, ""))[0]

@@ -123,20 +123,24 @@ struct Run {
         recall.space = reinterpret_cast<A*>(at);
         backward.all();
     }
+    i64 width_of(i64 one) const {
+        return args.widths ? reinterpret_cast<const i64*>(args.widths)[one] : args.channels;
+    }
     i64 matrix_size(i64 i, bool packed) const {
-        const MachineOperand& o = operands[program.matrix()[i].operand];
-        const i64 n = args.channels / o.seq;
-        if (packed) return Product<A>::size(o.seq, n);
-        return o.dtype == (sizeof(A) == 8 ? F64 : F32) ? 0 : o.seq * n * n;
+        const MachineMatrix& matrix = program.matrix()[i];
+        const MachineOperand& o = operands[matrix.operand];
+        const i64 m = width_of(matrix.result) / o.seq, n = width_of(matrix.vector) / o.seq;
+        if (packed) return Product<A>::size(o.seq, m, n);
+        return o.dtype == (sizeof(A) == 8 ? F64 : F32) ? 0 : o.seq * m * n;
     }
     template <class W>
     void lay_out(i64 i, bool packed, A* to) const {
         const MachineMatrix& matrix = program.matrix()[i];
         const MachineOperand& o = operands[matrix.operand];
-        const i64 n = args.channels / o.seq;
+        const i64 m = width_of(matrix.result) / o.seq, n = width_of(matrix.vector) / o.seq;
         auto from = reinterpret_cast<const W*>(o.data);
-        if (packed) Product<A>::pack(from, matrix.turned, to, o.seq, n);
-        else convert(to, from, o.seq * n * n);
+        if (packed) Product<A>::pack(from, matrix.turned, to, o.seq, m, n);
+        else convert(to, from, o.seq * m * n);
     }
     const A* matrix(i64 i, bool packed, A* to) const {
         const MachineOperand& o = operands[program.matrix()[i].operand];
@@ -172,7 +176,7 @@ struct Run {
                     total[c] += sums[(number * args.seqs + s) * args.channels + c];
             for (i64 c = 0; c < args.channels; ++c) total[c] *= slot.value;
             const MachineOperand& o = operands[slot.operand];
-            store(reinterpret_cast<char*>(o.data), total, o.dtype, args.channels);
+            store(reinterpret_cast<char*>(o.data), total, o.dtype, width_of(slot.width));
             ++number;
         }
     }
@@ -184,8 +188,8 @@ struct Run {
             const MachineSlot& slot = program.slot()[i];
             if (slot.kind != OUTPUT) continue;
             const MachineOperand& o = operands[slot.operand];
-            if (!o.data || o.step < args.channels) continue;
-            const i64 last = (steps_of(args) - 1) * o.step + args.channels;
+            if (!o.data || o.step < width_of(slot.width)) continue;
+            const i64 last = (steps_of(args) - 1) * o.step + width_of(slot.width);
             if (o.data < begin || o.data > end) advise(begin, end - begin), begin = o.data;
             end = o.data + last * bytes_of(o.dtype);
         }
@@ -222,6 +226,7 @@ struct Run {
     MachineArgs forward_args() const {
         MachineArgs found = args;
         found.backward = found.again = 0, found.kept -= args.operands;
+        found.widths = args.again_widths;
         return found;
     }
     i64 count_windows() const {

@@ -25,7 +25,8 @@ from linrnn.ops.cell_scan._problem import Layout, Leaves
 
 MACHINE = _native.Kernel(
     "machine",
-    "reverse backward seqs time channels offsets reset program operands every again kept",
+    "reverse backward seqs time channels offsets reset program operands every again kept widths "
+    "again_widths",
 )
 _KEPT = 256  # cells that are remembered
 _PER_STEP = ("input", "output", "factor")
@@ -46,20 +47,6 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return reason
 
 
-def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
-    """Why the machine cannot run a program, or None: all its values have one width."""
-    width = leaves.states[0].shape[-1]
-    if any(x.shape[-1] != width for kind in leaves[:3] for x in kind):
-        return "its values have different widths"
-    if any(n != width for n in layout.widths):
-        return "its outputs have different widths"
-    for x in leaves.matrices:
-        heads = x.shape[0] if x.ndim == 3 else 1
-        if x.shape[-1] != x.shape[-2] or heads * x.shape[-1] != width:
-            return "its matrices are not square"
-    return None
-
-
 def forward(
     program: Program, leaves: Leaves, layout: Layout, keep: bool
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
@@ -69,12 +56,13 @@ def forward(
     states after some steps.
     """
     code, kept = forward_code(program, leaves, layout, keep)
-    every = layout.checkpoint if keep else None
-    tensors = read(leaves) | room(code, program, leaves, layout, few=bool(every))
-    shape = (layout.batch(leaves.states), layout.time // (every or 1), leaves.states[0].shape[-1])
-    marks = _fresh(len(leaves.states), shape, leaves.computed_in()) if every else []
-    written, n = tensors["output"], len(program.outputs)
-    code.run(layout, leaves.computed_in(), tensors, sizes(leaves, layout), marks=marks)
+    given, every, n = read(leaves), layout.checkpoint if keep else None, len(program.outputs)
+    tensors, marks = given | room(code, given, leaves, layout, few=bool(every)), list[Tensor]()
+    if every:
+        steps = (layout.batch(leaves.states), layout.time // every)
+        marks = _fresh(steps, [h.shape[-1] for h in leaves.states], leaves.computed_in())
+    written = tensors["output"]
+    code.run(layout, leaves.computed_in(), tensors, len(leaves.states[0]), marks=marks)
     return list(written[:n]), list(tensors["final"]), marks or [written[i] for i in kept]
 
 
@@ -97,26 +85,25 @@ def read(leaves: Leaves) -> Operands:
 
 
 def room(
-    code: "_Code", program: Program, leaves: Leaves, layout: Layout, *, few: bool = False
+    code: "_Code", given: Operands, leaves: Leaves, layout: Layout, *, few: bool = False
 ) -> Operands:
     """Tensors to be written, by kinds of `Operand`; the program's outputs come first.
 
     Args:
-        code, program, leaves, layout: of the call.
-        few: nothing but these.
+        code, leaves, layout: of the call.
+        given: what `read` found.
+        few: None in the place of all but the program's outputs.
     """
     states, dtype = leaves.states, leaves.computed_in()
-    shape = (layout.batch(states), layout.time, states[0].shape[-1])
-    outputs = [torch.empty(shape, dtype=layout.dtype, device=_HERE) for _ in program.outputs]
+    steps = (layout.batch(states), layout.time)
+    shapes = ((*steps, n) for n in layout.widths)
+    outputs = [torch.empty(shape, dtype=layout.dtype, device=_HERE) for shape in shapes]
+    more = range(len(outputs), len(code.outputs))
     finals = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in states]
-    count = len(code.outputs) - len(outputs)
-    more = [None] * count if few else _fresh(count, shape, dtype)
-    return {"final": finals, "output": [*outputs, *more]}
-
-
-def sizes(leaves: Leaves, layout: Layout) -> tuple[int, int, int]:
-    """Sequences, time and width of a call."""
-    return *leaves.states[0].shape[:1], layout.time, leaves.states[0].shape[-1]
+    if few:
+        return {"final": finals, "output": [*outputs, *(None for _ in more)]}
+    widths = code.wide(given | {"output": outputs}, "output", more)
+    return {"final": finals, "output": outputs + _fresh(steps, widths, dtype)}
 
 
 def offsets(layout: Layout) -> Tensor | None:
@@ -135,11 +122,11 @@ def backward(
     """The gradients of all leaves."""
     cell = _cell(program, tuple(layout.starts))
     code = cell.backward
-    dtype, width = leaves.states[0].dtype, leaves.states[0].shape[-1]
-    shape = (layout.batch(leaves.states), layout.time, width)
+    dtype, steps = leaves.states[0].dtype, (layout.batch(leaves.states), layout.time)
     stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # all have one
     fresh = like_parts(leaves.inputs) if len(code.outputs) == len(leaves.inputs) else None
-    fresh = fresh or _fresh(len(code.outputs), shape, stored)
+    if fresh is None:
+        fresh = _fresh(steps, [leaves.inputs[i].shape[-1] for i in code.outputs], stored)
     gradients = dict(zip(code.outputs, fresh, strict=True))
     grads = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in leaves.states]
     sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
@@ -156,12 +143,13 @@ def backward(
         "matrix": [dense(x) for x in leaves.matrices],
         "output": list(gradients.values()),
         "sum": sums,
-        "factor": _fresh(code.assembled.factors, shape, dtype),
     }
+    factors = code.wide(tensors, "factor", range(code.assembled.factors))
+    tensors["factor"] = _fresh(steps, factors, dtype)
     marks = saved if layout.checkpoint else ()
-    code.run(layout, dtype, tensors, sizes(leaves, layout), adjoint=True, marks=marks, again=again)
+    code.run(layout, dtype, tensors, len(leaves.states[0]), adjoint=True, marks=marks, again=again)
     of_inputs = [
-        gradients[i] if i in gradients else torch.zeros(shape, dtype=x.dtype, device=_HERE)
+        gradients[i] if i in gradients else torch.zeros(x.shape, dtype=x.dtype, device=_HERE)
         for i, x in enumerate(leaves.inputs)
     ]
     products = (
@@ -187,10 +175,14 @@ def _again(
     return (code, tensors), windows
 
 
-def _fresh(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
+def _fresh(steps: tuple[int, int], widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
     """Tensors to be written; side by side, for memory is mapped in large pieces."""
-    together = torch.empty((count, *shape), dtype=dtype, device=_HERE)
-    return list(together.unbind(0)) if count else []
+    if not widths:
+        return []
+    if len({*widths}) == 1:
+        together = torch.empty((len(widths), *steps, widths[0]), dtype=dtype, device=_HERE)
+        return list(together.unbind(0))
+    return [torch.empty((*steps, n), dtype=dtype, device=_HERE) for n in widths]
 
 
 class _Code:
@@ -228,45 +220,69 @@ class _Code:
                 values += (x.data_ptr(), x.stride(0), 0, DTYPES[x.dtype])
         return values
 
+    def widths(self, tensors: Operands) -> list[int]:
+        """Of each class of values, as far as the tensors tell."""
+        found = []
+        for some in self.assembled.widths:
+            known = ((tensors.get(x.kind, ()), x, axis) for x, axis in some)
+            sized = ((given[x.number], x, axis) for given, x, axis in known if given)
+            found.append(next((_size(*y) for y in sized if isinstance(y[0], Tensor)), 0))
+        return found
+
+    def wide(self, tensors: Operands, kind: str, numbers: Sequence[int]) -> list[int]:
+        """The widths of operands that are not there yet."""
+        if not numbers:
+            return []
+        sizes = self.widths(tensors)
+        pairs = zip(sizes, self.assembled.widths, strict=True)
+        known = {x: n for n, some in pairs for x, _ in some}
+        return [known[Operand(kind, i)] for i in numbers]
+
     def run(self, *call: Any, **options: Any) -> None:
         """Compute; arguments as of `record`."""
-        _native.run("machine", self.record(*call, **options))
+        record, sizes = self.record(*call, **options)
+        _native.run("machine", record)
+        del sizes  # until now
 
     def record(
         self,
         layout: Layout,
         dtype: torch.dtype,
         tensors: Operands,
-        sizes: tuple[int, int, int],
+        seqs: int,
         *,
         adjoint: bool = False,
         marks: Sequence[Tensor] = (),
         again: "tuple[_Code, Operands] | None" = None,
-    ) -> bytes:
-        """What the machine is called with.
+    ) -> tuple[bytes, list[Any]]:
+        """What the machine is called with; and memory that this refers to, None if there is none.
 
         Args:
             layout, dtype: of the call.
             tensors: see `Operands`.
-            sizes: sequences, time, width.
+            seqs: how many sequences there are.
             adjoint: against time.
             marks: the states after every so many steps.
             again: of an adjoint what computes those between them.
         """
-        values = self.operands(dtype, tensors)
-        address = 0
+        values, address, others = self.operands(dtype, tensors), 0, list[int]()
         if again is not None:
-            address = again[0]._address
+            address, others = again[0]._address, again[0].widths(again[1])
             values += again[0].operands(dtype, again[1])
         kept = len(values) // _OPERAND_WORDS
         for x in marks:
             values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
+        own = self.widths(tensors)
+        every = {*own, *others} - {0}  # 0: not a value
+        sizes = [(ctypes.c_int64 * len(x))(*x) if len(every) > 1 else None for x in (own, others)]
         header = MACHINE.pack(
             DTYPES[dtype],
             _native.threads(),
             layout.reverse,
             adjoint,
-            *sizes,
+            seqs,
+            layout.time,
+            max(every),
             pointer(offsets(layout)),
             *array(layout.reset),
             self._address,
@@ -274,13 +290,19 @@ class _Code:
             layout.checkpoint if marks else 0,
             address,
             kept,
+            *(0 if x is None else ctypes.addressof(x) for x in sizes),
         )
-        return header + struct.pack(f"={len(values)}q", *values)
+        return header + struct.pack(f"={len(values)}q", *values), sizes
 
     def places(self) -> list[tuple[Operand, int]]:
         """Each operand, and which word of a record is its address."""
         first = MACHINE.words()
         return [(x, first + _OPERAND_WORDS * i) for i, x in enumerate(self._order)]
+
+
+def _size(x: Tensor, operand: Operand, axis: int) -> int:
+    heads = x.shape[0] if operand.kind == "matrix" and x.ndim == 3 else 1
+    return heads * x.shape[axis]
 
 
 class _Cell:

@@ -112,7 +112,8 @@ class Plan:
         sig: its signature.
 
     Raises:
-        ValueError: a leaf is a copy of its argument; or, with a gradient, any other than itself.
+        ValueError: a leaf is a copy of its argument; or, with a gradient, any other than itself;
+            or there are several widths.
     """
 
     def __init__(self, cell: Cell, call: Call, sig: Signature) -> None:
@@ -125,10 +126,13 @@ class Plan:
         self._like = Leaves(*([None] * len(some) for some in leaves)).like
         self._starts = list(leaves.states) if sig.stateless else []
         code, self._kept = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
-        tensors, written = _cpu.read(leaves), _cpu.room(code, cell.program, leaves, layout)
-        self._record = code.record(
-            layout, leaves.computed_in(), tensors | written, _cpu.sizes(leaves, layout)
+        tensors = _cpu.read(leaves)
+        written = _cpu.room(code, tensors, leaves, layout)
+        self._record, sizes = code.record(
+            layout, leaves.computed_in(), tensors | written, len(leaves.states[0])
         )
+        if any(sizes):
+            raise ValueError("values of several widths")
         self._words = ctypes.c_int64 * (len(self._record) // 8)
         self._marks = [_cpu.MACHINE.words(name) for name in ("reset", "offsets")]
         if _cpu.offsets(layout) is not layout.cu_seqlens:

@@ -1,0 +1,105 @@
+"""The native machine on cells of several widths: matrices that are not square, in blocks or not."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.cells import Cell, block_linear
+from linrnn.ops import cell_scan
+from linrnn.ops.cell_scan import _cpu
+
+pytestmark = pytest.mark.skipif(
+    _cpu.unavailable(torch.device("cpu"), torch.float32) is not None,
+    reason="the native kernels are not installed, or not these",
+)
+
+
+def _projected(h: Any, c: Any, x: Any, W: Any, R: Any, P: Any) -> Any:
+    c = torch.tanh(F.linear(h, R) + F.linear(x, W) + 0.5 * c)
+    h = F.linear(c, P)
+    return h * h, (h, c)
+
+
+def _wide(h: Any, x: Any, W: Any) -> Any:
+    return F.linear(h, W), torch.tanh(h + x)
+
+
+def _heads(h: Any, k: Any, u: Any, W: Any, V: Any, s: Any) -> Any:
+    hidden = torch.tanh(block_linear(h, W) + s + k)
+    return (block_linear(hidden, V), hidden), torch.tanh(h * u)
+
+
+#: A cell, the widths of its inputs, and the shapes of its constants and matrices.
+CASES: dict[str, tuple[Cell, dict[str, int], dict[str, tuple[int, ...]]]] = {
+    "projected": (
+        Cell(_projected, state="h c", matrix="W R P"),
+        {"x": 7},
+        {"W": (24, 7), "R": (24, 5), "P": (5, 24)},
+    ),
+    "large": (
+        Cell(_projected, state="h c", matrix="W R P"),
+        {"x": 64},
+        {"W": (96, 64), "R": (96, 32), "P": (32, 96)},
+    ),
+    "wide output": (Cell(_wide, state="h", matrix="W"), {"x": 8}, {"W": (3, 8)}),
+    "heads": (
+        Cell(_heads, state="h", constant="s", matrix="W V"),
+        {"k": 20, "u": 12},
+        {"W": (2, 10, 6), "V": (4, 3, 5), "s": (20,)},
+    ),
+}
+
+
+def arguments(name: str, batch: int, time: int) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    _, inputs, rest = CASES[name]
+    given = {n: torch.randn(batch, time, width) for n, width in inputs.items()}
+    return given | {n: torch.randn(shape) / shape[-1] ** 0.5 for n, shape in rest.items()}
+
+
+def results(
+    name: str, given: dict[str, Tensor], dtype: torch.dtype, **options: Any
+) -> list[Tensor]:
+    given = {n: x.to(dtype).requires_grad_() for n, x in given.items()}
+    found = cell_scan(CASES[name][0], **given, **options)
+    flat = [y for some in found for y in (some if isinstance(some, tuple) else (some,))]
+    into = [torch.linspace(-1, 1, y.numel()).view(y.shape).to(y.dtype) for y in flat]
+    grads = torch.autograd.grad(flat, list(given.values()), into, materialize_grads=True)
+    return [x.detach() for x in (*flat, *grads)]
+
+
+@pytest.mark.parametrize("checkpoint", [None, 6])
+@pytest.mark.parametrize("marks", ["-", "reset", "reverse", "packed"])
+@pytest.mark.parametrize("batch", [1, 3, 9])
+@pytest.mark.parametrize("name", CASES)
+def test_as_the_loop(name: str, batch: int, marks: str, checkpoint: int | None) -> None:
+    given = arguments(name, 1 if marks == "packed" else batch, 21)
+    options: dict[str, Any] = {"reverse": marks == "reverse"}
+    if marks == "reset":
+        options["reset"] = torch.rand(batch, 21) < 0.2
+    if marks == "packed":
+        options["cu_seqlens"] = torch.tensor([0, 2, 2, 13, 21])
+    want = results(name, given, torch.float64, form="loop", **options)
+    more = {"form": "native", "checkpoint": checkpoint}
+    got = results(name, given, torch.float64, **more, **options)
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_few_steps_and_half_precision(name: str) -> None:
+    given = arguments(name, 1, 3)
+    want = results(name, given, torch.float64, form="loop")
+    for x, y in zip(results(name, given, torch.float32, form="native"), want, strict=True):
+        torch.testing.assert_close(x.double(), y, rtol=1e-4, atol=1e-5)
+    inputs = CASES[name][1]
+    low = {n: x.bfloat16() if n in inputs else x for n, x in given.items()}
+    (y, *_), (loop, *_) = (
+        torch.utils._pytree.tree_leaves(cell_scan(CASES[name][0], **low, form=form)[0])
+        for form in ("native", "loop")
+    )
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), loop.float(), rtol=0.02, atol=0.02)
