@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from linrnn.ops import _native
+from linrnn.ops import _native, _recorded_step
 
 
-@pytest.mark.skipif(_native.load()[0] is None, reason="no native kernels")
+@pytest.mark.skipif(
+    _native.load()[0] is None or not _recorded_step._operations(),
+    reason="the native kernels are not installed, or not these",
+)
 def test_a_row_says_how_a_step_runs(monkeypatch, tmp_path, capsys):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     steps = importlib.import_module("steps")
