@@ -10,6 +10,7 @@ struct RecordedProgram : OneStep {
     enum { X, MATRIX, BIAS, SCALE };
 
     RecordedProgram(Random& random, bool large) : OneStep(random, "recorded_step", large) {
+        ++inner;  // no largest of nothing
         add(random, {batch * model, inner * model, inner, batch});
     }
     // y = W x + b;  z[j, b] = scale[b] y[b, j], laid out turned;  the sum and the largest of y's rows.

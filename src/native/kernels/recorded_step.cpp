@@ -4,6 +4,7 @@
 // Compiled once for every instruction set: see scan.cpp.
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "../machine_ops.h"
@@ -106,6 +107,7 @@ struct Recorded {
                 for (i64 k = 0; k < TILE; ++k) tiles[i][k] = A(given[i]->value);
         const auto loop = step.op < OPS ? Ops<A>::find(step.op) : remainder;
         const i64* size = step.size;
+        if (size[2] == 0 || size[3] == 0) return;
         const i64 columns = size[3] < TILE ? size[3] : TILE;
         const i64 rows = columns < size[3] ? 1 : TILE / columns < size[2] ? TILE / columns : size[2];
         for (i64 i = 0; i < size[0]; ++i)
@@ -140,7 +142,7 @@ struct Recorded {
         return sum;
     }
     static A largest(const A* x, i64 stride, i64 n) {
-        A found = x[0];
+        A found = n ? x[0] : -std::numeric_limits<A>::infinity();
         for (i64 i = 1; i < n; ++i) {
             const A y = x[i * stride];
             found = (y > found) | (y != y) ? y : found;
@@ -214,7 +216,8 @@ int recorded_step(const void* record) {
     if (args.size != i64(sizeof(RecordedStepArgs))) return 3;
     const auto* watch = reinterpret_cast<const RecordedWatch*>(args.watched);
     for (i64 i = 0; i < args.watches; ++i, ++watch)
-        if (std::memcmp(reinterpret_cast<const void*>(watch->now),
+        if (watch->bytes &&
+            std::memcmp(reinterpret_cast<const void*>(watch->now),
                         reinterpret_cast<const void*>(watch->before), size_t(watch->bytes))) {
             *reinterpret_cast<i64*>(args.differ) = 1;
             return 0;
