@@ -56,7 +56,7 @@ def forward(
     states after some steps.
     """
     code, kept = forward_code(program, leaves, layout, keep)
-    given, every, n = read(leaves), layout.checkpoint if keep else None, len(program.outputs)
+    given, every, n = read(leaves), _every(layout) if keep else 0, len(program.outputs)
     tensors, marks = given | room(code, given, leaves, layout, few=bool(every)), list[Tensor]()
     if every:
         steps = (layout.batch(leaves.states), layout.time // every)
@@ -175,6 +175,11 @@ def _again(
     return (code, tensors), windows
 
 
+def _every(layout: Layout) -> int:
+    """After how many steps states are kept, beyond the last where none is; 0: after each."""
+    return min(layout.checkpoint or 0, layout.time + 1)
+
+
 def _fresh(steps: tuple[int, int], widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
     """Tensors to be written; side by side, for memory is mapped in large pieces."""
     if not widths:
@@ -287,7 +292,7 @@ class _Code:
             *array(layout.reset),
             self._address,
             len(self._order),
-            layout.checkpoint if marks else 0,
+            _every(layout) if marks else 0,
             address,
             kept,
             *(0 if x is None else ctypes.addressof(x) for x in sizes),
