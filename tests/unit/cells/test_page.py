@@ -17,9 +17,12 @@ def test_the_examples_of_the_page_run(root, capsys):
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     for block in blocks:
         exec(compile(block, "own-recurrence.md", "exec"), space)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     assert isinstance(space["cornn"], Cell)
-    assert all(x.grad is not None for x in space["layer"].parameters())
+    assert all(x.grad is not None for x in space["model"].parameters())
+    exported = space["exported"].module()
+    x = torch.randn(2, 9, 3)
+    torch.testing.assert_close(exported(x)[0], space["model"](x)[0], rtol=1e-5, atol=1e-6)
     assert re.match(r"(native|scan): ", capsys.readouterr().out)
 
 
