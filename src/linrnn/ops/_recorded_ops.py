@@ -54,11 +54,24 @@ for _op in ("abs", "reciprocal", "sqrt", "expm1", "log", "log1p", "sigmoid", "ta
 for _op in ("relu", "erf", "sin", "cos", "maximum", "minimum", "lt", "le"):
     RULES[_op] = _simple(_op)
 RULES |= {"gt": _simple("lt", True), "ge": _simple("le", True), "square": _simple("square")}
-RULES |= {"bitwise_and": _simple("mul"), "logical_and": _simple("mul")}
-RULES |= {"bitwise_or": _simple("maximum"), "logical_or": _simple("maximum")}
 
 
 RULES["remainder"] = _simple("remainder")
+
+
+def _of_truth(op: str) -> Rule:
+    """Truth values are the numbers 0 and 1; of other numbers these operators are something else."""
+
+    def write(tape: Tape, to: Number, *args: Any) -> None:
+        if any(not isinstance(x, Tensor) or x.dtype is not torch.bool for x in args):
+            raise RefusedError("of numbers that are no truth values")
+        tape.put(op, target(to), *(real(tape.number(x)) for x in args))
+
+    return write
+
+
+RULES |= {f"{kind}_and": _of_truth("mul") for kind in ("bitwise", "logical")}
+RULES |= {f"{kind}_or": _of_truth("maximum") for kind in ("bitwise", "logical")}
 
 
 @rule("move", "clone", "_to_copy", "copy", "contiguous")
@@ -197,6 +210,8 @@ def _masked_fill(tape: Tape, to: Number, x: Any, mask: Any, value: Any) -> None:
 
 @rule("logical_not", "bitwise_not")
 def _not(tape: Tape, to: Number, x: Any) -> None:
+    if x.dtype is not torch.bool:
+        raise RefusedError("of numbers that are no truth values")
     tape.put("eq", target(to), real(tape.number(x)), 0.0)
 
 

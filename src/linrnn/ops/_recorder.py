@@ -1,6 +1,6 @@
 """Writes down the operators of a step while they run: see `linrnn.ops._recorded_step`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -98,12 +98,21 @@ class Recorder(TorchDispatchMode):
         write = RULES.get(name.removesuffix("_"))
         if write is None:
             raise RefusedError("it has no instructions")
+        if name.removesuffix("_") in _COPIES and _narrows(args, results[0]):
+            raise RefusedError("it makes other numbers of them")
         to = tape.result(args[0] if written else results[0])
         kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES or name not in _COPIES}
         write(tape, to, *args, **kwargs)
 
 
-_COPIES = ("_to_copy", "clone")
+def _narrows(args: Sequence[Any], found: Tensor) -> bool:
+    """Whether a copy rounds to whole numbers or truth values."""
+    kinds = [x.dtype for x in args if isinstance(x, Tensor)]
+    whole = not (found.dtype.is_floating_point or found.dtype.is_complex)
+    return whole and any(kind is not found.dtype and kind is not torch.bool for kind in kinds)
+
+
+_COPIES = ("_to_copy", "clone", "copy")
 _OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 

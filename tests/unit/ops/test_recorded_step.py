@@ -284,6 +284,7 @@ def odd(what):
             self.d_model = d_model
             self.gain = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
             self.table = {"x": torch.ones(d_model)}
+            self.register_buffer("mask", torch.full((d_model,), 3, device=device))
 
         def state_spec(self):
             return real(d_model=self.d_model)
@@ -300,6 +301,10 @@ ODD = {
     "no instructions": lambda m, y: y.cumsum(-1) + torch.linalg.vector_norm(y),
     "draws random numbers": lambda m, y: y + 0 * torch.rand_like(y),
     "no parameter or buffer": lambda m, y: y * m.table["x"],
+    "other numbers": lambda m, y: y + (3 * y).long(),
+    "other numbers of them": lambda m, y: y + y.bool(),
+    "no truth values": lambda m, y: y + (torch.full_like(y, 6).long() & m.mask),
+    "are no truth values": lambda m, y: y + torch.logical_and(y, 2 * y),
 }
 
 
