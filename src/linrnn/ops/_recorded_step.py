@@ -1,11 +1,12 @@
 """One streaming step of a model in one native call, recorded from the operators it runs as.
 
 A step of a few sequences is little arithmetic beside reading the weights; as hundreds of operators
-it is mostly calls. The second step of a kind is run as it is while its operators are written down
-(`linrnn.ops._recorder`), as instructions on vectors; from then on one native call runs them
-(``src/native/kernels/recorded_step.cpp``), for as long as the modules and their weights stay where
-and what they were. What follows from small weights alone may be kept: each call compares these with
-what they were. A step with an operator that has no instructions runs as before.
+it is mostly calls. Before the first step of a kind it is run as it is while its operators are
+written down (`linrnn.ops._recorder`), as instructions on vectors. One native call runs these
+(``src/native/kernels/recorded_step.cpp``), then and from then on, so a step has the same bits
+however many came before, for as long as the modules and their weights stay where and what they
+were. What follows from small weights alone may be kept: each call compares these with what they
+were. A step with an operator that has no instructions, or whose state grows, runs as before.
 
 Without gradients, on a CPU. Weights may be bfloat16: everything else is float32 then.
 """
@@ -73,7 +74,7 @@ class Tree(NamedTuple):
             return True
         if type(state) is not self.kind or len(state) != len(self.names):
             return False
-        if self.kind is dict and tuple(state) != self.names:
+        if self.kind is dict and not all([name in state for name in self.names]):
             return False
         pairs = zip(self.names, self.parts, strict=True)
         return all([part.leaves(state[k], into) for k, part in pairs])
@@ -288,7 +289,6 @@ class _Kind:
 
     def __init__(self) -> None:
         self.program: Program | None = None
-        self.sizes: list[Any] | None = None  # of the last state that was read by operators
         self.reason = ""
 
 
@@ -319,13 +319,8 @@ def recorded_step(
     if program is not None:
         if program.current():
             return program(x, state) if program.welcome() else None
-        kind.program, kind.sizes, kind.reason = None, None, ""
-    if kind.reason:
-        return None
-    leaves: list[Any] = []
-    tree_of(state).leaves(state, leaves)
-    sizes, kind.sizes = kind.sizes, [getattr(h, "shape", None) for h in leaves]
-    if sizes != kind.sizes or _hooked(module):
+        kind.program, kind.reason = None, ""
+    if kind.reason or _hooked(module):
         return None
     return _record(kind, module, step, x, state)
 
@@ -344,7 +339,7 @@ def _hooked(module: nn.Module) -> bool:
 def _record(
     kind: _Kind, module: nn.Module, step: Step, x: Tensor, state: State
 ) -> tuple[Tensor, State] | None:
-    """Run a step as it is, and write it down."""
+    """Run a step as it is, write it down, and run what was written."""
     tree, before = tree_of(state), list[Any]()
     tree.leaves(state, before)
     if not all(type(h) is Tensor and h.is_cpu for h in before):
@@ -359,31 +354,29 @@ def _record(
     state = tree.joined(iter(given[1:]))
     with torch.no_grad(), recorder:
         results = step(given[0], state)
+    after = list[Any]()
+    tree.leaves(results[1], after)
+    if [h.shape for h in before] != [getattr(h, "shape", None) for h in after]:
+        recorder.reason = "its state is of another size after each step"
     if recorder.reason is None:
         try:
             kind.program = Program(recorder, module, x, state, results)
         except RefusedError as error:
             recorder.reason = f"{error}"
     kind.reason = recorder.reason or ""
-    return results
+    found = None if kind.program is None else kind.program(x, tree.joined(iter(before)))
+    return results if found is None else found
 
 
 def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
-    """What computes the steps of a module; runs some."""
+    """What computes the steps of a module; runs one."""
     with torch.no_grad():
-        for _ in range(3):
-            step(x, state)
+        step(x, state)
         kind = _kinds.get(module, {}).get(_key(module, x))
-        grown = step(x, state)[1]
     if kind is None:
         return "PyTorch's operators, or kernels of its layers"
     if kind.program is None:
         return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
-    before, after = list[Any](), list[Any]()
-    tree_of(state).leaves(state, before)
-    tree_of(grown).leaves(grown, after)
-    if [h.shape for h in before] != [h.shape for h in after]:
-        return "PyTorch's operators: its state is of another size after each step"
     return f"one native call of {kind.program.count} recorded instructions"
 
 
