@@ -55,6 +55,7 @@ _WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
 _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
+_PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have no stride
 _PLAIN = (bool, int, float, str, type(None))
 
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
@@ -227,7 +228,7 @@ class Program:
         while True:
             if prepared is None:
                 prepared = self._prepared = self._prepare() if self._early_count else _NONE
-            results = [torch.empty_like(y) for y in self._results]
+            results = [torch.empty_like(y, memory_format=_PLAINLY) for y in self._results]
             if self._run(prepared, (*given, *results)):
                 return results[0], self._after.joined(iter(results[1:]))
             prepared = None

@@ -10,7 +10,8 @@ from linrnn.errors import ArgumentError
 
 
 @pytest.mark.unchecked
-def test_the_examples_of_the_page_run(root, capsys):
+def test_the_examples_of_the_page_run(root, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     page = (root / "docs" / "own-recurrence.md").read_text(encoding="utf-8")
     space = {}
     torch.manual_seed(0)
@@ -20,9 +21,7 @@ def test_the_examples_of_the_page_run(root, capsys):
     assert len(blocks) == 4
     assert isinstance(space["cornn"], Cell)
     assert all(x.grad is not None for x in space["model"].parameters())
-    exported = space["exported"].module()
-    x = torch.randn(2, 9, 3)
-    torch.testing.assert_close(exported(x)[0], space["model"](x)[0], rtol=1e-5, atol=1e-6)
+    assert (tmp_path / "cornn.onnx").stat().st_size
     assert re.match(r"(native|scan): ", capsys.readouterr().out)
 
 

@@ -326,6 +326,9 @@ def test_the_first_step_has_the_bits_of_all_others(options):
     state, x = model.init_state(2), torch.randn(2, 3)
     with torch.no_grad():
         first, *others = (model.step(x, state) for _ in range(4))
+        want = by_operators(model, x, state)
+    assert first[0].stride() == want[0].stride()
+    assert [h.is_contiguous() for h in leaves(first[1])] == [True] * len(leaves(first[1]))
     for y, after in others:
         assert torch.equal(y, first[0])
         assert all(map(torch.equal, leaves(after), leaves(first[1])))

@@ -27,6 +27,7 @@ from linrnn.ops.cell_scan import _cpu, _run
 from linrnn.ops.cell_scan._arguments import WHERE, Call
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
+_DENSE = torch.contiguous_format  # left out, an axis of one number has no stride
 _KEPT = 64  # signatures of a cell that are remembered
 _FLAGS = frozenset((bool, int, str, type(None)))
 
@@ -198,11 +199,11 @@ class Plan:
             wrong |= address & (cu_seqlens.element_size() - 1)
         if wrong:
             return None
-        finals = [torch.empty_like(x) for x in self._finals]
-        outputs = [torch.empty_like(x) for x in self._outputs]
+        finals = [torch.empty_like(x, memory_format=_DENSE) for x in self._finals]
+        outputs = [torch.empty_like(x, memory_format=_DENSE) for x in self._outputs]
         written = [*finals, *outputs]
         if self._more is not None:
-            written += torch.empty_like(self._more).unbind(0)
+            written += torch.empty_like(self._more, memory_format=_DENSE).unbind(0)
         for word, i in self._writes:
             record[word] = written[i].data_ptr()
         _native.run("machine", record)
