@@ -25,9 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.ops import _native
-from linrnn.ops._arguments import traced
 from linrnn.ops._layout import dense
-from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native import DTYPES
 from linrnn.ops._recorded_tape import (
     Instruction,
@@ -39,12 +37,9 @@ from linrnn.ops._recorded_tape import (
     collapsed,
 )
 from linrnn.ops._recorder import STORED, Recorder
+from linrnn.ops._step_program import WIDE, ready
 from linrnn.typing import State
 
-#: More sequences at once are better served by the matrix products of PyTorch.
-_MOST_SEQUENCES = 4
-#: What is computed in, for each dtype of weights.
-_WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 _KEPT = 8  # kinds of steps of a model that are remembered
 _I64 = 6  # as recorded_step_args.h calls it
 _LINE = 64  # bytes: what memory is aligned to
@@ -307,7 +302,7 @@ def recorded_step(
         x: not checked yet, nor is the state.
         state: before the step.
     """
-    if not _ready(x):
+    if not ready(x) or not _operations():
         return None
     kinds = _kinds.setdefault(module, {})
     key = _key(module, x)
@@ -345,7 +340,7 @@ def _record(
     tree.leaves(state, before)
     if not all(type(h) is Tensor and h.is_cpu for h in before):
         return None
-    tape = Tape(_WIDE[x.dtype])
+    tape = Tape(WIDE[x.dtype])
     given = [x.clone(), *(h.clone(memory_format=torch.contiguous_format) for h in before)]
     recorder = Recorder(tape, module)
     for i, h in enumerate(given):
@@ -379,20 +374,3 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
     if kind.program is None:
         return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
     return f"one native call of {kind.program.count} recorded instructions"
-
-
-def _ready(x: Tensor) -> bool:
-    """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
-    return (
-        not torch.is_grad_enabled()
-        and eager(x)
-        and not traced()
-        and x.dtype in _WIDE
-        and x.is_cpu
-        and x.ndim == 2
-        and 0 < x.shape[0] <= _MOST_SEQUENCES
-        and not transformed()
-        and not torch.is_autocast_enabled("cpu")
-        and _native.load()[0] is not None
-        and bool(_operations())
-    )

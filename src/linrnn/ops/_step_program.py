@@ -27,7 +27,7 @@ from linrnn.typing import State
 #: More sequences at once are better served by the matrix products of PyTorch.
 _MOST_SEQUENCES = 4
 #: What is computed in, for each dtype of weights.
-_WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
+WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 #: The order of LINRNN_STEPS in step_program_args.h.
 _STEPS = ("linear_step", "norm_step", "mamba_step", "time_mix_step", "channel_mix_step")
 _WORD, _LINE = 8, 64  # bytes: a field of a record, and what memory is aligned to
@@ -55,7 +55,7 @@ class _Tape:
 
     def scratch(self, columns: int) -> _Place:
         """Memory for a vector of each sequence."""
-        at, size = self.scratch_bytes, self.batch * columns * _WIDE[self.dtype].itemsize
+        at, size = self.scratch_bytes, self.batch * columns * WIDE[self.dtype].itemsize
         self.scratch_bytes += -(-size // _LINE) * _LINE
         return _Place("scratch", at)
 
@@ -128,7 +128,7 @@ class Program:
     def __init__(
         self, tape: _Tape, rows: int, layers: Sequence[NativeStep], where: nn.Module
     ) -> None:
-        self._wide, self._shapes = _WIDE[tape.dtype], tape.shapes
+        self._wide, self._shapes = WIDE[tape.dtype], tape.shapes
         self._scratch_bytes, self._output = tape.scratch_bytes, (tape.batch, rows)
         self._columns = layers[0].columns
         self._names = [[name for name, shape in s.state if shape is not None] for s in layers]
@@ -258,7 +258,7 @@ def _find(
     x: Tensor,
 ) -> Program | None:
     """The program for inputs like ``x``, written anew where it is out of date."""
-    if not _ready(x):
+    if not ready(x):
         return None
     programs = _programs.setdefault(where, {})
     key = (x.shape[0], x.dtype, _native.threads())
@@ -274,13 +274,13 @@ def _find(
     return None if program is None or not program.welcome() else program
 
 
-def _ready(x: Tensor) -> bool:
+def ready(x: Tensor) -> bool:
     """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
     return (
         not torch.is_grad_enabled()
         and eager(x)
         and not traced()
-        and x.dtype in _WIDE
+        and x.dtype in WIDE
         and x.is_cpu
         and x.ndim == 2
         and 0 < x.shape[0] <= _MOST_SEQUENCES
