@@ -335,7 +335,7 @@ def _hooked(module: nn.Module) -> bool:
 def _record(
     kind: _Kind, module: nn.Module, step: Step, x: Tensor, state: State
 ) -> tuple[Tensor, State] | None:
-    """Run a step as it is, write it down, and run what was written."""
+    """Run a step as it is, write it down, and run what was written; None where that is nothing."""
     tree, before = tree_of(state), list[Any]()
     tree.leaves(state, before)
     if not all(type(h) is Tensor and h.is_cpu for h in before):
@@ -348,7 +348,8 @@ def _record(
             recorder.reason = recorder.reason or f"the state has numbers of {h.dtype}"
         tape.know(h, Slot("given", i), STORED.get(h.dtype, tape.wide))
     state = tree.joined(iter(given[1:]))
-    with torch.no_grad(), recorder:
+    # what is drawn here is drawn again by the step that is answered
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), recorder:
         results = step(given[0], state)
     after = list[Any]()
     tree.leaves(results[1], after)
@@ -360,8 +361,7 @@ def _record(
         except RefusedError as error:
             recorder.reason = f"{error}"
     kind.reason = recorder.reason or ""
-    found = None if kind.program is None else kind.program(x, tree.joined(iter(before)))
-    return results if found is None else found
+    return None if kind.program is None else kind.program(x, tree.joined(iter(before)))
 
 
 def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:

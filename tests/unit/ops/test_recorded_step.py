@@ -334,6 +334,18 @@ def test_the_first_step_has_the_bits_of_all_others(options):
         assert all(map(torch.equal, leaves(after), leaves(first[1])))
 
 
+def test_recording_draws_no_random_number():
+    model = built(odd(ODD["draws random numbers"]))
+    x, state = torch.randn(2, 3), model.init_state(2)
+    with torch.no_grad():
+        found = []
+        for _ in range(2):  # the first is recorded, in vain
+            torch.manual_seed(5)
+            model.step(x, state)
+            found.append(torch.rand(3))
+    assert torch.equal(*found)
+
+
 def test_explain_says_how_a_step_runs():
     model = built("lru")
     x, state = torch.randn(1, 3), model.init_state(1)
