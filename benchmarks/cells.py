@@ -219,7 +219,8 @@ def newton_table(seconds: float) -> list[str]:
             continue
         times = in_turn(forms, seconds=seconds, limit=60)
         taken = [times[form].text() for form in forms]
-        rows.append([name, *taken, str(found.rounds), f"{found.residual:.1e}"])
+        how = found.convergence
+        rows.append([name, *taken, str(how.rounds), f"{how.residual:.1e}"])
     header = ["cell", "native [ms]", "newton [ms]", "rounds", "residual"]
     title = "## Newton's method, (1, 16384, 64), forward, 1 thread"
     return [title, "", *table(header, rows), ""]
