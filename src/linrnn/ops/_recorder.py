@@ -44,6 +44,11 @@ class Recorder(TorchDispatchMode):
                 found = {id(x): (owner, k) for k, x in owner.items() if isinstance(x, Tensor)}
                 self._owners = found | self._owners
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to keep a compiler out of here PyTorch would import it, which takes a second."""
+        return False
+
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
