@@ -14,47 +14,19 @@ LINRNN_INLINE double root(double x) { return sqrt(x); }
 // exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1), computed at half its size, which never overflows too
 // early. See vexp.
 LINRNN_INLINE float vexpm1(float x) {
-    const float MAGIC = 12582912.0f;
     x = x > 89.0f ? 89.0f : x;
-    float y = x < -40.0f ? -40.0f : x;
-    float t = y * 1.44269504f + MAGIC;
-    float n = t - MAGIC;
-    float r = y - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
-    float q = 1.39262508e-3f;
-    q = q * r + 8.36323288e-3f;
-    q = q * r + 4.16665542e-2f;
-    q = q * r + 1.66665766e-1f;
-    q = q * r + 0.5f;
-    float p = r + r * r * q;
-    float half = from_bits((to_bits(t) - to_bits(MAGIC) + 126u) << 23);
+    float t, p = reduced_exp(x < -40.0f ? -40.0f : x, t);
+    float half = from_bits((to_bits(t) - to_bits(Magic<float>::VALUE) + 126u) << 23);
     float both = 2.0f * (half * p + (half - 0.5f));
-    both = n == 0.0f ? p : both;
+    both = t == Magic<float>::VALUE ? p : both;
     return x == 0.0f ? x : both;  // -0
 }
 LINRNN_INLINE double vexpm1(double x) {
-    const double MAGIC = 6755399441055744.0;
     x = x > 710.0 ? 710.0 : x;
-    double y = x < -60.0 ? -60.0 : x;
-    double t = y * 1.4426950408889634 + MAGIC;
-    double n = t - MAGIC;
-    double r = y - n * 6.93147180369123816490e-01;
-    r = r - n * 1.90821492927058770002e-10;
-    double q = 2.09147553258932022e-9;
-    q = q * r + 2.51053127296221018e-8;
-    q = q * r + 2.75572734787185805e-7;
-    q = q * r + 2.75572551700008874e-6;
-    q = q * r + 2.48015873256774619e-5;
-    q = q * r + 1.98412698750022788e-4;
-    q = q * r + 1.38888888888837112e-3;
-    q = q * r + 8.33333333332608312e-3;
-    q = q * r + 4.16666666666666698e-2;
-    q = q * r + 1.6666666666666671e-1;
-    q = q * r + 0.5;
-    double p = r + r * r * q;
-    double half = from_bits64((to_bits(t) - to_bits(MAGIC) + 1022u) << 52);
+    double t, p = reduced_exp(x < -60.0 ? -60.0 : x, t);
+    double half = from_bits64((to_bits(t) - to_bits(Magic<double>::VALUE) + 1022u) << 52);
     double both = 2.0 * (half * p + (half - 0.5));
-    both = n == 0.0 ? p : both;
+    both = t == Magic<double>::VALUE ? p : both;
     return x == 0.0 ? x : both;
 }
 
@@ -72,17 +44,7 @@ LINRNN_INLINE float vlog(float x) {
     std::int32_t k = std::int32_t(to_bits(y) - 0x3f400000u) >> 23;
     float m = from_bits(to_bits(y) - (std::uint32_t(k) << 23)), f = m - 1.0f;
     float n = float(k) - (small ? 23.0f : 0.0f);
-    float p = 3.94422283e-2f;
-    p = p * f + -9.29186892e-2f;
-    p = p * f + 1.17161110e-1f;
-    p = p * f + -1.26993086e-1f;
-    p = p * f + 1.42704628e-1f;
-    p = p * f + -1.66566670e-1f;
-    p = p * f + 1.99999253e-1f;
-    p = p * f + -2.50001532e-1f;
-    p = p * f + 3.33333358e-1f;
-    p = p * f + -4.99999996e-1f;
-    float z = n * 0.693359375f + (f + (f * f * p + n * -2.12194440e-4f));
+    float z = log_of(n, f);
     z = x > 3.40282347e38f ? x : z;
     z = x == 0.0f ? -from_bits(0x7f800000u) : z;
     return x >= 0.0f ? z : from_bits(0x7fc00000u);
@@ -94,17 +56,7 @@ LINRNN_INLINE double vlog(double x) {
     double m = from_bits64(to_bits(y) - ((k - 2048ull) << 52)), f = m - 1.0;
     double n = from_bits64(0x4330000000000000ull | k) - 4503599627372544.0;  // 2^52 + 2048
     n = n - (small ? 52.0 : 0.0);
-    double s = f / (2.0 + f), z = s * s, square = 0.5 * f * f;
-    double p = 1.360903026285849872e-1;
-    p = p * z + 1.320970824205946325e-1;
-    p = p * z + 1.538886780540561371e-1;
-    p = p * z + 1.818173762630293717e-1;
-    p = p * z + 2.222222304835158806e-1;
-    p = p * z + 2.85714285672759346e-1;
-    p = p * z + 4.000000000000794104e-1;
-    p = p * z + 6.666666666666666418e-1;
-    double correction = square - s * (square + z * p);
-    double r = n * 6.93147180369123816490e-01 + (f - (correction - n * 1.90821492927058770002e-10));
+    double r = log_of(n, f);
     r = x > 1.7976931348623157e308 ? x : r;
     r = x == 0.0 ? -from_bits64(0x7ff0000000000000ull) : r;
     return x >= 0.0 ? r : from_bits64(0x7ff8000000000000ull);

@@ -45,15 +45,22 @@ LINRNN_INLINE double if_negative(double x, double a, double b) {
     return from_bits64((to_bits(a) & mask) | (to_bits(b) & ~mask));
 }
 
-// exp(x) = 2^n exp(r) with |r| <= ln(2) / 2. Adding MAGIC rounds to an integer and leaves it in the
-// low bits; ln(2) in two parts keeps r exact; 2^n in two factors reaches the subnormals. The
-// polynomials are Chebyshev interpolants of (exp(r) - 1 - r) / r^2.
-LINRNN_INLINE float vexp(float x) {
-    const float MAGIC = 12582912.0f;  // 1.5 * 2^23
-    x = x > 89.0f ? 89.0f : x;        // a NaN passes both
-    x = x < -104.0f ? -104.0f : x;
-    float t = x * 1.44269504f + MAGIC;
-    float n = t - MAGIC;
+// exp(x) = 2^n (1 + p) with p = exp(r) - 1 and |r| <= ln(2) / 2, for an x that is not large: returns
+// p. Adding MAGIC rounds to an integer and leaves it in the low bits of t; ln(2) in two parts keeps r
+// exact. The polynomials are Chebyshev interpolants of (exp(r) - 1 - r) / r^2.
+template <class A>
+struct Magic;
+template <>
+struct Magic<float> {
+    static constexpr float VALUE = 12582912.0f;  // 1.5 * 2^23
+};
+template <>
+struct Magic<double> {
+    static constexpr double VALUE = 6755399441055744.0;  // 1.5 * 2^52
+};
+LINRNN_INLINE float reduced_exp(float x, float& t) {
+    t = x * 1.44269504f + Magic<float>::VALUE;
+    float n = t - Magic<float>::VALUE;
     float r = x - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
     float q = 1.39262508e-3f;
@@ -61,16 +68,11 @@ LINRNN_INLINE float vexp(float x) {
     q = q * r + 4.16665542e-2f;
     q = q * r + 1.66665766e-1f;
     q = q * r + 0.5f;
-    float p = 1.0f + (r + r * r * q);
-    std::uint32_t u = to_bits(t) - to_bits(MAGIC) + 1024u, half = u >> 1;
-    return p * from_bits((half - 512u + 127u) << 23) * from_bits((u - half - 512u + 127u) << 23);
+    return r + r * r * q;
 }
-LINRNN_INLINE double vexp(double x) {
-    const double MAGIC = 6755399441055744.0;  // 1.5 * 2^52
-    x = x > 710.0 ? 710.0 : x;
-    x = x < -746.0 ? -746.0 : x;
-    double t = x * 1.4426950408889634 + MAGIC;
-    double n = t - MAGIC;
+LINRNN_INLINE double reduced_exp(double x, double& t) {
+    t = x * 1.4426950408889634 + Magic<double>::VALUE;
+    double n = t - Magic<double>::VALUE;
     double r = x - n * 6.93147180369123816490e-01;
     r = r - n * 1.90821492927058770002e-10;
     double q = 2.09147553258932022e-9;
@@ -84,19 +86,28 @@ LINRNN_INLINE double vexp(double x) {
     q = q * r + 4.16666666666666698e-2;
     q = q * r + 1.6666666666666671e-1;
     q = q * r + 0.5;
-    double p = 1.0 + (r + r * r * q);
-    std::uint64_t u = to_bits(t) - to_bits(MAGIC) + 4096u, half = u >> 1;
+    return r + r * r * q;
+}
+
+// exp(x); 2^n in two factors reaches the subnormals.
+LINRNN_INLINE float vexp(float x) {
+    x = x > 89.0f ? 89.0f : x;  // a NaN passes both
+    x = x < -104.0f ? -104.0f : x;
+    float t, p = 1.0f + reduced_exp(x, t);
+    std::uint32_t u = to_bits(t) - to_bits(Magic<float>::VALUE) + 1024u, half = u >> 1;
+    return p * from_bits((half - 512u + 127u) << 23) * from_bits((u - half - 512u + 127u) << 23);
+}
+LINRNN_INLINE double vexp(double x) {
+    x = x > 710.0 ? 710.0 : x;
+    x = x < -746.0 ? -746.0 : x;
+    double t, p = 1.0 + reduced_exp(x, t);
+    std::uint64_t u = to_bits(t) - to_bits(Magic<double>::VALUE) + 4096u, half = u >> 1;
     return p * from_bits64((half - 2048u + 1023u) << 52) *
            from_bits64((u - half - 2048u + 1023u) << 52);
 }
 
-// log(1 + x) = k ln(2) + log(1 + f) with 1 + f in [0.75, 1.5), for finite x > -1. k is read off
-// the rounded 1 + x, but f = 2^-k x + (2^-k - 1) comes from x itself, so nothing is lost near 0.
-LINRNN_INLINE float log1p_finite(float x) {
-    std::uint32_t k = (to_bits(1.0f + x) - 0x3f400000u + (32u << 23)) >> 23;  // plus 32
-    float scale = 0.25f * from_bits((161u - k) << 23);                        // 2^-k
-    float n = from_bits(0x4b000000u | k) - 8388640.0f;                        // 2^23 + 32
-    float f = x * scale + (scale - 1.0f);
+// n ln(2) + log(1 + f) with 1 + f in [0.75, 1.5).
+LINRNN_INLINE float log_of(float n, float f) {
     float p = 3.94422283e-2f;
     p = p * f + -9.29186892e-2f;
     p = p * f + 1.17161110e-1f;
@@ -109,11 +120,7 @@ LINRNN_INLINE float log1p_finite(float x) {
     p = p * f + -4.99999996e-1f;
     return n * 0.693359375f + (f + (f * f * p + n * -2.12194440e-4f));
 }
-LINRNN_INLINE double log1p_finite(double x) {
-    std::uint64_t k = (to_bits(1.0 + x) - 0x3fe8000000000000ull + (64ull << 52)) >> 52;  // plus 64
-    double scale = 0.25 * from_bits64((1089u - k) << 52);
-    double n = from_bits64(0x4330000000000000ull | k) - 4503599627370560.0;  // 2^52 + 64
-    double f = x * scale + (scale - 1.0);
+LINRNN_INLINE double log_of(double n, double f) {
     // with s = f / (2 + f): log(1 + f) = log((1 + s) / (1 - s)), a series in s^2
     double s = f / (2.0 + f), z = s * s, square = 0.5 * f * f;
     double p = 1.360903026285849872e-1;
@@ -126,6 +133,21 @@ LINRNN_INLINE double log1p_finite(double x) {
     p = p * z + 6.666666666666666418e-1;
     double correction = square - s * (square + z * p);
     return n * 6.93147180369123816490e-01 + (f - (correction - n * 1.90821492927058770002e-10));
+}
+
+// log(1 + x) = k ln(2) + log(1 + f) with 1 + f in [0.75, 1.5), for finite x > -1. k is read off
+// the rounded 1 + x, but f = 2^-k x + (2^-k - 1) comes from x itself, so nothing is lost near 0.
+LINRNN_INLINE float log1p_finite(float x) {
+    std::uint32_t k = (to_bits(1.0f + x) - 0x3f400000u + (32u << 23)) >> 23;  // plus 32
+    float scale = 0.25f * from_bits((161u - k) << 23);                        // 2^-k
+    float n = from_bits(0x4b000000u | k) - 8388640.0f;                        // 2^23 + 32
+    return log_of(n, x * scale + (scale - 1.0f));
+}
+LINRNN_INLINE double log1p_finite(double x) {
+    std::uint64_t k = (to_bits(1.0 + x) - 0x3fe8000000000000ull + (64ull << 52)) >> 52;  // plus 64
+    double scale = 0.25 * from_bits64((1089u - k) << 52);
+    double n = from_bits64(0x4330000000000000ull | k) - 4503599627370560.0;  // 2^52 + 64
+    return log_of(n, x * scale + (scale - 1.0));
 }
 
 template <class A>
