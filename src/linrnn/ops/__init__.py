@@ -11,11 +11,13 @@ from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
 from linrnn.ops.causal_conv import causal_conv as causal_conv
 from linrnn.ops.cell_scan import cell_scan as cell_scan
 from linrnn.ops.cell_scan import newton_scan as newton_scan
+from linrnn.ops.delta_scan import delta_scan as delta_scan
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
 from linrnn.ops.gated_scan import gated_scan as gated_scan
 from linrnn.ops.linear_scan import linear_scan as linear_scan
 from linrnn.ops.log_linear_scan import log_linear_scan as log_linear_scan
+from linrnn.ops.outer_scan import outer_scan as outer_scan
 from linrnn.ops.selective_scan import selective_scan as selective_scan
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "backend_report",
     "causal_conv",
     "cell_scan",
+    "delta_scan",
     "distributed_linear_scan",
     "explain",
     "fft_scan",
@@ -30,6 +33,7 @@ __all__ = [
     "linear_scan",
     "log_linear_scan",
     "newton_scan",
+    "outer_scan",
     "selective_scan",
     "use_backend",
 ]

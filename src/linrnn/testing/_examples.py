@@ -16,15 +16,18 @@ from linrnn.cells import Cell
 from linrnn.ops import (
     causal_conv,
     cell_scan,
+    delta_scan,
     fft_scan,
     gated_scan,
     linear_scan,
     log_linear_scan,
+    outer_scan,
     selective_scan,
 )
 from linrnn.ops._backend import BACKENDS
 
 _MODES = 3
+_HEADS = 2
 
 Step = Callable[[dict[str, Any], Tensor], tuple[Tensor, Tensor]]
 
@@ -250,6 +253,98 @@ def _conv(draw: _Draw) -> Iterator[Call]:
         yield Call(f"silu={silu}", causal_conv, arguments, ("x",), state, step)
 
 
+def _outer(draw: _Draw) -> Iterator[Call]:
+    heads, keys = _HEADS, _MODES
+
+    def step(x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = (x[n].repeat_interleave(heads // x[n].shape[1], 1) for n in "qk")
+        v, e = x["v"], x.get("value_decay", torch.zeros_like(x["v"]))
+        if x.get("normalizer"):
+            v, e = F.pad(v, (0, 1), value=1.0), F.pad(e, (0, 1))
+        g = x.get("g", v.new_zeros(heads))
+        g = g[..., None] if x["head decay"] else g
+        write = k[..., None] * v[..., None, :]
+        after = g.exp()[..., None] * S * e.exp()[..., None, :] + write
+        read = S + x["bonus"][..., None] * write if "bonus" in x else after
+        o = x.get("scale", 1.0) * torch.einsum("bhkv,bhk->bhv", read, q)
+        return _flat(o, bool(x.get("normalizer"))), after
+
+    def run(**given: Any) -> Any:
+        del given["head decay"]
+        o, last = outer_scan(**given)
+        return _flat(o, bool(given.get("normalizer"))), last
+
+    def decay(*shape: int, steps: bool = True) -> Tensor:
+        # next to none, and all but everything
+        return -(4 * (draw.steps if steps else draw)(*shape)).exp()
+
+    bare = {"q": draw.steps(1, keys), "k": draw.steps(1, keys), "head decay": True}
+    bare["v"] = draw.steps(heads, draw.channels)
+    own = bare | {n: draw.steps(heads, keys) for n in "qk"}
+    channel = own | {"head decay": False, "normalizer": True}
+    columns = {"value_decay": decay(heads, draw.channels)}
+    kinds: dict[str, dict[str, Any]] = {
+        "undecayed": bare | {"normalizer": True},
+        "constant by head": own | {"g": decay(heads, steps=False), "scale": 0.5},
+        "by head": bare | {"g": decay(heads)},
+        "by channel": channel | {"g": decay(heads, keys)},
+        "two-sided": channel | {"g": decay(heads, keys)} | columns,
+        "bonus": channel
+        | {"g": decay(heads, keys, steps=False), "bonus": draw(heads, keys)}
+        | {"normalizer": False},
+    }
+    for kind, given in kinds.items():
+        varying = "constant" not in kind and kind != "bonus"
+        steps = ("q", "k", "v", "value_decay", *(("g",) if varying else ()))
+        state = (heads, keys, draw.channels + bool(given.get("normalizer")))
+        steps = tuple(n for n in steps if n in given)
+        yield Call(kind, run, given, steps, state, step, roundings=32, outputs=heads)
+
+
+def _delta(draw: _Draw) -> Iterator[Call]:
+    heads, keys = _HEADS, _MODES
+
+    def step(x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = (x[n].repeat_interleave(heads // x[n].shape[1], 1) for n in "qk")
+        beta = x.get("beta", x["v"].new_ones(()))[..., None]
+        g = x.get("g", x["v"].new_zeros(()))
+        g = g if g.ndim == 3 else g[..., None]
+        after = g.exp()[..., None] * S
+        if "a" in x:
+            read = torch.einsum("bhkv,bhk->bhv", S, x["a"])
+            after = after + x["b"][..., None] * read[..., None, :]
+            after = after + k[..., None] * (beta * x["v"])[..., None, :]
+        else:
+            short = x["v"] - torch.einsum("bhkv,bhk->bhv", after, k)
+            after = after + k[..., None] * (beta * short)[..., None, :]
+        return torch.einsum("bhkv,bhk->bhv", after, q).flatten(1), after
+
+    def run(**given: Any) -> Any:
+        o, last = delta_scan(**given)
+        return o.flatten(2), last
+
+    def unit(n: int) -> Tensor:
+        return F.normalize(draw.steps(n, keys), dim=-1)
+
+    v, beta = draw.steps(heads, draw.channels), 2 * draw.steps(heads).sigmoid()
+    g = -(4 * draw.steps(heads, keys)).exp()
+    own = {"q": draw.steps(heads, keys), "k": unit(heads), "v": v}
+    kinds: dict[str, dict[str, Any]] = {
+        "delta": {"q": draw.steps(1, keys), "k": unit(1), "v": v, "beta": beta},
+        "by head": own | {"beta": beta, "g": g[..., 0]},
+        "by channel": own | {"beta": beta, "g": g},
+        "low rank": own | {"g": g, "a": unit(heads), "b": -0.5 * unit(heads)},
+    }
+    state = (heads, keys, draw.channels)
+    for kind, given in kinds.items():
+        yield Call(kind, run, given, tuple(given), state, step, roundings=64, outputs=heads)
+
+
+def _flat(o: Tensor, normalizer: bool) -> Tensor:
+    """All heads side by side; of a normalizer the sum with every channel."""
+    return (o[..., :-1] + o[..., -1:] if normalizer else o).flatten(-2)
+
+
 def _cell(cell: Cell, draw: _Draw) -> Iterator[Call]:
     """A cell; its states and its outputs as real parts of one tensor."""
     n = draw.channels
@@ -304,4 +399,6 @@ _CALLS: dict[str, Callable[[_Draw], Iterator[Call]]] = {
     "selective_scan": _selective,
     "fft_scan": _fft,
     "causal_conv": _conv,
+    "outer_scan": _outer,
+    "delta_scan": _delta,
 }
