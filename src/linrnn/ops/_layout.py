@@ -87,9 +87,9 @@ def shift_time(x: Tensor, by: int) -> Tensor:
 def previous_state(
     h: Tensor,
     initial_state: Tensor | None,
-    reset: Tensor | None,
-    cu_seqlens: Tensor | None,
-    reverse: bool,
+    reset: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    reverse: bool = False,
     empty: float = 0.0,
 ) -> Tensor:
     """The state each step of a scan started from, given all its states; ``empty`` after a reset."""

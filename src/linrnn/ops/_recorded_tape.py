@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -221,7 +222,7 @@ class Tape:
     ) -> View:
         """The result of an elementwise operation, in new memory."""
         shapes = [x.shape for x in read if isinstance(x, View)]
-        shape = torch.broadcast_shapes(*shapes) if shape is None else shape
+        shape = np.broadcast_shapes(*shapes) if shape is None else shape
         return self.put(op, self.fresh(shape, *read), *read, value=value)
 
     def reduce(self, op: str, x: View, to: View) -> View:

@@ -50,7 +50,9 @@ def mean_of_past(
     layout["reset"] = reset
     start = state["log_norm"]
     log_norm, last_norm = log_linear_scan(log_decay, log_weight, start, **layout)
-    past, new = shares(before(log_norm, start, EMPTY, **layout) + log_decay - log_weight)
+    past, new = shares(
+        previous_state(log_norm, start, **layout, empty=EMPTY) + log_decay - log_weight
+    )
     past = past if rotation is None else past * rotation
     mean, last = linear_scan(past, new * v, state["mean"], **layout)
     return mean, log_norm, {"mean": last, "log_norm": last_norm}
@@ -59,19 +61,6 @@ def mean_of_past(
 def shares(log_odds: Any) -> tuple[Any, Any]:
     """Two weights that add up to 1, given the logarithm of their ratio; in a cell too."""
     return torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
-
-
-def before(
-    h: Tensor,
-    start: Tensor,
-    empty: float,
-    *,
-    reset: Tensor | None,
-    cu_seqlens: Tensor | None = None,
-    reverse: bool = False,
-) -> Tensor:
-    """The state each step of a scan started from."""
-    return previous_state(h, start, reset, cu_seqlens, reverse, empty)
 
 
 def wkv_at_once(
@@ -89,8 +78,8 @@ def wkv_at_once(
     """All steps of `wkv` by scans; of a mean that turns by ``turn``, read through ``c``."""
     state = {"mean": mean, "log_norm": log_norm}
     means, log_norms, last = mean_of_past(-decay, k, v, state, rotation=turn, **layout)
-    past, now = shares(before(log_norms, log_norm, EMPTY, **layout) - bonus - k)
-    y = past * before(means, mean, 0.0, **layout) + now * v
+    past, now = shares(previous_state(log_norms, log_norm, **layout, empty=EMPTY) - bonus - k)
+    y = past * previous_state(means, mean, **layout) + now * v
     y = y if c is None else (c * y).real
     return torch.sigmoid(r) * y, (last["mean"], last["log_norm"])
 

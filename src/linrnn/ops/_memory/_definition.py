@@ -324,7 +324,7 @@ def _carry(
             decay, X.flatten(2), start, reset=cleared, cu_seqlens=cu_chunks, backend=backend
         )
         # a chunk's own resets say which of its steps read what was before
-        before = previous_state(h, start, None, cu_chunks, False)
+        before = previous_state(h, start, cu_seqlens=cu_chunks)
         return before.unflatten(-1, state.shape[1:]), last.view(state.shape)
     P = P + torch.diag_embed(across[..., 0])
     chunks, befores, finals = X.shape[1], [], []

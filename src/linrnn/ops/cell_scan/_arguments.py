@@ -179,8 +179,11 @@ def _channels(
                     f"{tuple(shape)}. Flatten them; linrnn.cells.block_linear knows heads."
                 )
         return None
+    different = set(shapes.values())
+    if len(different) == 1:  # for others PyTorch imports a computer algebra system
+        return tuple(*different)
     try:
-        return tuple(torch.broadcast_shapes(*shapes.values()))
+        return tuple(torch.broadcast_shapes(*different))
     except RuntimeError:
         listed = ", ".join(f"{n} {tuple(shape)}" for n, shape in shapes.items())
         raise ShapeError(
