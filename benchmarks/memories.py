@@ -1,0 +1,181 @@
+"""The speed of matrix memories on a CPU: outer_scan and delta_scan beside bare products and others.
+
+Prints the median times of everyone, measured in turn in one run, forward and forward with all
+gradients; writes ``benchmarks/results/memories-cpu.md``. "Products" are two batched products of
+chunks of 64 steps, (64, K) by (K, V) and (K, 64) by (64, V): the arithmetic no one avoids, of which
+a forward with gradients has three times as much.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from _memories import CHUNK, KINDS, PEERS, Shape, call, candidates, ours, problem
+from _report import RESULTS, command_line, conditions, section, table, write_lines
+from _timing import in_turn
+from linrnn.compare._usage import process_peak
+from linrnn.ops import delta_scan, outer_scan
+
+SHAPES = (
+    Shape(1, 4096, 8, 64, 64),
+    Shape(8, 1024, 4, 64, 64),
+    Shape(4, 2048, 16, 16, 64),
+    Shape(1, 16384, 4, 128, 128),
+)
+BESIDE = (Shape(1, 4096, 8, 64, 64), Shape(1, 1024, 8, 64, 64))  # with the peers
+QUICK = Shape(1, 128, 2, 16, 16)
+LENGTHS = (2048, 4096, 8192, 16384)  # whose memory is measured
+STEP = Shape(1, 1, 8, 64, 64)
+
+
+def measure(options: argparse.Namespace) -> list[str]:
+    """Ours over the products, every kind and shape."""
+    rows = []
+    for shape in (QUICK,) if options.quick else SHAPES:
+        for kind in KINDS:
+            found = [
+                in_turn(dict(candidates(kind, shape, train, False)), **_limits(options))
+                for train in (False, True)
+            ]
+            times = [some["linrnn"] for some in found]
+            ratios = [
+                some["linrnn"].seconds / (each * some["products"].seconds)
+                for some, each in zip(found, (1, 3), strict=True)
+            ]
+            least = found[0]["products"].text()
+            rows.append([shape.text(), kind, least, *(t.text() for t in times), *_two(ratios)])
+            _say(f"{shape.text()} {kind}")
+    head = ["B, T, H, K, V", "decay", "products [ms]", "forward [ms]", "with gradients [ms]"]
+    return table([*head, "forward / products", "with gradients / 3 products"], rows)
+
+
+def beside(options: argparse.Namespace) -> list[str]:
+    """Everyone, of ours how many times as fast."""
+    rows = []
+    for shape in (QUICK,) if options.quick else BESIDE:
+        for kind in KINDS:
+            found = [
+                in_turn(dict(candidates(kind, shape, train, True)), **_limits(options))
+                for train in (False, True)
+            ]
+            for who in (name for name in found[0] if name != "products"):
+                times = [some[who].text() for some in found]
+                ratios = [some[who].seconds / some["linrnn"].seconds for some in found]
+                rows.append([shape.text(), kind, who, *times, *_two(ratios)])
+            _say(f"{shape.text()} {kind} beside others")
+    head = ["B, T, H, K, V", "decay", "who", "forward [ms]", "with gradients [ms]"]
+    return table([*head, "times ours, forward", "times ours, with gradients"], rows)
+
+
+def steps() -> list[str]:
+    """One step with a state, without gradients: all of the call."""
+    rows = []
+    for kind in KINDS:
+        given = problem(kind, STEP)
+        state = torch.randn(STEP.B, STEP.H, STEP.K, STEP.V)
+        op = delta_scan if "beta" in given else outer_scan
+        with torch.no_grad():
+            rows.append([kind, f"{_microseconds(lambda op=op: op(**given, initial_state=state)):.1f}"])
+    return table(["decay", f"a step at (B, T, H, K, V) = ({STEP.text()}) [us]"], rows)
+
+
+def _microseconds(run: Callable[[], object], calls: int = 2000) -> float:
+    best = float("inf")
+    for _ in range(7):
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        best = min(best, time.perf_counter() - start)
+    return 1e6 * best / calls
+
+
+def memory(options: argparse.Namespace) -> list[str]:
+    """What a training step adds to the peak, by length."""
+    names = {"linrnn": "head", **{n: p.kinds[0] for n, p in PEERS.items() if not p.missing()}}
+    lengths = (QUICK.T,) if options.quick else LENGTHS
+    rows = []
+    for name, kind in names.items():
+        peaks = [_peak(name, kind, length) for length in lengths]
+        rows.append([name, kind, *("-" if x is None else f"{x:.0f}" for x in peaks)])
+        _say(f"memory of {name}")
+    return table(["who", "decay", *(f"T = {t} [MB]" for t in lengths)], rows)
+
+
+def _peak(name: str, kind: str, length: int) -> float | None:
+    """Megabytes a training step adds to the peak of a process of its own."""
+    command = [sys.executable, __file__, "--memory-of", name, kind, str(length)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    return None if done.returncode else float(json.loads(done.stdout)) / 1e6
+
+
+def measure_memory(name: str, kind: str, length: int) -> int:
+    """Bytes a training step adds to this process's peak."""
+    given = problem(kind, Shape(1, length, 8, 64, 64))
+    prepare = ours if name == "linrnn" else PEERS[name].prepare
+    small = problem(kind, Shape(1, CHUNK, 8, 64, 64))
+    call(prepare(small), True).call()  # imports and caches are nobody's memory
+    train = call(prepare(given), True)
+    before = process_peak()
+    assert before is not None, "the peak of memory can only be read on Linux and macOS"
+    train.call()
+    return (process_peak() or 0) - before
+
+
+def _limits(options: argparse.Namespace) -> dict[str, float]:
+    return {"seconds": options.seconds, "limit": options.limit}
+
+
+def _two(ratios: Sequence[float]) -> list[str]:
+    return [f"{x:.1f}" if x < 100 else f"{x:.0f}" for x in ratios]
+
+
+def _say(what: str) -> None:
+    print(f"{what}: done", file=sys.stderr, flush=True)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="tiny problems: does everything run?")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of PyTorch (1 2)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="aimed at, a candidate (1)")
+    parser.add_argument("--limit", type=float, default=30.0, help="of a call, in seconds (30)")
+    parser.add_argument("--output", type=Path, default=RESULTS / "memories-cpu.md")
+    parser.add_argument("--memory-of", nargs=3, metavar=("WHO", "DECAY", "TIME"), default=None)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and write."""
+    options = parse(argv)
+    if options.memory_of:
+        name, kind, length = options.memory_of
+        print(json.dumps(measure_memory(name, kind, int(length))))
+        return
+    torch.manual_seed(0)
+    lines = ["# Matrix memories on a CPU", ""]
+    packages = ["torch", *sorted({p.package for p in PEERS.values() if not p.missing()} - {"torch"})]
+    found = {"fla": "fla-core", "fast_transformers": "pytorch-fast-transformers"}
+    lines += [*conditions(command_line(), [found.get(name, name) for name in packages]), ""]
+    for threads in options.threads:
+        torch.set_num_threads(threads)
+        lines += [f"## Over bare products, {threads} threads", ""]
+        lines += section(f"products-{threads}", measure(options))
+    torch.set_num_threads(options.threads[0])
+    lines += [f"## Beside others, {options.threads[0]} threads", ""]
+    lines += section("beside", beside(options))
+    lines += ["## One step", "", *section("step", steps())]
+    lines += ["## Peak memory of a training step, (1, T, 8, 64, 64)", ""]
+    lines += section("memory", memory(options))
+    write_lines(options.output, lines)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
