@@ -179,7 +179,9 @@ PEERS = {
 }
 
 
-def candidates(kind: str, shape: Shape, train: bool, peers: bool) -> Iterator[tuple[str, Candidate]]:
+def candidates(
+    kind: str, shape: Shape, train: bool, peers: bool
+) -> Iterator[tuple[str, Candidate]]:
     """Everyone who computes a kind, ours and the bare products first."""
     given = problem(kind, shape)
     yield "linrnn", call(ours(given), train)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -81,7 +82,8 @@ def steps() -> list[str]:
         state = torch.randn(STEP.B, STEP.H, STEP.K, STEP.V)
         op = delta_scan if "beta" in given else outer_scan
         with torch.no_grad():
-            rows.append([kind, f"{_microseconds(lambda op=op: op(**given, initial_state=state)):.1f}"])
+            taken = _microseconds(partial(op, **given, initial_state=state))
+        rows.append([kind, f"{taken:.1f}"])
     return table(["decay", f"a step at (B, T, H, K, V) = ({STEP.text()}) [us]"], rows)
 
 
@@ -160,9 +162,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     torch.manual_seed(0)
     lines = ["# Matrix memories on a CPU", ""]
-    packages = ["torch", *sorted({p.package for p in PEERS.values() if not p.missing()} - {"torch"})]
-    found = {"fla": "fla-core", "fast_transformers": "pytorch-fast-transformers"}
-    lines += [*conditions(command_line(), [found.get(name, name) for name in packages]), ""]
+    named = {"fla": "fla-core", "fast_transformers": "pytorch-fast-transformers"}
+    packages = {named.get(p.package, p.package) for p in PEERS.values() if not p.missing()}
+    lines += [*conditions(command_line(), sorted(packages)), ""]
     for threads in options.threads:
         torch.set_num_threads(threads)
         lines += [f"## Over bare products, {threads} threads", ""]
