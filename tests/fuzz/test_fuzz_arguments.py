@@ -117,6 +117,10 @@ def usual(name):
         }
         options = {"D": None, "z": None, "dt_bias": None, "dt_softplus": False, "b_disc": "euler"}
         return {**sequences, "A": -ones(4, 5), **options, **LAYOUT}
+    if name in ("outer_scan", "delta_scan"):
+        steps = {"q": ones(1, 3, 2, 5), "k": ones(1, 3, 2, 5), "v": ones(1, 3, 4, 2), "g": None}
+        own = ("beta", "a", "b") if name == "delta_scan" else ("value_decay", "bonus")
+        return {**steps, **dict.fromkeys(own), "scale": 1.0, **LAYOUT}
     if name == "causal_conv":
         return {"x": ones(1, 3, 4), "weight": ones(4, 2), "bias": None, "silu": False, **LAYOUT}
     if name == "log_linear_scan":
@@ -132,6 +136,8 @@ OPS = {
     "log_linear_scan": 20,
     "gated_scan": 20,
     "selective_scan": 20,
+    "outer_scan": 20,
+    "delta_scan": 20,
     "fft_scan": 15,
     "causal_conv": 15,
     "distributed_linear_scan": 15,
@@ -167,7 +173,7 @@ def group():
 def checker(name):
     op = getattr(ops, name)
     main = dict.fromkeys(("gated_scan", "selective_scan", "causal_conv"), "x").get(name, "b")
-    main = "log_b" if name == "log_linear_scan" else main
+    main = {"log_linear_scan": "log_b", "outer_scan": "v", "delta_scan": "v"}.get(name, main)
 
     def check(arguments):
         try:

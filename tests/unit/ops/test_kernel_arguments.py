@@ -6,12 +6,20 @@ import torch
 from linrnn.errors import ArgumentError, LinrnnError
 from linrnn.mixers import load
 from linrnn.nn import CausalConv
-from linrnn.ops import _native, gated_scan, linear_scan, log_linear_scan, selective_scan
+from linrnn.ops import (
+    _native,
+    delta_scan,
+    gated_scan,
+    linear_scan,
+    log_linear_scan,
+    outer_scan,
+    selective_scan,
+)
 
 pytestmark = pytest.mark.unchecked  # the shape checker would word the errors first
 
 A, B, H = torch.rand(2, 6, 3), torch.rand(2, 6, 3), torch.rand(2, 3)
-ROW = torch.rand(1, 6, 3)
+ROW, KEYS = torch.rand(1, 6, 3), torch.rand(2, 6, 2, 3)
 GATES = torch.rand(2, 6, 2, 3)
 DECAY, INTO = -torch.rand(3, 4), torch.rand(2, 6, 4)
 RESET = torch.zeros(2, 6, dtype=torch.bool)
@@ -62,6 +70,17 @@ CALLS = [
     (selective_scan, (A, B, DECAY, INTO, INTO), {"z": B[:, :, :2]}),
     (selective_scan, (A, B, DECAY, INTO, INTO), {"dt_bias": torch.rand(2)}),
     (selective_scan, (A, B, DECAY, INTO, INTO), {"reset": RESET[:, :5]}),
+    (outer_scan, (KEYS, KEYS[:, :5], KEYS), {}),
+    (outer_scan, (KEYS, KEYS, KEYS[:1]), {}),
+    (outer_scan, (KEYS, KEYS, KEYS, -H[0]), {}),
+    (outer_scan, (KEYS, KEYS, KEYS), {"initial_state": torch.rand(2, 2, 3, 4)}),
+    (outer_scan, (KEYS, KEYS, KEYS), {"value_decay": -KEYS[..., :2]}),
+    (outer_scan, (KEYS, KEYS, KEYS), {"bonus": torch.rand(3)}),
+    (outer_scan, (KEYS, KEYS, KEYS), {"reset": RESET[:, :5]}),
+    (outer_scan, (KEYS[:1], KEYS[:1], KEYS[:1]), packed(0, 5)),
+    (delta_scan, (KEYS, KEYS, KEYS, KEYS[:, :, 0]), {}),
+    (delta_scan, (KEYS, KEYS, KEYS), {"a": KEYS}),
+    (delta_scan, (KEYS, KEYS, KEYS), {"a": KEYS, "b": KEYS[:, :4]}),
     (CausalConv(3, 4), (A[:, :, :2], torch.rand(2, 3, 3)), {}),
     (CausalConv(3, 4), (A, torch.rand(2, 2, 3)), {}),
     (CausalConv(3, 4), (A, torch.rand(1, 3, 3)), {}),
