@@ -9,12 +9,12 @@ from linrnn.interop._hf_library import transformers  # first: it says what to in
 # isort: split
 from linrnn.interop._hf_cache import LinrnnCache as LinrnnCache
 from linrnn.interop._hf_config import LinrnnConfig as LinrnnConfig
-from linrnn.interop._hf_layouts import from_mamba as from_mamba
-from linrnn.interop._hf_layouts import from_rwkv as from_rwkv
-from linrnn.interop._hf_layouts import to_mamba as to_mamba
-from linrnn.interop._hf_layouts import to_rwkv as to_rwkv
+from linrnn.interop._hf_mamba import from_mamba as from_mamba
+from linrnn.interop._hf_mamba import to_mamba as to_mamba
 from linrnn.interop._hf_model import LinrnnForCausalLM as LinrnnForCausalLM
 from linrnn.interop._hf_run import from_run as from_run
+from linrnn.interop._hf_rwkv4 import from_rwkv as from_rwkv
+from linrnn.interop._hf_rwkv4 import to_rwkv as to_rwkv
 from linrnn.interop._hf_tokenizer import to_tokenizer as to_tokenizer
 
 __all__ = [

@@ -1,0 +1,131 @@
+"""Weights of transformers' Mamba in and out, with equal logits."""
+
+import os
+from typing import Any
+
+import torch
+from transformers import MambaConfig, MambaForCausalLM
+
+from linrnn.errors import ArgumentError
+from linrnn.interop._hf_config import LinrnnConfig
+from linrnn.interop._hf_layouts import (
+    AFFINE,
+    SHARED_KEYS,
+    export_weights,
+    import_weights,
+    load_peer,
+    names_of,
+    require,
+    special_tokens,
+)
+from linrnn.interop._hf_model import LinrnnForCausalLM
+
+_KEYS = (
+    *(
+        *SHARED_KEYS,
+        "state_size",
+        "expand",
+        "conv_kernel",
+        "use_bias",
+        "use_conv_bias",
+        "hidden_act",
+    ),
+    *("time_step_rank", "residual_in_fp32"),
+)
+_OUTER = {
+    "encoder.weight": "backbone.embeddings.weight",
+    "final_norm.weight": "backbone.norm_f.weight",
+    "head.weight": "lm_head.weight",
+}
+
+
+def from_mamba(model: MambaForCausalLM | str | os.PathLike[str]) -> LinrnnForCausalLM:
+    """Mamba of ``transformers`` as a model of ours, with equal logits.
+
+    Args:
+        model: a ``MambaForCausalLM``, the folder of one, or its name on the hub; weights in
+            safetensors only.
+
+    Returns:
+        A copy, in evaluation mode, with the mixer ``mamba`` in bare blocks.
+
+    Raises:
+        DataError: a folder that holds no such model, or one that we have no counterpart of.
+        DTypeError: a model of another class.
+
+    Reference:
+        Gu and Dao 2023, arXiv:2312.00752. The residual stream has the dtype of the weights;
+        ``residual_in_fp32`` makes a difference in half precision only.
+    """
+    peer = load_peer("from_mamba", model, MambaForCausalLM, _KEYS, _check)
+    theirs = peer.config
+    config = LinrnnConfig(
+        vocab_size=theirs.vocab_size,
+        mixer="mamba",
+        mixer_options={
+            "d_state": theirs.state_size,
+            "d_conv": theirs.conv_kernel,
+            "expand": int(theirs.expand),
+            "dt_rank": int(theirs.time_step_rank),
+            "conv_bias": theirs.use_conv_bias,
+            "bias": theirs.use_bias,
+        },
+        d_model=theirs.hidden_size,
+        n_layers=theirs.num_hidden_layers,
+        norm="rms",
+        norm_eps=theirs.layer_norm_epsilon,
+        block="bare",
+        final_norm=True,
+        head_bias=False,
+        tie_word_embeddings=theirs.tie_word_embeddings,
+    )
+    return import_weights(config, peer, peer.state_dict(), _names(config))
+
+
+def to_mamba(model: LinrnnForCausalLM) -> MambaForCausalLM:
+    """The inverse of `from_mamba`.
+
+    Args:
+        model: with the mixer ``mamba`` and the block structure of Mamba.
+
+    Raises:
+        ArgumentError: a model that Mamba's layout cannot express.
+    """
+    ours = model.config
+    expected = {"mixer": "mamba", "norm": "rms", "block": "bare", "encoder_norm": False}
+    require("to_mamba", ours, **expected, final_norm=True, prenorm=True, conv_width=0)
+    mixer: Any = model.model.mixers[0]
+    if mixer.b_disc != "euler":
+        raise ArgumentError(f"to_mamba: b_disc must be 'euler', got {mixer.b_disc!r}.")
+    eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps
+    peer = MambaForCausalLM(
+        MambaConfig(
+            vocab_size=ours.vocab_size,
+            hidden_size=ours.d_model,
+            num_hidden_layers=ours.n_layers,
+            layer_norm_epsilon=eps,
+            state_size=mixer.d_state,
+            conv_kernel=mixer.d_conv,
+            expand=mixer.expand,
+            time_step_rank=mixer.dt_rank,
+            use_conv_bias=mixer.conv_bias,
+            use_bias=mixer.bias,
+            tie_word_embeddings=ours.tie_word_embeddings,
+            **special_tokens(ours),
+        )
+    )
+    return export_weights("to_mamba", model, peer, _names(ours))
+
+
+def _names(config: LinrnnConfig) -> dict[str, str]:
+    options = config.mixer_options or {}
+    parts = ["A_log", "D", "in_proj.weight", "conv1d.weight", "x_proj.weight", "out_proj.weight"]
+    parts += [f"dt_proj.{p}" for p in AFFINE]
+    parts += ["conv1d.bias"] if options.get("conv_bias", True) else []
+    parts += ["in_proj.bias", "out_proj.bias"] if options.get("bias", False) else []
+    block = {"norm.weight": "norm.weight", **{f"mixer.{p}": f"mixer.{p}" for p in parts}}
+    return names_of(_OUTER, block, "backbone.layers", config)
+
+
+def _check(where: str, theirs: Any) -> None:
+    require(where, theirs, hidden_act="silu", expand=int(theirs.expand))
