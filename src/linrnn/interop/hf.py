@@ -11,6 +11,8 @@ from linrnn.interop._hf_cache import LinrnnCache as LinrnnCache
 from linrnn.interop._hf_config import LinrnnConfig as LinrnnConfig
 from linrnn.interop._hf_mamba import from_mamba as from_mamba
 from linrnn.interop._hf_mamba import to_mamba as to_mamba
+from linrnn.interop._hf_mamba2 import from_mamba2 as from_mamba2
+from linrnn.interop._hf_mamba2 import to_mamba2 as to_mamba2
 from linrnn.interop._hf_model import LinrnnForCausalLM as LinrnnForCausalLM
 from linrnn.interop._hf_run import from_run as from_run
 from linrnn.interop._hf_rwkv4 import from_rwkv as from_rwkv
@@ -22,9 +24,11 @@ __all__ = [
     "LinrnnConfig",
     "LinrnnForCausalLM",
     "from_mamba",
+    "from_mamba2",
     "from_run",
     "from_rwkv",
     "to_mamba",
+    "to_mamba2",
     "to_rwkv",
     "to_tokenizer",
 ]

@@ -1,4 +1,4 @@
-"""Weights of transformers' RWKV-4 and Mamba in and out: equal logits, the same tensors back."""
+"""Weights of transformers' RWKV-4, Mamba and Mamba-2 in and out: equal logits, the same tensors back."""
 
 import pytest
 import torch
@@ -10,8 +10,10 @@ from linrnn.interop.hf import (  # noqa: E402
     LinrnnConfig,
     LinrnnForCausalLM,
     from_mamba,
+    from_mamba2,
     from_rwkv,
     to_mamba,
+    to_mamba2,
     to_rwkv,
 )
 
@@ -46,6 +48,14 @@ def mamba(**options):
     return shaken(transformers.MambaForCausalLM(transformers.MambaConfig(**config | options)))
 
 
+def mamba2(**options):
+    config = {
+        **{"vocab_size": VOCABULARY, "hidden_size": 12, "num_hidden_layers": 3, "bos_token_id": 3},
+        **{"num_heads": 4, "head_dim": 6, "n_groups": 2, "state_size": 5, "chunk_size": 8},
+    }
+    return shaken(transformers.Mamba2ForCausalLM(transformers.Mamba2Config(**config | options)))
+
+
 CASES = {
     "rwkv": (rwkv, from_rwkv, to_rwkv, {}),
     "rwkv rescaled": (rwkv, from_rwkv, to_rwkv, {"rescale_every": 2}),
@@ -56,6 +66,15 @@ CASES = {
         *(mamba, from_mamba, to_mamba),
         {
             **{"state_size": 5, "conv_kernel": 3, "expand": 3, "time_step_rank": 2},
+            **{"use_bias": True, "use_conv_bias": False, "layer_norm_epsilon": 0.1},
+        },
+    ),
+    "mamba2": (mamba2, from_mamba2, to_mamba2, {}),
+    "mamba2 tied": (mamba2, from_mamba2, to_mamba2, {"tie_word_embeddings": True}),
+    "mamba2 with other sizes": (
+        *(mamba2, from_mamba2, to_mamba2),
+        {
+            **{"conv_kernel": 3, "expand": 3, "num_heads": 6, "n_groups": 3},
             **{"use_bias": True, "use_conv_bias": False, "layer_norm_epsilon": 0.1},
         },
     ),
