@@ -42,9 +42,12 @@ class Heads(nn.Module):
     def reset_parameters(self, gain: float | None = None) -> None:
         """As `torch.nn.Linear`, or with a ``gain`` Glorot-uniform, each vector for itself."""
         self.proj.reset_parameters()
-        if gain is not None:
-            for rows in self.proj.weight.split([self.n_heads * size for size in self.sizes]):
-                nn.init.xavier_uniform_(rows, gain)
+        for rows in () if gain is None else self.rows():
+            nn.init.xavier_uniform_(rows, gain)
+
+    def rows(self) -> tuple[Tensor, ...]:
+        """The weights of each vector, views (H * size, d_model)."""
+        return self.proj.weight.split([self.n_heads * size for size in self.sizes])
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """In the dtype of the parameters."""
@@ -62,6 +65,7 @@ class GatedOut(nn.Module):
         norm: "rms" or "layer" over each head, without parameters, or "none".
         eps: of the norm.
         gate: "silu" or "sigmoid".
+        gate_bias: add a bias to the gate's map.
         device, dtype: of the parameters, as in torch.nn.
 
     Example:
@@ -78,13 +82,14 @@ class GatedOut(nn.Module):
         norm: Literal["rms", "layer", "none"] = "rms",
         eps: float = 1e-6,
         gate: Literal["silu", "sigmoid"] = "silu",
+        gate_bias: bool = False,
         **factory: Any,
     ) -> None:
         super().__init__()
         check_in("GatedOut", "norm", norm, ("rms", "layer", "none"))
         check_in("GatedOut", "gate", gate, ("silu", "sigmoid"))
         self.norm, self.eps, self.gate = norm, eps, gate
-        self.gate_proj = nn.Linear(d_model, n_heads * d_value, bias=False, **factory)
+        self.gate_proj = nn.Linear(d_model, n_heads * d_value, bias=gate_bias, **factory)
         self.out_proj = nn.Linear(n_heads * d_value, d_model, bias=False, **factory)
 
     def forward(self, o: Tensor, x: Tensor) -> Tensor:
@@ -98,9 +103,11 @@ class GatedOut(nn.Module):
 
 def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
     """Norm of every head (..., H, d_value) for itself, without parameters."""
-    if norm == "rms":
-        return F.rms_norm(o, o.shape[-1:], eps=eps)
-    return o if norm == "none" else F.layer_norm(o, o.shape[-1:], eps=eps)
+    if norm == "none":
+        return o
+    # PyTorch's layer_norm has a wrong derivative where forward mode is nested in forward mode
+    o = o - o.mean(-1, keepdim=True) if norm == "layer" else o
+    return F.rms_norm(o, o.shape[-1:], eps=eps)
 
 
 class LowRank(nn.Module):

@@ -1,5 +1,7 @@
 """Projections to heads and back, low-rank and block-diagonal maps, feature maps."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -34,6 +36,20 @@ def test_gated_out_is_its_equation(norm, gate):
     z = z * z.sigmoid() if gate == "silu" else z.sigmoid()
     torch.testing.assert_close(out(o, x), out.out_proj(z * ((o - mean) / scale).flatten(-2)))
     assert head_norm(o, norm, 1e-6).shape == o.shape
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+def test_norm_of_heads_has_the_same_derivatives_in_every_mode(norm):
+    """Forward mode in forward mode is where PyTorch's own layer norm goes wrong."""
+    o = torch.randn(2, dtype=torch.float64)
+
+    def normed(o):
+        return head_norm(o, norm, 0.1)
+
+    modes = (torch.func.jacfwd, torch.func.jacrev)
+    want = torch.func.jacrev(torch.func.jacrev(normed))(o)
+    for outer, inner in itertools.product(modes, modes):
+        torch.testing.assert_close(outer(inner(normed))(o), want)
 
 
 @pytest.mark.parametrize("act", ["none", "tanh"])
