@@ -6,6 +6,7 @@ from linrnn.nn.gates import unit_gain as unit_gain
 from linrnn.nn.glu import GLU as GLU
 from linrnn.nn.heads import BlockDiagonal as BlockDiagonal
 from linrnn.nn.heads import GatedOut as GatedOut
+from linrnn.nn.heads import HeadNorm as HeadNorm
 from linrnn.nn.heads import Heads as Heads
 from linrnn.nn.heads import LowRank as LowRank
 from linrnn.nn.heads import feature_map as feature_map
@@ -33,6 +34,7 @@ __all__ = [
     "CausalConv",
     "ChannelMix",
     "GatedOut",
+    "HeadNorm",
     "Heads",
     "LowRank",
     "Pair",

@@ -42,12 +42,14 @@ class Heads(nn.Module):
     def reset_parameters(self, gain: float | None = None) -> None:
         """As `torch.nn.Linear`, or with a ``gain`` Glorot-uniform, each vector for itself."""
         self.proj.reset_parameters()
-        for rows in () if gain is None else self.rows():
-            nn.init.xavier_uniform_(rows, gain)
+        if gain is not None:
+            for rows in self.rows():
+                nn.init.xavier_uniform_(rows, gain)
 
-    def rows(self) -> tuple[Tensor, ...]:
+    def rows(self) -> Sequence[Tensor]:
         """The weights of each vector, views (H * size, d_model)."""
-        return self.proj.weight.split([self.n_heads * size for size in self.sizes])
+        sizes = [self.n_heads * size for size in self.sizes]
+        return self.proj.weight.split(sizes)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """In the dtype of the parameters."""
@@ -108,6 +110,43 @@ def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
     # PyTorch's layer_norm has a wrong derivative where forward mode is nested in forward mode
     o = o - o.mean(-1, keepdim=True) if norm == "layer" else o
     return F.rms_norm(o, o.shape[-1:], eps=eps)
+
+
+class HeadNorm(nn.Module):
+    """`head_norm` with weights: (..., H, d_value) to (..., H * d_value).
+
+    Args:
+        n_heads, d_value: of what is normed.
+        norm: "rms" or "layer".
+        eps: of the norm.
+        device, dtype: of the weights, as in torch.nn.
+
+    Example:
+        >>> HeadNorm(2, 4)(torch.ones(5, 7, 2, 4)).shape
+        torch.Size([5, 7, 8])
+    """
+
+    def __init__(
+        self,
+        n_heads: int,
+        d_value: int,
+        *,
+        norm: Literal["rms", "layer"] = "rms",
+        eps: float = 1e-6,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        self.norm, self.eps = norm, eps
+        self.weight = nn.Parameter(torch.ones(n_heads * d_value, **factory))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Weights of 1."""
+        nn.init.ones_(self.weight)
+
+    def forward(self, o: Tensor) -> Tensor:
+        """In the dtype of ``o``."""
+        return head_norm(o, self.norm, self.eps).flatten(-2) * self.weight.to(o.dtype)
 
 
 class LowRank(nn.Module):
