@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.nn import GatedOut, Heads, LowRank
+from linrnn.nn import GatedOut, Heads, LowRank, default_heads
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
@@ -26,7 +26,7 @@ class GLA(Mixer):
         `torch.nn.Linear`: alpha starts near 0.5^(1/16) = 0.958, a memory of some 24 steps.
 
     Args:
-        n_heads: heads.
+        n_heads: heads. Default: 4, fewer if they had less than 16 of d_model channels each.
         d_key: channels of a head's queries and keys. Default: d_model / (2 n_heads), rounded up.
         d_value: channels of a head's values. Default: d_model / n_heads, rounded up.
         gate_rank: width of the bottleneck that decays pass.
@@ -53,7 +53,7 @@ class GLA(Mixer):
         self,
         d_model: int,
         *,
-        n_heads: int = 4,
+        n_heads: int | None = None,
         d_key: int | None = None,
         d_value: int | None = None,
         gate_rank: int = 16,
@@ -64,6 +64,7 @@ class GLA(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        n_heads = default_heads(d_model, 4) if n_heads is None else n_heads
         check_positive_int("GLA", n_heads=n_heads)
         check_positive("GLA", tau=tau, norm_eps=norm_eps)
         self.d_model, self.n_heads, self.gate_rank = d_model, n_heads, gate_rank

@@ -9,6 +9,7 @@ from linrnn.nn.heads import GatedOut as GatedOut
 from linrnn.nn.heads import HeadNorm as HeadNorm
 from linrnn.nn.heads import Heads as Heads
 from linrnn.nn.heads import LowRank as LowRank
+from linrnn.nn.heads import default_heads as default_heads
 from linrnn.nn.heads import feature_map as feature_map
 from linrnn.nn.heads import head_norm as head_norm
 from linrnn.nn.heads import l2_normalise as l2_normalise
@@ -42,6 +43,7 @@ __all__ = [
     "RelativePositions",
     "check_phase",
     "check_ring",
+    "default_heads",
     "empty_parameters",
     "feature_map",
     "head_norm",

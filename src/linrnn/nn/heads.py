@@ -88,7 +88,7 @@ class GatedOut(nn.Module):
         **factory: Any,
     ) -> None:
         super().__init__()
-        check_in("GatedOut", "norm", norm, ("rms", "layer", "none"))
+        _check_norm("GatedOut", norm, d_value, ("rms", "layer", "none"))
         check_in("GatedOut", "gate", gate, ("silu", "sigmoid"))
         self.norm, self.eps, self.gate = norm, eps, gate
         self.gate_proj = nn.Linear(d_model, n_heads * d_value, bias=gate_bias, **factory)
@@ -101,6 +101,25 @@ class GatedOut(nn.Module):
         normed = head_norm(o, self.norm, self.eps).flatten(-2)
         y: Tensor = self.out_proj(gate * normed.to(gate.dtype))
         return y
+
+
+def default_heads(d_model: int, most: int) -> int:
+    """``most`` heads, or as many of at least 16 channels as there are, and at least one.
+
+    Example:
+        >>> default_heads(1024, 4), default_heads(32, 4), default_heads(6, 4)
+        (4, 2, 1)
+    """
+    return max(1, min(most, d_model // 16))
+
+
+def _check_norm(where: str, norm: str, d_value: int, known: tuple[str, ...]) -> None:
+    check_in(where, "norm", norm, known)
+    if norm == "layer" and d_value < 2:
+        raise ArgumentError(
+            f"{where}: heads with norm='layer' must have at least 2 channels, whose mean is "
+            f"subtracted, got d_value={d_value}. Take fewer heads, or norm='rms'."
+        )
 
 
 def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
@@ -136,6 +155,7 @@ class HeadNorm(nn.Module):
         **factory: Any,
     ) -> None:
         super().__init__()
+        _check_norm("HeadNorm", norm, d_value, ("rms", "layer"))
         self.norm, self.eps = norm, eps
         self.weight = nn.Parameter(torch.ones(n_heads * d_value, **factory))
 
@@ -193,6 +213,7 @@ class BlockDiagonal(nn.Module):
     Args:
         width: channels in and out.
         blocks: how many; divides the width.
+        bias: add a bias.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -203,7 +224,7 @@ class BlockDiagonal(nn.Module):
         torch.Size([5, 6])
     """
 
-    def __init__(self, width: int, blocks: int, **factory: Any) -> None:
+    def __init__(self, width: int, blocks: int, *, bias: bool = True, **factory: Any) -> None:
         super().__init__()
         check_positive_int("BlockDiagonal", width=width, blocks=blocks)
         if width % blocks:
@@ -212,20 +233,21 @@ class BlockDiagonal(nn.Module):
             )
         size = width // blocks
         self.weight = nn.Parameter(torch.empty(blocks, size, size, **factory))  # block, in, out
-        self.bias = nn.Parameter(torch.empty(blocks, size, **factory))
+        self.bias = nn.Parameter(torch.empty(blocks, size, **factory)) if bias else None
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Normal weights of variance one over the block's size, no bias."""
         nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
-        nn.init.zeros_(self.bias)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the last axis, in the dtype of the parameters."""
         parts = x.to(self.weight.dtype).unflatten(-1, (len(self.weight), -1))
-        y: Tensor = torch.einsum("...bi,bio->...bo", parts, self.weight) + self.bias
-        return y.flatten(-2)
+        y: Tensor = torch.einsum("...bi,bio->...bo", parts, self.weight)
+        return (y if self.bias is None else y + self.bias).flatten(-2)
 
 
 def l2_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
