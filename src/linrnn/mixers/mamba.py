@@ -1,6 +1,6 @@
 """Mamba: a selective state-space model behind a short convolution."""
 
-from math import ceil, log
+from math import ceil
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.nn import CausalConv
+from linrnn.nn import CausalConv, softplus_steps
 from linrnn.ops import selective_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
 from linrnn.ops._step_program import layer_step
@@ -113,10 +113,8 @@ class Mamba(Mixer):
             part.reset_parameters()
         bound = self.dt_rank**-0.5
         nn.init.uniform_(self.dt_proj.weight, -bound, bound)
-        low, high = log(self.dt_min), log(self.dt_max)
-        dt = torch.empty(self.d_inner, dtype=torch.float64).uniform_(low, high).exp()
-        dt = dt.clamp(min=self.dt_floor)
-        self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # inverse of softplus
+        steps = softplus_steps(self.d_inner, self.dt_min, self.dt_max, self.dt_floor)
+        self.dt_proj.bias.copy_(steps)
         self.A_log.copy_(torch.arange(1.0, self.d_state + 1, dtype=torch.float64).log())
         nn.init.ones_(self.D)
 

@@ -2,6 +2,9 @@
 
 from linrnn.nn.channel_mix import ChannelMix as ChannelMix
 from linrnn.nn.conv import CausalConv as CausalConv
+from linrnn.nn.conv_heads import ConvHeads as ConvHeads
+from linrnn.nn.features import dpfp as dpfp
+from linrnn.nn.gates import softplus_steps as softplus_steps
 from linrnn.nn.gates import unit_gain as unit_gain
 from linrnn.nn.glu import GLU as GLU
 from linrnn.nn.heads import BlockDiagonal as BlockDiagonal
@@ -13,6 +16,7 @@ from linrnn.nn.heads import default_heads as default_heads
 from linrnn.nn.heads import feature_map as feature_map
 from linrnn.nn.heads import head_norm as head_norm
 from linrnn.nn.heads import l2_normalise as l2_normalise
+from linrnn.nn.heads import sum_normalise as sum_normalise
 from linrnn.nn.mlp import MLP as MLP
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pair import Pair as Pair
@@ -34,6 +38,7 @@ __all__ = [
     "BlockDiagonal",
     "CausalConv",
     "ChannelMix",
+    "ConvHeads",
     "GatedOut",
     "HeadNorm",
     "Heads",
@@ -44,6 +49,7 @@ __all__ = [
     "check_phase",
     "check_ring",
     "default_heads",
+    "dpfp",
     "empty_parameters",
     "feature_map",
     "head_norm",
@@ -54,6 +60,8 @@ __all__ = [
     "recall",
     "ring",
     "rotate",
+    "softplus_steps",
+    "sum_normalise",
     "uniform",
     "unit_gain",
 ]

@@ -1,8 +1,10 @@
 """Gates around a recurrence."""
 
+from math import log
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def unit_gain(log_a: Any, log_2: Any) -> Any:
@@ -26,3 +28,16 @@ def unit_gain(log_a: Any, log_2: Any) -> Any:
     y = torch.where(small, -1.0, y)
     rest = torch.where(small, 1 + log_a, torch.expm1(y) / y)
     return torch.exp(0.5 * log_2) * rest.sqrt()
+
+
+def softplus_steps(size: int, low: float, high: float, floor: float = 1e-4) -> Tensor:
+    """Random biases whose softplus is log-uniform on [low, high], and at least ``floor``.
+
+    Example:
+        >>> bool(torch.nn.functional.softplus(softplus_steps(9, 0.1, 0.1)).allclose(
+        ...     torch.tensor(0.1, dtype=torch.float64)))
+        True
+    """
+    dt = torch.empty(size, dtype=torch.float64).uniform_(log(low), log(high)).exp()
+    dt = dt.clamp(min=floor)
+    return dt + torch.log(-torch.expm1(-dt))  # inverse of softplus

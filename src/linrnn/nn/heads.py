@@ -53,9 +53,12 @@ class Heads(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """In the dtype of the parameters."""
-        parts = self.proj(x.to(self.proj.weight.dtype))
-        split = parts.split([self.n_heads * size for size in self.sizes], -1)
-        return tuple(part.unflatten(-1, (self.n_heads, -1)) for part in split)
+        return self.split(self.proj(x.to(self.proj.weight.dtype)))
+
+    def split(self, projected: Tensor) -> tuple[Tensor, ...]:
+        """The vectors of every head, of all channels side by side."""
+        parts = projected.split([self.n_heads * size for size in self.sizes], -1)
+        return tuple(part.unflatten(-1, (self.n_heads, -1)) for part in parts)
 
 
 class GatedOut(nn.Module):
@@ -66,8 +69,9 @@ class GatedOut(nn.Module):
         n_heads, d_value: of ``o``, (..., H, d_value).
         norm: "rms" or "layer" over each head, without parameters, or "none".
         eps: of the norm.
-        gate: "silu" or "sigmoid".
+        gate: "silu", "sigmoid", or "none" for no gate.
         gate_bias: add a bias to the gate's map.
+        gate_rank: width of a bottleneck that ``W_g`` is, `LowRank`; None for a whole matrix.
         device, dtype: of the parameters, as in torch.nn.
 
     Example:
@@ -83,23 +87,37 @@ class GatedOut(nn.Module):
         *,
         norm: Literal["rms", "layer", "none"] = "rms",
         eps: float = 1e-6,
-        gate: Literal["silu", "sigmoid"] = "silu",
+        gate: Literal["silu", "sigmoid", "none"] = "silu",
         gate_bias: bool = False,
+        gate_rank: int | None = None,
         **factory: Any,
     ) -> None:
         super().__init__()
         _check_norm("GatedOut", norm, d_value, ("rms", "layer", "none"))
-        check_in("GatedOut", "gate", gate, ("silu", "sigmoid"))
+        check_in("GatedOut", "gate", gate, ("silu", "sigmoid", "none"))
         self.norm, self.eps, self.gate = norm, eps, gate
-        self.gate_proj = nn.Linear(d_model, n_heads * d_value, bias=gate_bias, **factory)
-        self.out_proj = nn.Linear(n_heads * d_value, d_model, bias=False, **factory)
+        width = n_heads * d_value
+        self.gate_proj: Any = None
+        if gate != "none" and gate_rank is not None:
+            self.gate_proj = LowRank(d_model, gate_rank, width, bias=gate_bias, **factory)
+        elif gate != "none":
+            self.gate_proj = nn.Linear(d_model, width, bias=gate_bias, **factory)
+        self.out_proj = nn.Linear(width, d_model, bias=False, **factory)
+
+    def reset_parameters(self) -> None:
+        """As `torch.nn.Linear`."""
+        for part in self.modules():
+            if isinstance(part, nn.Linear):
+                part.reset_parameters()
 
     def forward(self, o: Tensor, x: Tensor) -> Tensor:
         """In the dtype of the parameters; the norm is computed in that of ``o``."""
-        gate = self.gate_proj(x.to(self.gate_proj.weight.dtype))
-        gate = F.silu(gate) if self.gate == "silu" else gate.sigmoid()
-        normed = head_norm(o, self.norm, self.eps).flatten(-2)
-        y: Tensor = self.out_proj(gate * normed.to(gate.dtype))
+        dtype = self.out_proj.weight.dtype
+        normed = head_norm(o, self.norm, self.eps).flatten(-2).to(dtype)
+        if self.gate_proj is not None:
+            gate = self.gate_proj(x.to(dtype))
+            normed = normed * (F.silu(gate) if self.gate == "silu" else gate.sigmoid())
+        y: Tensor = self.out_proj(normed)
         return y
 
 
@@ -200,6 +218,11 @@ class LowRank(nn.Module):
         self.down = nn.Linear(d_in, rank, bias=False, **factory)
         self.up = nn.Linear(rank, d_out, bias=bias, **factory)
 
+    def reset_parameters(self) -> None:
+        """As `torch.nn.Linear`."""
+        self.down.reset_parameters()
+        self.up.reset_parameters()
+
     def forward(self, x: Tensor) -> Tensor:
         """In the dtype of the parameters."""
         z = self.down(x.to(self.down.weight.dtype))
@@ -258,6 +281,16 @@ def l2_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
         tensor([0.6000, 0.8000])
     """
     return x * (x.square().sum(-1, keepdim=True) + eps).rsqrt()
+
+
+def sum_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """The last axis, at least 0, scaled to sum 1: ``x / (sum x + eps)``; zeros stay zeros.
+
+    Example:
+        >>> sum_normalise(torch.tensor([1.0, 3.0]))
+        tensor([0.2500, 0.7500])
+    """
+    return x / (x.sum(-1, keepdim=True) + eps)
 
 
 def feature_map(kind: str, x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from linrnn.nn import (
     feature_map,
     head_norm,
     l2_normalise,
+    sum_normalise,
 )
 
 
@@ -52,6 +53,21 @@ def test_norm_of_heads_has_the_same_derivatives_in_every_mode(norm):
         torch.testing.assert_close(outer(inner(normed))(o), want)
 
 
+def test_gated_out_without_a_gate_and_with_one_through_a_bottleneck():
+    o, x = torch.randn(3, 2, 4), torch.randn(3, 6)
+    plain = GatedOut(6, 2, 4, norm="none", gate="none")
+    torch.testing.assert_close(plain(o, x), plain.out_proj(o.flatten(-2)))
+    assert plain.gate_proj is None
+    narrow = GatedOut(6, 2, 4, norm="none", gate="sigmoid", gate_rank=3)
+    gate = x @ narrow.gate_proj.down.weight.T @ narrow.gate_proj.up.weight.T
+    torch.testing.assert_close(narrow(o, x), narrow.out_proj(gate.sigmoid() * o.flatten(-2)))
+    before = [p.clone() for p in narrow.parameters()]
+    narrow.reset_parameters()
+    pairs = zip(before, narrow.parameters(), strict=True)
+    assert len(before) == 3
+    assert not any(torch.equal(a, b) for a, b in pairs)
+
+
 @pytest.mark.parametrize("act", ["none", "tanh"])
 def test_low_rank_is_a_product_through_the_bottleneck(act):
     layer, x = LowRank(6, 2, 4, act=act), torch.randn(3, 6)
@@ -73,6 +89,12 @@ def test_normalised_keys_have_length_one_and_a_slope_at_zero():
     zero = torch.zeros(4, requires_grad=True)
     l2_normalise(zero).sum().backward()
     assert zero.grad.isfinite().all()
+
+
+def test_sums_of_one_and_zeros_that_stay_zeros():
+    x = torch.rand(5, 4)
+    torch.testing.assert_close(sum_normalise(x), x / x.sum(-1, keepdim=True), rtol=1e-5, atol=0)
+    assert not sum_normalise(torch.zeros(3)).any()
 
 
 def test_feature_maps():
