@@ -1,0 +1,92 @@
+"""Kimi Delta Attention: the delta rule with a decay for each channel of the keys."""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.errors import check_positive_int
+from linrnn.mixers._delta import ConvDelta
+from linrnn.nn import LowRank, empty_parameters, softplus_steps
+from linrnn.ops._precision import wide
+
+
+class KDA(ConvDelta):
+    r"""Kimi Delta Attention: the delta rule, each channel of the keys forgetting at its own rate.
+
+    Equation:
+        q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to
+        length 1; the convolution is depthwise. In each head
+        S' = diag(exp(g_t)) S_{t-1},   S_t = S' + beta_t k_t (v_t - S'^T k_t)^T
+        g_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias)    in R^{d_key}, A_log one a head
+        o_t = S_t^T q_t / sqrt(d_key),   beta_t = beta_max sigmoid(w_b x_t)
+        y_t = W_o (sigmoid(G_up G_down x_t) * concat of o_t / sqrt(mean(o_t^2) + norm_eps))
+        W_down and G_down map to d_value channels. Initially exp(A_log) is uniform on [1, 16],
+        softplus(dt_bias) log-uniform on [0.001, 0.1], and everything else as in `torch.nn.Linear`
+        and `torch.nn.Conv1d`.
+
+    Args:
+        n_heads: heads. Default: d_model / 128, or 1.
+        d_key, d_value: channels of a head's keys and of its values. Default: d_model / n_heads,
+            rounded up; d_key.
+        beta_max: largest rate, above 0 and at most 2, with which a memory can change its sign.
+        d_conv: taps of the convolution, 1 sees only the current step.
+        norm_eps: of the norm of each head.
+
+    Departures from the paper:
+        Extension beyond the survey. The norm of the heads has no weight: that of W_o is the same.
+        Norm and feed-forward layer around it belong to the block.
+
+    Example:
+        >>> y, state = KDA(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape, state["conv"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 4, 4]), torch.Size([2, 3, 24]))
+
+    Reference:
+        Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture", 2025,
+        arXiv:2510.26692. Key: kimi2025linear.
+    """
+
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        beta_max: float = 1.0,
+        d_conv: int = 4,
+        norm_eps: float = 1e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.beta_max, self.d_conv = d_model, beta_max, d_conv
+        self.n_heads = max(1, d_model // 128) if n_heads is None else n_heads
+        check_positive_int("KDA", n_heads=self.n_heads)
+        self.d_key = -(-d_model // self.n_heads) if d_key is None else d_key
+        self.d_value = self.d_key if d_value is None else d_value
+        self.norm_eps = norm_eps
+        to: Any = {"device": device, "dtype": dtype}
+        out = {"eps": norm_eps, "gate": "sigmoid", "gate_rank": self.d_value}
+        self._make(d_conv, self.n_heads, out, **to)
+        empty, channels = empty_parameters(device, dtype), self.n_heads * self.d_key
+        self.g_proj = LowRank(d_model, self.d_value, channels, bias=False, **to)
+        self.A_log, self.dt_bias = empty(self.n_heads), empty(channels)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        self.g_proj.reset_parameters()
+        self.A_log.copy_(torch.empty(self.n_heads, dtype=torch.float64).uniform_(1, 16).log())
+        self.dt_bias.copy_(softplus_steps(len(self.dt_bias), 1e-3, 0.1))
+
+    def _log_decay(self, x: Tensor) -> Tensor:
+        step = F.softplus(wide(self.g_proj(x)) + wide(self.dt_bias))
+        g: Tensor = -wide(self.A_log).exp()[:, None] * step.unflatten(-1, (self.n_heads, -1))
+        return g

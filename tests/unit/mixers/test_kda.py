@@ -1,0 +1,92 @@
+"""KDA against transformers' Kimi Linear layer and the plain loop of fla, its start and errors."""
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import kstest
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers import KDA
+from linrnn.ops import delta_scan
+
+
+def published(layer, monkeypatch):
+    """The layer of transformers with the same weights, and a weight of its norm."""
+    module = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
+    for name in ("chunk_kimi_delta_attention", "causal_conv1d_fn"):  # no kernel of a GPU
+        monkeypatch.setattr(module, name, inspect.unwrap(getattr(module, name)))
+    H, K = layer.n_heads, layer.d_key
+    config = module.KimiLinearConfig(
+        hidden_size=layer.d_model,
+        num_hidden_layers=1,
+        linear_num_heads=H,
+        linear_head_dim=K,
+        linear_conv_kernel_dim=layer.d_conv,
+        rms_norm_eps=layer.norm_eps,
+        layer_types=["linear_attention"],
+    )
+    theirs = module.KimiLinearDeltaAttention(config, 0)
+    q, k, v = layer.qkv.heads.proj.weight.chunk(3)
+    scale = torch.rand(K) + 0.5
+    theirs.load_state_dict(
+        {
+            "q_proj.weight": q,
+            "k_proj.weight": k,
+            "v_proj.weight": v,
+            "conv1d.weight": layer.qkv.conv1d.weight[:, None],
+            "forget_gate.f_a_proj.weight": layer.g_proj.down.weight,
+            "forget_gate.f_b_proj.weight": layer.g_proj.up.weight,
+            "forget_gate.dt_bias": layer.dt_bias,
+            "forget_gate.A_log": layer.A_log.view(1, 1, H, 1),
+            "b_proj.weight": layer.beta_proj.weight,
+            "g_a_proj.weight": layer.out.gate_proj.down.weight,
+            "g_b_proj.weight": layer.out.gate_proj.up.weight,
+            "o_norm.weight": scale,
+            "o_proj.weight": layer.out.out_proj.weight / scale.repeat(H),
+        }
+    )
+    return theirs
+
+
+def test_equals_the_layer_of_transformers_with_gradients(monkeypatch):
+    torch.manual_seed(0)
+    layer = KDA(8, n_heads=2)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.mul_(2 if p.ndim > 1 else 1)
+    x = torch.randn(2, 70, 8, requires_grad=True)
+    theirs = published(layer, monkeypatch)(x)
+    y, _ = layer(x)
+    torch.testing.assert_close(y, theirs, rtol=1e-4, atol=1e-5)
+    grads = [torch.autograd.grad(z.square().sum(), x)[0] for z in (y, theirs)]
+    torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)
+
+
+def test_the_rule_equals_the_loop_of_fla_where_decays_are_strong():
+    naive = pytest.importorskip("fla.ops.kda.naive")
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 40, 3, 8)
+    k, g = F.normalize(k, dim=-1), -torch.randn(2, 40, 3, 8).mul(2).exp()
+    beta, start = 2 * torch.rand(2, 40, 3), torch.randn(2, 3, 8, 8)
+    theirs, last = naive.naive_recurrent_kda(q, k, v, g, beta, 1.0, start, True)
+    o, final = delta_scan(q, k, v, beta, g, start)
+    torch.testing.assert_close(o, theirs, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(final, last, rtol=1e-4, atol=2e-5)
+
+
+def test_rates_start_as_published():
+    torch.manual_seed(0)
+    layer = KDA(8, n_heads=2048, d_key=1)
+    assert kstest((layer.A_log.detach().double().exp() - 1) / 15, "uniform").pvalue > 0.01
+    dt = F.softplus(layer.dt_bias.detach().double())
+    assert kstest(dt.log() / torch.tensor(100.0).log() + 1.5, "uniform").pvalue > 0.01
+
+
+@pytest.mark.unchecked
+def test_errors():
+    with pytest.raises(ArgumentError, match=r"KDA: beta_max .* got -1"):
+        KDA(8, beta_max=-1)
+    with pytest.raises(ArgumentError, match="d_value"):
+        KDA(8, d_value=0)
