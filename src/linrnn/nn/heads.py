@@ -312,7 +312,8 @@ def feature_map(kind: str, x: Tensor) -> Tensor:
 
 FEATURE_MAPS: dict[str, Any] = {
     "identity": lambda x: x,
-    "elu": lambda x: F.elu(x) + 1,
+    # 1 + (exp(x) - 1) would round to 0 below -17
+    "elu": lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()),
     "relu": F.relu,
     "exp": torch.exp,
     "softmax": lambda x: x.softmax(-1),

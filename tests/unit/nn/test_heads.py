@@ -105,6 +105,16 @@ def test_feature_maps():
     assert feature_map("identity", x) is x
 
 
+def test_elu_features_stay_positive_far_below_zero():
+    below, above = torch.tensor([-80.0, -20.0, 0.0]), torch.tensor([3.0, 1e4])
+    x = torch.cat([below, above]).requires_grad_()
+    y = feature_map("elu", x)
+    exact = {"rtol": 1e-6, "atol": 0}
+    torch.testing.assert_close(y, torch.cat([below.exp(), above + 1]), **exact)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(slope, torch.cat([below.exp(), torch.ones(2)]), **exact)
+
+
 @pytest.mark.unchecked
 def test_an_unknown_feature_map():
     with pytest.raises(UnknownNameError, match="feature_map kind named 'cosine'"):
