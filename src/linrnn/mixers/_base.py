@@ -176,6 +176,9 @@ class Mixer(nn.Module):
         state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
         return state
 
+    def after_update(self) -> None:
+        """What training calls after every step of the optimiser; by default nothing."""
+
     def eigenvalues(self) -> Complex[Tensor, " d_state"] | None:
         """Eigenvalues of a transition that does not depend on the input, else None."""
         return None

@@ -13,6 +13,7 @@ from linrnn._finite import first_bad
 from linrnn.errors import ArgumentError, MissingExtraError, check_in
 from linrnn.learn import Batch, Learner, Loop, Step
 from linrnn.learn._batch import read, unpack
+from linrnn.mixers._base import Mixer
 from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.train._config import OptimConfig
 from linrnn.train._nonfinite import Guard, LeftOut, bad_gradient, bad_state, watch
@@ -175,6 +176,7 @@ class TrainingModule(LightningModule):
         super().optimizer_step(*args, **kwargs)
         self.done_steps += 1
         if not self.left_out:
+            self._tell_mixers()
             self.guard.good_step()
         self.left_out = False
 
@@ -265,6 +267,13 @@ class TrainingModule(LightningModule):
             self._clip(self.trainer.gradient_clip_val)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        self._tell_mixers()
+
+    def _tell_mixers(self) -> None:
+        """That the weights have moved."""
+        for part in self.model.modules():
+            if isinstance(part, Mixer):
+                part.after_update()
 
     @contextmanager
     def _outside(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError, MissingExtraError, NonFiniteError, UnknownNameError
+from linrnn.mixers import Mixer
 from linrnn.state import leaves
 from linrnn.train import ContiguousBatches, OptimConfig, TrainingModule
 
@@ -82,6 +83,19 @@ def by_hand(model, batches, *, window, carry, clip=math.inf):
         nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
     return model
+
+
+@pytest.mark.parametrize(("update", "updates"), [("batch", 5), ("window", 10)])
+def test_mixers_hear_of_every_update(batches, tmp_path, update, updates):
+    model = SequenceModel(1, 1, mixer="lru", d_model=4, n_layers=2, pool="none", norm="none")
+    heard = []
+    for part in model.modules():
+        if isinstance(part, Mixer):
+            part.after_update = lambda: heard.append(None)
+    options = {"window": 4, "update": update}
+    module = TrainingModule(model, mse, learner="tbptt", learner_options=options, optim=sgd)
+    trainer(tmp_path).fit(module, batches)
+    assert len(heard) == 2 * updates
 
 
 @pytest.mark.parametrize("carry", [False, True])
