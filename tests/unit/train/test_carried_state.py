@@ -155,9 +155,12 @@ def test_nothing_is_remembered_beyond_a_document(config):
     assert not torch.allclose(model(x[row : row + 1])[0][:, step:], alone, atol=1e-4)
 
 
-@pytest.mark.parametrize(("mixer", "step"), [("lru", 5), ("rwkv4", 20)])
-def test_resume_gives_the_same_bits(config, signal_at, tmp_path, mixer, step):
-    config = replace(config, mixer=mixer, mixer_options={})
+@pytest.mark.parametrize(
+    ("mixer", "options", "step"),
+    [("lru", {}, 5), ("rwkv4", {}, 20), ("rfa", {"redraw_every": 4, "n_features": 8}, 6)],
+)
+def test_resume_gives_the_same_bits(config, signal_at, tmp_path, mixer, options, step):
+    config = replace(config, mixer=mixer, mixer_options=options)
     whole = train.run(config, out=tmp_path / "whole")
     with pytest.raises(InterruptedRunError):
         train.run(config, out=tmp_path / "cut", reporter=signal_at(step))

@@ -1,0 +1,115 @@
+"""Random feature attention."""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers._kernel_attention import Features
+from linrnn.mixers._random_features import RandomFeatureAttention
+from linrnn.nn import l2_normalise
+from linrnn.ops._precision import wide
+
+
+class RFA(RandomFeatureAttention):
+    r"""Random Fourier features of unit queries and keys, in a memory that a gate lets forget.
+
+    Equation:
+        q_t, k_t, v_t = W_q x_t + b_q, W_k x_t + b_k, W_v x_t + b_v     in each head, and
+        n(x) = x / sqrt(|x|^2 + 1e-6)
+        phi(x) = n_features^(-1/2) [sin(W (sigma * n(x)) / tau), cos(same)]
+        g_t = sigmoid(w_g . x_t + b_g)
+        S_t = g_t S_{t-1} + (1 - g_t) phi(k_t) v_t^T,   z_t = g_t z_{t-1} + (1 - g_t) phi(k_t)
+        o_t = S_t^T phi(q_t) / max(|z_t . phi(q_t)|, eps)
+        y_t = W_o concat over heads of o_t + b_o
+        Without the gate S and z are sums. The rows of W are N(0, I), for each head its own, and
+        not trained; phi(q) . phi(k) estimates exp(-|sigma * (n(q) - n(k))|^2 / (2 tau^2)).
+        Initially maps are Glorot-uniform with gain 2^(-1/2), sigma = 1, g = 0.9 at x = 0.
+
+    Args:
+        n_heads: heads. Default: one for each 64 channels, at least one.
+        d_key, d_value: channels of a head's queries and keys, and of its values. Default:
+            d_model / n_heads, rounded up.
+        n_features: directions; there are twice as many features.
+        gate: forget.
+        tau: scale of the directions.
+        eps: of the division.
+        redraw_every: steps of the optimiser after which training draws the directions anew.
+            Default: never; `redraw` does it at any time.
+
+    Departures from the paper:
+        The paper's code divides by max(|n|, 1e-3) in parallel and max(n, 1) in steps, where
+        features are scaled by 0.1, has |x| + 1e-3 for the root in n(x), and takes W at every step
+        of training from a pool of drawn ones. Where the gate starts is not published. A memory
+        written before W is drawn anew is empty after it.
+
+    Example:
+        >>> y, state = RFA(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 128, 5]))
+
+    Reference:
+        Peng et al., "Random Feature Attention", 2021, arXiv:2103.02143. Key: peng2021random.
+    """
+
+    family: ClassVar[str] = "linear-attention"
+    division = "abs"
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        n_features: int = 64,
+        gate: bool = True,
+        tau: float = 1.0,
+        eps: float = 1e-3,
+        redraw_every: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.gate, self.tau = d_model, gate, tau
+        if not 0 < tau < float("inf"):
+            raise ArgumentError(f"{type(self).__name__}: tau must be positive, got {tau}.")
+        self._set_division(self.division, eps)
+        to: Any = {"device": device, "dtype": dtype}
+        self._add_heads(n_heads, d_key, d_value, **to)
+        self.sigma = nn.Parameter(torch.empty(self.n_heads, self.d_key, **to))
+        self.gate_proj = nn.Linear(d_model, self.n_heads, **to) if gate else None
+        self._add_directions(n_features, redraw_every, **to)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter and the directions anew from torch's global generator."""
+        super().reset_parameters()
+        self._draw_glorot(2**-0.5)
+        nn.init.ones_(self.sigma)
+        if self.gate_proj is not None:
+            nn.init.xavier_uniform_(self.gate_proj.weight, 2**-0.5)
+            nn.init.constant_(self.gate_proj.bias, torch.tensor(0.9).logit().item())
+
+    @property
+    def d_features(self) -> int:
+        """Features of a query or key."""
+        return 2 * self.n_features
+
+    def _features(
+        self, q: Tensor, k: Tensor, x: Tensor, state: dict[str, Any], reset: Tensor | None
+    ) -> Features:
+        sigma = wide(self.sigma) / self.tau
+        q, k = (self._phi(self.directions(l2_normalise(z) * sigma)) for z in (q, k))
+        if self.gate_proj is None:
+            return Features(q, k)
+        gate = wide(self.gate_proj(x.to(self.gate_proj.weight.dtype)))
+        return Features(q, k * (-gate).sigmoid()[..., None], F.logsigmoid(gate))
+
+    def _phi(self, z: Tensor) -> Tensor:
+        """Features from products with the directions."""
+        waves: Tensor = torch.cat([z.sin(), z.cos()], -1)
+        return waves * self.n_features**-0.5
