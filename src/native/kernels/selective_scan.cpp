@@ -13,18 +13,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../flush_subnormals.h"
 #include "../large_pages.h"
 #include "../selective_scan_args.h"
 #include "../storage.h"
 #include "../vecmath.h"
 #ifdef _OPENMP
 #include <omp.h>
-#endif
-#ifdef __SSE2__
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // inside GCC's own header
-#endif
-#include <immintrin.h>
 #endif
 
 namespace linrnn {
@@ -119,16 +114,6 @@ inline void decays<float, 32>(const float* __restrict dt, const float* __restric
     }
 }
 #endif
-
-// A state that nothing feeds decays into subnormal numbers, where processors compute a hundred
-// times slower: have them flushed to zero while a kernel runs.
-struct FlushSubnormals {
-#ifdef __SSE2__
-    unsigned before = _mm_getcsr();
-    FlushSubnormals() { _mm_setcsr(before | 0x8040u); }
-    ~FlushSubnormals() { _mm_setcsr(before); }
-#endif
-};
 
 // w = (exp(dt A) - 1) / A, and dw / dA = dt^2 psi(dt A) with psi(v) = (v e^v - e^v + 1) / v^2
 template <class A>

@@ -14,6 +14,18 @@ def _shapes(*fields: Any) -> tuple[Tensor, Tensor]:
     return p.v.new_empty(*p.v.shape[:3], p.columns), p.v.new_empty(p.memory, dtype=p.wide)
 
 
+def _kept_memories(kernels: Any, *fields: Any) -> tuple[Tensor]:
+    """Room for the memory before each window of steps, from which the backward pass starts."""
+    p = Problem(*fields)
+    time, heads = p.v.shape[1:3]
+    shape = (heads, p.q.shape[3], p.columns)
+    if p.cu_seqlens is None:
+        count = p.v.shape[0] * -(-time // kernels.WINDOW)
+        return (p.v.new_empty(count, *shape, dtype=p.wide),)
+    # each sequence begins a window anew: some stay unused, and an operator returns them
+    return (p.v.new_zeros(time // kernels.WINDOW + p.seqs, *shape, dtype=p.wide),)
+
+
 def _op(name: str) -> Op:
     return Op(
         name,
@@ -22,7 +34,9 @@ def _op(name: str) -> Op:
         results=2,
         definition=definition,
         shapes=_shapes,
-        kernels={},
+        kernels={"cpu": "linrnn.ops._memory._cpu"},
+        extras=_kept_memories,
+        n_extras=1,
         opaque=True,
     )
 

@@ -1,0 +1,176 @@
+// The scans of matrix memories and their adjoints on a CPU, outer_scan and delta_scan: every head
+// has a memory S (keys, columns),
+//   S_t = diag(exp g_t) S_{t-1} diag(exp e_t) + b_t (a_t' S_{t-1}) + k_t u_t',   o_t = S_t' q_t
+// with u_t = beta_t v_t, or, by the delta rule, beta_t (v_t - S_{t-1}' exp(g_t) k_t).
+//
+// A unit is one head of one sequence, or a slice of its columns whose width follows from the shapes
+// alone. Where a step resets, a stretch begins anew from a memory of zeros, so that nothing is ever
+// multiplied by what was before. The adjoint starts from the memory kept before each window.
+// Every order is fixed: the same bits in every call and for any number of threads.
+//
+// Compiled once for every instruction set: see scan.cpp.
+#include <cstdlib>
+#include <cstring>
+
+#include "../flush_subnormals.h"
+#include "../large_pages.h"
+#include "../memory_steps.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+template <class A>
+struct MemoryScan {
+    const MemoryScanArgs& args;
+
+    i64 columns() const { return args.values + args.normalizer; }
+    i64 slices() const { return (columns() + args.width - 1) / args.width; }
+    i64 shared() const { return args.heads / args.key_heads; }
+    i64 stored() const { return args.dtype == F64 ? 8 : args.dtype == F32 ? 4 : 2; }
+    i64 windows(i64 time) const { return (time + args.window - 1) / args.window; }
+
+    Head<A> head(const MemoryScanArgs& own, i64 s, i64 h, i64 slice, bool fresh) const {
+        const i64 first = slice * args.width, left = columns() - first;
+        return {own, s, h, first, left < args.width ? left : args.width, fresh};
+    }
+    // The arrays of sequence s; partial gradients of a part and of a slice.
+    MemoryScanArgs alone(i64 s, i64 part, i64 slice) const {
+        const Span span(args, s);
+        MemoryScanArgs own = args;
+        own.time = span.count;
+        for (Array* x : {&own.q, &own.k, &own.v, &own.a, &own.b, &own.o, &own.grad_v})
+            *x = span.of(*x, stored());
+        for (Array* x : {&own.g, &own.value_decay, &own.beta, &own.grad_value_decay})
+            *x = span.of(*x, sizeof(A));
+        own.reset = span.of(own.reset, 1);
+        const i64 steps = steps_of(args) * i64(sizeof(A));
+        for (Array* x : {&own.grad_q, &own.grad_k, &own.grad_a, &own.grad_b})
+            *x = span.of(*x, sizeof(A)), x->data += part * steps * args.key_heads * args.keys;
+        own.grad_g = span.of(args.grad_g, sizeof(A));
+        own.grad_g.data += slice * steps * args.heads * (args.channels == 2 ? args.keys : 1);
+        own.grad_beta = span.of(args.grad_beta, sizeof(A));
+        own.grad_beta.data += slice * steps * args.heads;
+        return own;
+    }
+    // Of the kept memories of sequence s.
+    i64 kept_before(i64 s) const {
+        auto cuts = reinterpret_cast<const i64*>(args.offsets);
+        return cuts ? cuts[s] / args.window + s : s * windows(args.time);
+    }
+    // Where the stretch from step t on ends: no other step of it resets, and no window is left.
+    static i64 end_of(const Head<A>& head, i64 t) {
+        i64 end = (t / head.args.window + 1) * head.args.window;
+        end = end < head.args.time ? end : head.args.time;
+        for (i64 i = t + 1; i < end; ++i)
+            if (head.resets(i)) return i;
+        return end;
+    }
+
+    void forward(i64 s, i64 h, i64 slice, A* work) const {
+        const MemoryScanArgs own = alone(s, 0, slice);
+        const Head<A> head = this->head(own, s, h, slice, true);
+        const Steps<A> steps{head};
+        A* S = work;
+        work += head.size();
+        head.load_memory(args.initial, s, S);
+        for (i64 t = 0, end; t < own.time; t = end) {
+            if (args.kept && t % args.window == 0)
+                head.store_memory(S, args.kept, kept_before(s) + t / args.window);
+            end = end_of(head, t);
+            steps.reset(t, S);
+            steps.forward(t, end, S, work);
+        }
+        head.store_memory(S, args.final, s);
+    }
+
+    void backward(i64 s, i64 h, i64 slice, i64 part, bool fresh, A* work) const {
+        const MemoryScanArgs own = alone(s, part, slice);
+        const Head<A> head = this->head(own, s, h, slice, fresh);
+        const Steps<A> steps{head};
+        A *S = work, *R = S + head.size();
+        work = R + head.size();
+        head.load_memory(args.final, s, R);
+        for (i64 w = windows(own.time) - 1; w >= 0; --w) {
+            const i64 first = w * args.window;
+            i64 end = first + args.window < own.time ? first + args.window : own.time;
+            while (end > first) {
+                i64 begin = end - 1;
+                while (begin > first && !head.resets(begin)) --begin;
+                if (head.resets(begin)) std::memset(S, 0, size_t(head.size()) * sizeof(A));
+                else head.load_memory(args.kept, kept_before(s) + w, S);
+                steps.backward(begin, end, S, R, work);
+                steps.reset(begin, R);
+                end = begin;
+            }
+        }
+        head.store_memory(R, args.grad_initial, s);
+    }
+
+    // Part `part` of the heads and slices of a key head, one after the other.
+    void backward(i64 s, i64 key_head, i64 part, A* work) const {
+        const i64 items = shared() * slices(), share = (items + args.parts - 1) / args.parts;
+        for (i64 i = part * share; i < items && i < (part + 1) * share; ++i)
+            backward(s, key_head * shared() + i / slices(), i % slices(), part, i == part * share, work);
+    }
+
+    i64 room() const {
+        const Head<A> largest = head(args, 0, 0, 0, true);
+        const Steps<A> steps{largest};
+        i64 need = args.backward ? 2 * largest.size() + steps.backward_room()
+                                 : largest.size() + steps.room();
+        return (need + 127) / 64 * 64;
+    }
+
+    int dispatch() const {
+        if (!args.seqs || !args.heads || !args.keys || !columns()) return 0;
+        const i64 units = args.seqs * (args.backward ? args.key_heads * args.parts : args.heads * slices());
+        if (!args.backward) advise(args.o.data, steps_of(args) * args.heads * columns() * stored());
+        // what repays waking another thread
+        const i64 worth = steps_of(args) * args.heads * args.keys * columns() / 65536 + 1;
+        i64 threads = worth < args.threads ? worth : args.threads;
+        threads = threads < units ? threads : units;
+        if (threads < 1) return 0;
+        const i64 stride = room();
+        void* memory = std::malloc(size_t(threads * stride) * sizeof(A) + 64);
+        if (!memory) return 1;
+        A* work = reinterpret_cast<A*>((reinterpret_cast<std::uintptr_t>(memory) + 63) & ~std::uintptr_t(63));
+#pragma omp parallel num_threads(int(threads)) if (threads > 1)
+        {
+#ifdef _OPENMP
+            A* mine = work + omp_get_thread_num() * stride;
+#else
+            A* mine = work;
+#endif
+            FlushSubnormals flush;
+#pragma omp for schedule(dynamic)
+            for (i64 u = 0; u < units; ++u) {
+                const i64 each = units / args.seqs, s = u / each, i = u % each;
+                if (args.backward) backward(s, i / args.parts, i % args.parts, mine);
+                else forward(s, i / slices(), i % slices(), mine);
+            }
+        }
+        std::free(memory);
+        return 0;
+    }
+};
+
+}  // namespace
+
+int memory_scan(const void* record) {
+    const auto& args = *static_cast<const MemoryScanArgs*>(record);
+    if (args.size != i64(sizeof(MemoryScanArgs))) return 3;
+    switch (args.dtype) {
+        case F64: return MemoryScan<double>{args}.dispatch();
+        case F32:
+        case BF16:
+        case F16: return MemoryScan<float>{args}.dispatch();
+    }
+    return 2;
+}
+
+}  // namespace LINRNN_ISA
+}  // namespace linrnn

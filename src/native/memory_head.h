@@ -1,0 +1,168 @@
+// One head of one sequence, or a slice of its columns: what a step reads and writes, in wide numbers
+// and filled up with zeros to whole registers.
+#pragma once
+#include <initializer_list>
+
+#include "memory_scan_args.h"
+#include "memory_tile.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+template <class A>
+struct Head {
+    using T = Tile<A>;
+    using V = typename T::V;
+    static constexpr i64 L = T::L;
+
+    const MemoryScanArgs& args;  // the arrays are those of the sequence alone
+    i64 s, h;                    // sequence and head
+    i64 first, count;            // columns
+    bool fresh;                  // gradients that heads share are written, else added to
+
+    i64 columns() const { return args.values + args.normalizer; }
+    i64 key_head() const { return h / (args.heads / args.key_heads); }
+    i64 keys() const { return T::padded(args.keys); }
+    i64 width() const { return T::padded(count); }
+    i64 size() const { return keys() * width(); }
+    bool low_rank() const { return args.a.data != 0; }
+    bool early() const { return args.bonus != 0; }
+    bool resets(i64 t) const {
+        return args.reset.data &&
+               reinterpret_cast<const unsigned char*>(args.reset.data)[t * args.reset.step];
+    }
+
+    // ------------------------------------------------------------------------------------- rows
+
+    template <class S>
+    static const S* at(const Array& x, i64 t, i64 channel) {
+        return reinterpret_cast<const S*>(x.data) + t * x.step + channel;
+    }
+    static void clear(A* to, i64 from, i64 end) {
+        for (i64 i = from; i < end; ++i) to[i] = A(0);
+    }
+    void stored(const Array& x, i64 t, i64 channel, i64 n, A* __restrict to) const {
+        if constexpr (sizeof(A) == 8) {
+            copy(to, at<double>(x, t, channel), n);
+        } else if (args.dtype == F32) {
+            copy(to, at<float>(x, t, channel), n);
+        } else if (args.dtype == BF16) {
+            auto from = at<bf16>(x, t, channel);
+            for (i64 i = 0; i < n; ++i) to[i] = widen(from[i]);
+        } else {
+            auto from = at<f16>(x, t, channel);
+            for (i64 i = 0; i < n; ++i) to[i] = widen(from[i]);
+        }
+    }
+    void store(const Array& x, i64 t, i64 channel, i64 n, const A* __restrict from) const {
+        i64 place = x.data + (t * x.step + channel) * (args.dtype == F64 ? 8 : args.dtype == F32 ? 4 : 2);
+        if constexpr (sizeof(A) == 8) put(reinterpret_cast<double*>(place), from, n);
+        else if (args.dtype == F32) put(reinterpret_cast<float*>(place), from, n);
+        else if (args.dtype == BF16) put(reinterpret_cast<bf16*>(place), from, n);
+        else put(reinterpret_cast<f16*>(place), from, n);
+    }
+    // Of q, k, a or b.
+    void key_row(const Array& x, i64 t, A* to) const {
+        stored(x, t, key_head() * args.keys, args.keys, to);
+        clear(to, args.keys, keys());
+    }
+    void query_row(i64 t, A* to) const {
+        key_row(args.q, t, to);
+        const A scale = A(args.scale);
+        for (i64 i = 0; scale != A(1) && i < args.keys; ++i) to[i] *= scale;
+    }
+    // Columns that are values; a normalizer is one more.
+    i64 given() const { return first + count > args.values ? args.values - first : count; }
+    void value_row(i64 t, A* to) const {
+        stored(args.v, t, h * args.values + first, given(), to);
+        clear(to, given(), width());
+        if (given() < count) to[given()] = A(1);
+    }
+    void out_row(i64 t, A* to) const {
+        stored(args.o, t, h * columns() + first, count, to);
+        clear(to, count, width());
+    }
+    void put_out(i64 t, const A* from) const {
+        store(args.o, t, h * columns() + first, count, from);
+    }
+    A beta(i64 t) const { return args.beta.data ? *at<A>(args.beta, t, h) : A(1); }
+    A head_decay(i64 t) const { return args.channels ? vexp(*at<A>(args.g, t, h)) : A(1); }
+    void key_decay(i64 t, A* __restrict to) const {
+        const A* g = args.channels == 2 ? at<A>(args.g, t, h * args.keys) : nullptr;
+        const A same = g ? A(1) : head_decay(t);
+        if (g)
+            for (i64 i = 0; i < args.keys; ++i) to[i] = vexp(g[i]);
+        else
+            for (i64 i = 0; i < args.keys; ++i) to[i] = same;
+        for (i64 i = args.keys; i < keys(); ++i) to[i] = A(1);
+    }
+    void value_decay(i64 t, A* __restrict to) const {
+        const A* e = args.value_decay.data ? at<A>(args.value_decay, t, h * args.values + first) : nullptr;
+        for (i64 i = 0; i < width(); ++i) to[i] = A(1);
+        for (i64 i = 0; e && i < given(); ++i) to[i] = vexp(e[i]);
+    }
+    void bonus(A* to) const {
+        copy(to, reinterpret_cast<const A*>(args.bonus) + h * args.keys, args.keys);
+        clear(to, args.keys, keys());
+    }
+
+    // ----------------------------------------------------------------------------------- memories
+
+    // Memory `index` of an array (.., heads, keys, columns), from where this head's columns begin.
+    A* memory(i64 pointer, i64 index) const {
+        return reinterpret_cast<A*>(pointer) + (index * args.heads + h) * args.keys * columns() + first;
+    }
+    void load_memory(i64 pointer, i64 index, A* S) const {
+        std::memset(S, 0, size_t(size()) * sizeof(A));
+        if (!pointer) return;
+        const A* from = memory(pointer, index);
+        for (i64 c = 0; c < args.keys; ++c) copy(S + c * width(), from + c * columns(), count);
+    }
+    void store_memory(const A* S, i64 pointer, i64 index) const {
+        A* to = memory(pointer, index);
+        for (i64 c = 0; c < args.keys; ++c) copy(to + c * columns(), S + c * width(), count);
+    }
+
+    // ---------------------------------------------------------------------------------- gradients
+
+    void add_keys(const Array& x, i64 t, const A* __restrict from, A scale) const {
+        A* __restrict to = const_cast<A*>(at<A>(x, t, key_head() * args.keys));
+        if (fresh)
+            for (i64 i = 0; i < args.keys; ++i) to[i] = scale * from[i];
+        else
+            for (i64 i = 0; i < args.keys; ++i) to[i] += scale * from[i];
+    }
+    void put_values(i64 t, const A* from) const {
+        store(args.grad_v, t, h * args.values + first, given(), from);
+    }
+    // Rows of the double sums: of a constant g and of the bonus.
+    double* sums(i64 which) const {
+        const i64 slice = first / args.width;
+        return reinterpret_cast<double*>(args.sums) +
+               (((slice * args.seqs + s) * args.heads + h) * 2 + which) * args.keys;
+    }
+    // The gradient of the decays of a step, one a key.
+    void put_decay(i64 t, const A* from) const {
+        if (args.channels == 2 && args.constant) {
+            for (i64 i = 0; i < args.keys; ++i) sums(0)[i] += double(from[i]);
+        } else if (args.channels == 2) {
+            copy(const_cast<A*>(at<A>(args.grad_g, t, h * args.keys)), from, args.keys);
+        } else if (args.channels) {
+            A total = A(0);
+            for (i64 i = 0; i < args.keys; ++i) total += from[i];
+            put_head_decay(t, total);
+        }
+    }
+    void put_head_decay(i64 t, A total) const {
+        if (args.constant) *sums(0) += double(total);
+        else *const_cast<A*>(at<A>(args.grad_g, t, h)) = total;
+    }
+    void put_beta(i64 t, A total) const {
+        if (args.beta.data) *const_cast<A*>(at<A>(args.grad_beta, t, h)) = total;
+    }
+};
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
