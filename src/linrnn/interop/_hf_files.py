@@ -184,7 +184,17 @@ def read_config(files: Files, model_type: str, keys: Iterable[str]) -> dict[str,
             f"{files.where}: {files}/config.json: model_type must be {model_type!r}, got "
             f"{found!r:.60}.{fix}"
         )
-    return known(config, keys)
+    return {key: _plain(value) for key, value in known(config, keys).items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value with the numbers that JSON has no word for, as transformers writes them."""
+    if isinstance(value, list):
+        return [_plain(x) for x in value]
+    if isinstance(value, dict) and value.keys() == {"__float__"}:
+        word = value["__float__"]
+        return float(word) if word in ("Infinity", "-Infinity", "NaN") else value
+    return value
 
 
 def known(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
