@@ -119,6 +119,7 @@ struct Head {
         const A* from = memory(pointer, index);
         for (i64 c = 0; c < args.keys; ++c) copy(S + c * width(), from + c * columns(), count);
     }
+    void forget(A* S) const { std::memset(S, 0, size_t(size()) * sizeof(A)); }
     void store_memory(const A* S, i64 pointer, i64 index) const {
         A* to = memory(pointer, index);
         for (i64 c = 0; c < args.keys; ++c) copy(to + c * columns(), S + c * width(), count);

@@ -87,9 +87,6 @@ struct Steps {
         for (; n + 4 * L <= width; n += 4 * L) columns<4>(r, from, from_ld, to, to_ld, n);
         for (; n < width; n += L) columns<1>(r, from, from_ld, to, to_ld, n);
     }
-    void reset(i64 t, A* S) const {
-        if (head.resets(t)) std::memset(S, 0, size_t(size) * sizeof(A));
-    }
 
     // Steps [t, end), of which none resets but the first.
     void forward(i64 t, i64 end, A* S, A* work) const {

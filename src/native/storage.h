@@ -39,14 +39,17 @@ inline void narrow(float f, bf16& out) {
     out.bits = std::uint16_t((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-// IEEE half by integer arithmetic: rebias the exponent with a multiplication, which also makes
-// subnormals right; exact, and rounds to nearest even on the way back.
+// IEEE half by integer arithmetic: rebias the exponent with a multiplication; exact, and rounds to
+// nearest even on the way back. A subnormal half is the last bits of a number about 0.5: as bits of a
+// float it would be a subnormal float, which a kernel may have flushed to zero.
 inline float widen(f16 x) {
     std::uint32_t sign = std::uint32_t(x.bits & 0x8000u) << 16;
     std::uint32_t rest = std::uint32_t(x.bits & 0x7fffu) << 13;
-    float magnitude = from_bits(rest) * from_bits(0x77800000u);  // 2^112
+    float normal = from_bits(rest) * from_bits(0x77800000u);  // 2^112
+    float subnormal = from_bits(0x3f000000u | (x.bits & 0x3ffu)) - 0.5f;
+    std::uint32_t magnitude = x.bits & 0x7c00u ? to_bits(normal) : to_bits(subnormal);
     std::uint32_t special = 0x7f800000u | rest;
-    std::uint32_t bits = (x.bits & 0x7c00u) == 0x7c00u ? special : to_bits(magnitude);
+    std::uint32_t bits = (x.bits & 0x7c00u) == 0x7c00u ? special : magnitude;
     return from_bits(bits | sign);
 }
 inline void narrow(float f, f16& out) {

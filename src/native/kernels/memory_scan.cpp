@@ -14,6 +14,7 @@
 
 #include "../flush_subnormals.h"
 #include "../large_pages.h"
+#include "../memory_chunk.h"
 #include "../memory_steps.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -70,10 +71,14 @@ struct MemoryScan {
         return end;
     }
 
+    // Chunks are not written for what few systems ask for.
+    bool chunked() const { return !args.a.data && !args.value_decay.data; }
+
     void forward(i64 s, i64 h, i64 slice, A* work) const {
         const MemoryScanArgs own = alone(s, 0, slice);
         const Head<A> head = this->head(own, s, h, slice, true);
         const Steps<A> steps{head};
+        const Chunk<A> chunk{head};
         A* S = work;
         work += head.size();
         head.load_memory(args.initial, s, S);
@@ -81,33 +86,52 @@ struct MemoryScan {
             if (args.kept && t % args.window == 0)
                 head.store_memory(S, args.kept, kept_before(s) + t / args.window);
             end = end_of(head, t);
-            steps.reset(t, S);
+            if (head.resets(t)) head.forget(S);
+            for (i64 n; chunked() && end - t > FEW; t += n) {
+                n = chunk.steps(t, end);
+                chunk.forward(t, n, S, work);
+            }
             steps.forward(t, end, S, work);
         }
         head.store_memory(S, args.final, s);
     }
+    // Steps that take longer as a chunk than one by one.
+    static constexpr i64 FEW = 3;
 
     void backward(i64 s, i64 h, i64 slice, i64 part, bool fresh, A* work) const {
         const MemoryScanArgs own = alone(s, part, slice);
         const Head<A> head = this->head(own, s, h, slice, fresh);
         const Steps<A> steps{head};
+        const Chunk<A> chunk{head};
         A *S = work, *R = S + head.size();
         work = R + head.size();
-        head.load_memory(args.final, s, R);
+        load(head, args.final, s, R, work);
         for (i64 w = windows(own.time) - 1; w >= 0; --w) {
             const i64 first = w * args.window;
             i64 end = first + args.window < own.time ? first + args.window : own.time;
             while (end > first) {
                 i64 begin = end - 1;
                 while (begin > first && !head.resets(begin)) --begin;
-                if (head.resets(begin)) std::memset(S, 0, size_t(head.size()) * sizeof(A));
-                else head.load_memory(args.kept, kept_before(s) + w, S);
-                steps.backward(begin, end, S, R, work);
-                steps.reset(begin, R);
+                const bool cut = head.resets(begin);
+                if (cut) head.forget(S);
+                else load(head, args.kept, kept_before(s) + w, S, work);
+                if (chunked()) chunk.backward(begin, end, S, R, work);
+                else steps.backward(begin, end, S, R, work);
+                if (cut) head.forget(R);
                 end = begin;
             }
         }
+        if (chunked()) {
+            Tile<A>::transpose(R, head.keys(), S, head.width(), head.width(), head.keys());
+            R = S;
+        }
         head.store_memory(R, args.grad_initial, s);
+    }
+    // A memory as the adjoint has it: of chunks with the keys of a column side by side.
+    void load(const Head<A>& head, i64 pointer, i64 index, A* to, A* work) const {
+        if (!chunked()) return head.load_memory(pointer, index, to);
+        head.load_memory(pointer, index, work);
+        Tile<A>::transpose(work, head.width(), to, head.keys(), head.keys(), head.width());
     }
 
     // Part `part` of the heads and slices of a key head, one after the other.
@@ -120,9 +144,11 @@ struct MemoryScan {
     i64 room() const {
         const Head<A> largest = head(args, 0, 0, 0, true);
         const Steps<A> steps{largest};
-        i64 need = args.backward ? 2 * largest.size() + steps.backward_room()
-                                 : largest.size() + steps.room();
-        return (need + 127) / 64 * 64;
+        const Chunk<A> chunk{largest};
+        i64 one = args.backward ? steps.backward_room() : steps.room();
+        i64 other = args.backward ? chunk.backward_room() : chunk.room();
+        i64 need = chunked() && (args.backward || other > one) ? other : one;
+        return ((args.backward ? 2 : 1) * largest.size() + need + 127) / 64 * 64;
     }
 
     int dispatch() const {
