@@ -1,0 +1,353 @@
+"""`outer_scan` and `delta_scan` by the kernels in ``_triton_*.py``: what runs where.
+
+Time is cut into chunks. What steps of a chunk have to do with one another is a matrix for each
+chunk and head; one pass stores the memory before every chunk, tiles of it spread over programs, and
+a second reads in all chunks at once. The backward pass mirrors that, with everything that the
+forward pass computed on its way computed again.
+
+Kernels know ``S <- exp(g) S + w u^T + k v^T`` with ``u = x + a^T S``. Without ``w`` that is
+`outer_scan`; without ``k`` the delta rule, of ``w = k``, ``x = beta v`` and ``a = -beta k``,
+which reads a memory that has decayed already; with both a low rank.
+"""
+
+import functools
+import importlib
+import importlib.util
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.ops._layout import dense
+from linrnn.ops._memory._problem import Problem
+from linrnn.ops.linear_scan import _triton
+
+#: Steps of a chunk, and of a block of it inside of which pairs of steps are looked at one by one.
+CHUNK, SIDE = 64, 16
+#: No memories are kept for the backward pass, which computes those before all chunks once more.
+WINDOW = None
+#: Products of single precision are computed in it: no kernel may be less exact than a loop.
+PRECISION = "ieee"
+#: Rows of a memory that one program has, where one must have them all, and numbers of its tile.
+MOST_KEYS, TILE = 256, 4096
+
+#: Which products of steps a chunk needs, of what reads with what writes.
+PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "solved": ("a", "w")}
+
+_MODULES = {
+    "run_solve": "_triton_solve",
+    **dict.fromkeys(
+        ("run_states", "run_outputs", "run_adjoint", "run_values", "run_asked", "run_written"),
+        "_triton_kernels",
+    ),
+    **dict.fromkeys(
+        ("run_pairs", "run_channel_pairs", "run_products", "run_pairs_back",
+         "run_channel_pairs_back"), "_triton_pairs",
+    ),
+}  # fmt: skip
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    if dtype.is_complex:
+        return f"it has no kernel for {dtype}"
+    return _triton.unavailable(device, dtype)
+
+
+def declines(*inputs: Any) -> str | None:
+    """Why PyTorch's operators are the better way, or None."""
+    p = Problem(*inputs[: len(Problem._fields)])
+    if p.value_decay is not None:
+        return "decays of values have no kernel"
+    if p.q.shape[1] == 1 and p.cu_seqlens is None:
+        return "one step is less than a chunk"
+    if p.v.numel() == 0:
+        return "there are no values"
+    if p.q.shape[3] > MOST_KEYS:
+        return f"keys of {p.q.shape[3]} channels do not fit in a program"
+    return None
+
+
+def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """``(o, final_state)`` of a `Problem`."""
+    p = Problem(*inputs[: len(Problem._fields)])
+    with torch.cuda.device_of(p.v):
+        run = _Run(p)
+        pairs = run.all_pairs()
+        kept, u, final = run.states(pairs)
+        o = p.v.new_empty(*p.v.shape[:3], p.columns)
+        run.launch(
+            "run_outputs", run.tiles(p.columns), near=pairs["near"], mix=pairs["mix"],
+            kept=kept, u=u, o=o,
+        )  # fmt: skip
+    return o, final
+
+
+def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
+    """The gradients of the ten tensors at the head of a `Problem`; None for those that are."""
+    p = Problem(*inputs[: len(Problem._fields)])
+    grad_o, grad_final = inputs[-2:]
+    with torch.cuda.device_of(p.v):
+        run = _Run(p)
+        pairs = run.all_pairs()
+        kept, u, _ = run.states(pairs)
+        run.known |= {"do": dense(grad_o), "u": u}
+        behind, dz, initial = run.adjoint(pairs, dense(grad_final))
+        grads = _Gradients(run, kept, behind, dz)
+        dv = dz
+        if run.known["k"] is not None:
+            dv = p.v.new_empty(p.v.shape, dtype=p.wide)
+            run.launch(
+                "run_values", run.tiles(p.v.shape[3]), near=pairs["near"], past=pairs["past"],
+                kept=behind, dz=dz, dv=dv,
+            )  # fmt: skip
+        assert dv is not None
+        return grads.of_arguments(dv, initial)
+
+
+class _Run:
+    """A problem as kernels see it, and the kernels run on it.
+
+    ``known`` are the arguments of kernels by their names.
+    """
+
+    def __init__(self, p: Problem) -> None:
+        self.p = p
+        kernels = _module("_triton_kernels")
+        batch, time, heads, values = p.v.shape
+        self.low_rank = p.a is not None
+        g, offsets = p.g, p.cu_seqlens
+        self.count = batch * -(-time // CHUNK)
+        slots = None
+        if offsets is not None:
+            offsets = offsets.to(p.v.device, torch.int64).contiguous()
+            self.count = time // CHUNK + p.seqs
+            before = offsets[:-1] // CHUNK + torch.arange(p.seqs, device=p.v.device)
+            places = torch.arange(self.count, device=p.v.device)
+            slots = torch.searchsorted(before, places, right=True) - 1
+        kind = 0 if g is None else 2 if g.ndim in (2, 4) else 1
+        self.known: dict[str, Any] = {
+            "time": time, "heads": heads, "keys": p.q.shape[3], "values": values,
+            "columns": p.columns, "g": g if g is None else dense(g), "reset": p.reset,
+            "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": CHUNK,
+            "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
+            "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
+            "REVERSE": p.reverse, "PRECISION": PRECISION, "bonus": None,
+            "DTYPE": kernels.tl.float64 if p.wide == torch.float64 else kernels.tl.float32,
+        }  # fmt: skip
+        if p.reset is not None:
+            self.known["reset"] = dense(p.reset)
+        self.known |= self._operands()
+
+    def _operands(self) -> dict[str, Any]:
+        """The tensors of steps, and how many heads share each."""
+        p = self.p
+        beta = None if p.beta is None else p.beta[..., None]
+        v = p.v if beta is None else p.v * beta
+        found = {"q": p.q, "k": p.k, "v": v, "w": None, "a": None, "x": None}
+        if self.low_rank:
+            found |= {"w": p.b, "a": p.a}
+        elif p.delta:
+            a = -p.k if beta is None else -_spread(p.k, p.v.shape[2]) * beta
+            found |= {"k": None, "v": None, "w": p.k, "a": a, "x": v}
+        tensors = {n: None if x is None else dense(x) for n, x in found.items()}
+        return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
+
+    def launch(self, name: str, programs: int, **own: Any) -> None:
+        """Run a kernel for every head of every chunk, so many programs each."""
+        self._start(name, programs * self.count * self.p.v.shape[2], own)
+
+    def tiles(self, columns: int) -> int:
+        """Tiles of columns that programs of all keys have."""
+        return -(-columns // self._tile()["COLUMNS"])
+
+    def _tile(self, whole: bool = False) -> dict[str, int]:
+        """Keys and columns at once; all keys where a program must have them."""
+        keys = _rounded(self.p.q.shape[3])
+        keys = keys if whole else min(keys, 64)
+        return {"KEYS": keys, "COLUMNS": max(16, min(_rounded(self.p.columns), TILE // keys))}
+
+    def _start(self, name: str, programs: int, own: dict[str, Any], whole: bool = False) -> None:
+        kernel = getattr(_module(_MODULES[name]), name)
+        tile = self._tile(whole)
+        given = {**self.known, **tile, "SIDE": SIDE, **own}
+        warps = 8 if tile["KEYS"] > 64 else 4
+        kernel[(programs,)](
+            **{n: given[n] for n in kernel.arg_names}, num_warps=warps, num_stages=1
+        )
+
+    def empty(self, *shape: int) -> Tensor:
+        """Room for numbers that are computed with."""
+        return self.p.v.new_empty(shape, dtype=self.p.wide)
+
+    def pairs(self, x: str, y: str) -> dict[str, Any]:
+        """What the kernels of pairs are told about two tensors of steps."""
+        early = self.p.bonus is not None if x == "q" else self.low_rank
+        known = self.known
+        return {
+            "x": known[x], "y": known[y], "x_heads": known[f"{x}_heads"],
+            "y_heads": known[f"{y}_heads"], "EARLY": early, "STRICT": early or x == "a",
+            "bonus": None if x == "a" or self.p.bonus is None else dense(self.p.bonus),
+        }  # fmt: skip
+
+    def all_pairs(self) -> dict[str, Tensor | None]:
+        """Products of steps, (chunks, heads, CHUNK, CHUNK), and the solved system."""
+        found: dict[str, Tensor | None] = {}
+        by_channel = self.known["G"] == 2
+        for name, (x, y) in PAIRS.items():
+            found[name] = None
+            if self.known[x] is not None and self.known[y] is not None:
+                found[name] = self.empty(self.count, self.p.v.shape[2], CHUNK, CHUNK)
+                kernel, blocks = "run_pairs", 1
+                if by_channel:
+                    kernel, blocks = "run_channel_pairs", CHUNK // SIDE
+                self.launch(kernel, blocks, A=found[name], **self.pairs(x, y))
+        system = found["solved"]
+        if system is not None:
+            found["solved"] = torch.empty_like(system)
+            self.launch("run_solve", 1, A=system, T=found["solved"])
+        return found
+
+    def _programs(self, whole: bool) -> int:
+        """Of the kernels that walk over a sequence, for every tile of its memories."""
+        tile, p = self._tile(whole), self.p
+        blocks = -(-p.q.shape[3] // tile["KEYS"])
+        return p.seqs * p.v.shape[2] * blocks * -(-p.columns // tile["COLUMNS"])
+
+    def states(self, pairs: dict[str, Tensor | None]) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The memory before each chunk, what is solved for, and the last memory."""
+        p = self.p
+        whole = pairs["solved"] is not None
+        kept, final = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
+        u = self.empty(*p.v.shape[:3], p.columns) if whole else None
+        initial = None if p.initial_state is None else dense(p.initial_state)
+        own = {"past": pairs["past"], "solved": pairs["solved"], "EARLY": self.low_rank}
+        own |= {"initial": initial, "kept": kept, "u": u, "final": final}
+        self._start("run_states", self._programs(whole), own, whole)
+        return kept, u, final
+
+    def adjoint(
+        self, pairs: dict[str, Tensor | None], grad_final: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The gradients of the memory behind each chunk, of what is solved for, of the first."""
+        p = self.p
+        whole = pairs["solved"] is not None
+        kept, initial = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
+        dz = self.empty(*p.v.shape[:3], p.columns) if whole else None
+        own = {"mix": pairs["mix"], "solved": pairs["solved"], "grad_final": grad_final}
+        own |= {"kept": kept, "dz": dz, "grad_initial": initial}
+        self._start("run_adjoint", self._programs(whole), own, whole)
+        return kept, dz, initial
+
+
+class _Gradients:
+    """The gradients of the tensors of steps, each head by itself, added up part by part.
+
+    Args:
+        run: with what is read of all memories, and their gradients.
+        kept, behind: memories before each chunk, and gradients of those behind.
+        dz: of what is solved for.
+    """
+
+    def __init__(self, run: _Run, kept: Tensor, behind: Tensor, dz: Tensor | None) -> None:
+        self.run, known, p = run, run.known, run.p
+        self.read = {"q": known["do"], "a": dz}
+        self.written = {"k": known["v"], "w": known["u"]}
+        each = (*p.v.shape[:3], p.q.shape[3])
+        self.of = {
+            n: torch.zeros(each, dtype=p.wide, device=p.v.device)
+            for n in ("q", "k", "w", "a")
+            if known[n] is not None
+        }
+        shape = each[: known["G"] + 2]
+        self.dg = torch.zeros(shape, dtype=p.wide, device=p.v.device) if known["G"] else None
+        self.dbonus: Tensor | None = None
+        for n in self.of:
+            self._of_memories(n, kept, behind)
+        for x, y in PAIRS.values():
+            if x in self.of and y in self.of:
+                self._of_pairs(x, y)
+
+    def _options(self, x: str) -> dict[str, Any]:
+        early = self.run.p.bonus is not None if x == "q" else self.run.low_rank
+        return {"SCALE": self.run.p.scale if x == "q" else 1.0, "EARLY": early}
+
+    def _values(self, y: str) -> dict[str, Any]:
+        values = self.written[y]
+        ones = self.run.p.normalizer and y == "k"
+        return {"y": values, "values": values.shape[3], "ONES": ones}
+
+    def _of_memories(self, n: str, kept: Tensor, behind: Tensor) -> None:
+        known = self.run.known
+        own = {"x": known[n], "x_heads": known[f"{n}_heads"], "dx": self.of[n], "dg": self.dg}
+        if n in self.read:
+            own |= {"dy": self.read[n], "kept": kept, **self._options(n)}
+            self.run.launch("run_asked", 1, **own)
+        else:  # with what crosses a chunk, once
+            before = kept if n == "k" or "k" not in self.of else None
+            own |= {"before": before, "kept": behind, **self._values(n)}
+            self.run.launch("run_written", 1, **own)
+
+    def _of_pairs(self, x: str, y: str) -> None:
+        run, p = self.run, self.run.p
+        dA = run.empty(run.count, p.v.shape[2], CHUNK, CHUNK)
+        values = self._values(y)
+        read = {"x": self.read[x], "x_size": p.columns, "SCALE": self._options(x)["SCALE"]}
+        run.launch("run_products", 1, A=dA, y_size=values.pop("values"), **read, **values)
+        by_channel = run.known["G"] == 2
+        blocks = CHUNK // SIDE if by_channel else 1
+        own = run.pairs(x, y)
+        if own["bonus"] is not None:
+            self.dbonus = run.empty(run.count, blocks, *p.v.shape[2:3], p.q.shape[3])
+        grads = {"dx": self.of[x], "dy": self.of[y], "dg": self.dg, "dbonus": self.dbonus}
+        kernel = "run_channel_pairs_back" if by_channel else "run_pairs_back"
+        run.launch(kernel, blocks, dA=dA, **own, **grads)
+
+    def of_arguments(self, dv: Tensor, initial: Tensor) -> tuple[Tensor | None, ...]:
+        """In the order of a `Problem`, from the gradient of values times beta."""
+        p, of = self.run.p, self.of
+        dbeta = None
+        if p.beta is not None:
+            dbeta = (dv * p.v).sum(-1)
+            dv = dv * p.beta[..., None]
+        if p.delta and not self.run.low_rank:
+            k, weight = _spread(p.k, p.v.shape[2]), 1 if p.beta is None else p.beta[..., None]
+            if dbeta is not None:
+                dbeta = dbeta - (of["a"] * k).sum(-1)
+            of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
+        of = {n: _together(x, p.q) for n, x in of.items()}
+        a, b = (of["a"], of["w"]) if self.run.low_rank else (None, None)
+        dg = self.dg
+        if dg is not None and self.run.known["CONSTANT"]:
+            dg = dg.sum((0, 1))
+        bonus = None if self.dbonus is None else self.dbonus.sum((0, 1))
+        state = None if p.initial_state is None else initial
+        dv = dv.to(p.v.dtype)
+        return of["q"], of["k"], dv, dg, None, bonus, dbeta, a, b, state
+
+
+def _spread(x: Tensor, heads: int) -> Tensor:
+    """What heads share, for each of them."""
+    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
+
+
+def _together(x: Tensor, like: Tensor) -> Tensor:
+    """The sum of the gradients of the heads that share something, in a fixed order."""
+    if x.shape[2] != like.shape[2]:
+        x = x.unflatten(2, (like.shape[2], -1)).sum(3)
+    return x.to(like.dtype)
+
+
+def _heads(x: Tensor | None) -> int:
+    return 1 if x is None else x.shape[2]
+
+
+def _rounded(size: int) -> int:
+    """Up to a power of two, and to what products take."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+@functools.cache
+def _module(name: str) -> Any:
+    """Triton is imported by the first call that runs on it."""
+    return importlib.import_module(f"linrnn.ops._memory.{name}")

@@ -1,0 +1,157 @@
+"""What the Triton kernels of the matrix memories share: where steps lie, decays, safe products.
+
+A chunk is CHUNK steps of one sequence, in the order of reading. Numbers of a step lie together:
+(rows * time, heads, channels), dense. What no step writes is 0 and decays nothing, so a chunk that
+is not full needs no care.
+"""
+
+# Triton compiles the source of these functions: no annotations, and names as in a kernel.
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def span(slots, cu_seqlens, slot, time, CHUNK: tl.constexpr):
+    """Of a chunk: its row, the first place of its sequence, that one's steps, and its number."""
+    if cu_seqlens is not None:
+        s = tl.load(slots + slot).to(tl.int64)
+        start = tl.load(cu_seqlens + s)
+        count = (tl.load(cu_seqlens + s + 1) - start).to(tl.int32)
+        n = (slot - (start // CHUNK + s)).to(tl.int32)
+        row = s * 0
+    else:
+        chunks = tl.cdiv(time, CHUNK)
+        row = (slot // chunks).to(tl.int64)
+        n = (slot % chunks).to(tl.int32)
+        start = row * 0
+        count = time
+    return row, start, count, n
+
+
+@triton.jit
+def sequence(cu_seqlens, s, time, CHUNK: tl.constexpr):
+    """Of a sequence: its row, its first place, its steps, and the slot of its first chunk."""
+    row, start, count, slot = s, s * 0, time, s * tl.cdiv(time, CHUNK)
+    if cu_seqlens is not None:
+        start = tl.load(cu_seqlens + s)
+        count = (tl.load(cu_seqlens + s + 1) - start).to(tl.int32)
+        row, slot = s * 0, start // CHUNK + s
+    return row, start, count, slot
+
+
+@triton.jit
+def place(t, row, start, count, time, REVERSE: tl.constexpr):
+    """Where step t of a sequence lies among those of all rows."""
+    where = start + t
+    if REVERSE:
+        where = start + count - 1 - t
+    return row * time + where
+
+
+@triton.jit
+def rows(p, here, inside, heads, h, size, lanes, DTYPE: tl.constexpr):
+    """The numbers of some steps (steps, lanes), 0 outside."""
+    mask = inside[:, None] & (lanes < size)[None, :]
+    return tl.load(p + (here[:, None] * heads + h) * size + lanes[None, :], mask, 0).to(DTYPE)
+
+
+@triton.jit
+def put(p, x, here, inside, heads, h, size, lanes):
+    """Store the numbers of some steps."""
+    mask = inside[:, None] & (lanes < size)[None, :]
+    tl.store(p + (here[:, None] * heads + h) * size + lanes[None, :], x, mask)
+
+
+@triton.jit
+def add(p, x, here, inside, heads, h, size, lanes):
+    """Add to the numbers of some steps, which no other program has."""
+    mask = inside[:, None] & (lanes < size)[None, :]
+    where = p + (here[:, None] * heads + h) * size + lanes[None, :]
+    tl.store(where, tl.load(where, mask, 0) + x, mask)
+
+
+@triton.jit
+def values_of(v, here, inside, heads, h, size, lanes, ONES: tl.constexpr, DTYPE: tl.constexpr):
+    """Values, with the channel of ones of a normalizer behind the last."""
+    x = rows(v, here, inside, heads, h, size, lanes, DTYPE)
+    if ONES:
+        x = tl.where(inside[:, None] & (lanes == size)[None, :], 1, x)
+    return x
+
+
+@triton.jit
+def logs(g, here, inside, heads, h, size, lanes, G: tl.constexpr, CONSTANT: tl.constexpr,
+         DTYPE: tl.constexpr):  # fmt: skip
+    """Logarithms of the decays of some steps, (steps, 1) by head or (steps, lanes)."""
+    if CONSTANT:
+        here = here * 0
+    if G == 2:
+        x = rows(g, here, inside, heads, h, size, lanes, DTYPE)
+    elif G == 1:
+        x = tl.load(g + here * heads + h, inside, 0).to(DTYPE)[:, None]
+    else:
+        x = tl.zeros(here.shape, DTYPE)[:, None]
+    return x
+
+
+@triton.jit
+def since(g, i, here, inside, heads, h, size, lanes, EARLY: tl.constexpr, SIGN: tl.constexpr,
+          G: tl.constexpr, CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
+    """Sums from the first step up to each; EARLY, up to the one before."""
+    if EARLY:
+        x = logs(g, here - SIGN, inside & (i > 0), heads, h, size, lanes, G, CONSTANT, DTYPE)
+    else:
+        x = logs(g, here, inside, heads, h, size, lanes, G, CONSTANT, DTYPE)
+    return tl.cumsum(x, 0)
+
+
+@triton.jit
+def left(g, here, behind, heads, h, size, lanes, SIGN: tl.constexpr, G: tl.constexpr,
+         CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
+    """Sums from behind each step on; ``behind`` says which steps have one to count behind them."""
+    x = logs(g, here + SIGN, behind, heads, h, size, lanes, G, CONSTANT, DTYPE)
+    return tl.cumsum(x, 0, reverse=True)
+
+
+@triton.jit
+def resets(reset, here, inside):
+    """How many resets there were in a chunk up to each step."""
+    x = tl.zeros(here.shape, tl.int32)
+    if reset is not None:
+        x = tl.cumsum((tl.load(reset + here, inside, 0) != 0).to(tl.int32), 0)
+    return x
+
+
+@triton.jit
+def product(x, y, PRECISION: tl.constexpr):
+    return tl.dot(x, y, input_precision=PRECISION)
+
+
+@triton.jit
+def finite(x):
+    return tl.abs(x) < float("inf")
+
+
+@triton.jit
+def marks(x):
+    """Which rows hold something that is not finite."""
+    return tl.max(tl.where(finite(x), 0, 1), 1)
+
+
+@triton.jit
+def reached(seen, bad):
+    """Which steps see a bad one; ``seen`` (steps, others)."""
+    return tl.max(tl.where(seen, bad[None, :], 0), 1) > 0
+
+
+@triton.jit
+def mixed(weights, x, seen, PRECISION: tl.constexpr):
+    """``weights @ x``, weights being 0 where nothing is seen, also where x is not finite.
+
+    Zero times NaN is not zero: what is not finite is kept out of the product, and reaches those
+    who see it.
+    """
+    y = product(weights, tl.where(finite(x), x, 0), PRECISION)
+    return tl.where(reached(seen, marks(x))[:, None], float("nan"), y)
