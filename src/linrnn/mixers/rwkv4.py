@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from linrnn.cells import Cell
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.nn.channel_mix import INITS, check_layer, initial_mix, orthogonal, token_shift
+from linrnn.nn.channel_mix import (
+    INITS,
+    check_layer,
+    initial_decay,
+    initial_mix,
+    orthogonal,
+    token_shift,
+    zigzag,
+)
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import ring, uniform
 from linrnn.ops import cell_scan
@@ -121,10 +129,8 @@ class RWKV4(Mixer):
 
     def _reset_shifted(self) -> None:
         depth = self.layer / max(self.n_layers - 1, 1)  # 0 in the first layer, 1 in the last
-        channel = torch.arange(self.d_state, dtype=torch.float64)
-        fraction = channel / max(self.d_state - 1, 1)
-        self.time_decay.copy_(-5 + 8 * fraction ** (0.7 + 1.3 * depth))
-        self.time_first.copy_(log(0.3) + 0.5 * ((channel + 1) % 3 - 1))
+        self.time_decay.copy_(initial_decay(self.d_state, -5, 8, depth))
+        self.time_first.copy_(log(0.3) + 0.5 * zigzag(self.d_state))
         remaining = 1 - self.layer / self.n_layers
         self.mu_k.copy_(initial_mix(self.d_model, remaining))
         self.mu_v.copy_(initial_mix(self.d_model, remaining) + 0.3 * depth)

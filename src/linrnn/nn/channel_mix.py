@@ -146,6 +146,21 @@ def initial_mix(d_model: int, power: float) -> Tensor:
     return (torch.arange(d_model, dtype=torch.float64) / d_model) ** power
 
 
+def initial_decay(d_state: int, first: float, span: float, depth: float) -> Tensor:
+    """``first + span (i / (d_state - 1)) ** (0.7 + 1.3 depth)``: the published ``time_decay``."""
+    return first + span * fractions(d_state) ** (0.7 + 1.3 * depth)
+
+
+def fractions(n: int) -> Tensor:
+    """0 to 1 in n numbers; of one, 0."""
+    return torch.arange(n, dtype=torch.float64) / max(n - 1, 1)
+
+
+def zigzag(n: int) -> Tensor:
+    """0, 1, -1, 0, 1, -1, ...: what sets neighbouring channels of ``time_first`` apart."""
+    return (torch.arange(n, dtype=torch.float64) + 1) % 3 - 1
+
+
 def orthogonal(weight: Tensor, gain: float | None = None) -> None:
     """Fill with a random orthogonal matrix; the default gain keeps the size of a wider output."""
     gain = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5 if gain is None else gain

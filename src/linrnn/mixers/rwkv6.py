@@ -1,0 +1,122 @@
+"""RWKV-6 (Finch) time mixing."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import check_positive_int
+from linrnn.mixers._rwkv import CORRECTION, MatrixRWKV
+from linrnn.nn import LowRank, empty_parameters
+from linrnn.nn.channel_mix import fractions, initial_decay, initial_mix, orthogonal, zigzag
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.outer_scan import outer_scan
+from linrnn.ops.past import last_inputs
+
+MIXES = "wkvrg"  # the order of the rows of mu, mix_down and mix_up
+
+
+class RWKV6(MatrixRWKV):
+    r"""RWKV-6 time mixing: a matrix of keys and values whose decays the input chooses.
+
+    Equation:
+        x^i = x_t + (x_{t-1} - x_t) * (mu_i + tanh(x^0 A_i) B_i)          i = w, k, v, r, g
+        x^0 = x_t + (x_{t-1} - x_t) * mu_x                                (token shift)
+        r, k, v = W_r x^r, W_k x^k, W_v x^v                               in each head
+        w_t = exp(-exp(time_decay + W_up tanh(W_down x^w)))               in (0, 1)^{d_head}
+        o_t = (S_{t-1} + diag(u) k_t v_t^T)^T r_t,   S_t = diag(w_t) S_{t-1} + k_t v_t^T
+        y_t = W_o (norm(o_t) * silu(W_g x^g))       u = time_first, layer norm of each head
+        Initially W_r and W_v are orthogonal, W_k and W_g with gain 0.1, B and W_up uniform within
+        0.01; time_decay, u, mu and the weights of the norm as published, by place in the stack.
+
+    Args:
+        n_heads: heads. Default: d_model / 64, or 1.
+        d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
+        mix_rank, decay_rank: channels between A_i and B_i, and between W_down and W_up.
+        init: "orthogonal", or "published" with W_o, A and W_down at zero.
+        layer, n_layers: place in the stack, counted from 0, for the initial values.
+        norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.
+
+    Departures from the paper:
+        Unless init="published", W_o starts orthogonal and A and W_down uniform within 0.01: at
+        zero, as published, the first output is zero, and B and W_up have no gradient in the first
+        step. The decays between two steps are those of the steps between, as in the released
+        code; the paper's first version prints another range. Channel mixing is
+        `linrnn.nn.ChannelMix`; the layer norm before either belongs to the backbone.
+
+    Example:
+        >>> y, state = RWKV6(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape, state["shift"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 4, 4]), torch.Size([2, 1, 8]))
+
+    Reference:
+        Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024,
+        arXiv:2404.05892. Key: peng2024eagle.
+    """
+
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        mix_rank: int = 32,
+        decay_rank: int = 64,
+        init: Literal["orthogonal", "published"] = "orthogonal",
+        layer: int = 0,
+        n_layers: int = 1,
+        norm_eps: float = 64e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.init, self.layer, self.n_layers = d_model, init, layer, n_layers
+        self.mix_rank, self.decay_rank = mix_rank, decay_rank
+        check_positive_int("RWKV6", mix_rank=mix_rank, decay_rank=decay_rank)
+        to: Any = {"device": device, "dtype": dtype}
+        self._make(n_heads, d_head, norm_eps, **to)
+        empty, D, A = empty_parameters(device, dtype), d_model, self.width
+        self.gate = nn.Linear(D, A, bias=False, **to)
+        self.mu_x, self.mu = empty(D), empty(len(MIXES), D)
+        self.mix_down = nn.Linear(D, len(MIXES) * mix_rank, bias=False, **to)
+        self.mix_up = empty(len(MIXES), mix_rank, D)
+        self.decay = LowRank(D, decay_rank, A, act="tanh", bias=False, **to)
+        self.time_decay, self.time_first = empty(A), empty(self.n_heads, self.d_head)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        rest, D, A = self.remaining, self.d_model, self.width
+        soon, now = 1 - initial_mix(D, rest), 1 - initial_mix(D, 0.5 * rest)
+        self.mu_x.copy_(soon)
+        self.mu.copy_(torch.stack([soon, soon, soon - 0.3 * self.depth, now, now]))
+        self.time_decay.copy_(initial_decay(A, -6, 5, self.depth))
+        bonus = self.depth * (1 - fractions(A)) + 0.1 * zigzag(A)
+        self.time_first.copy_(bonus.view_as(self.time_first))
+        for linear, gain in ((self.receptance, 1), (self.value, 1), (self.key, 0.1)):
+            orthogonal(linear.weight, gain)
+        orthogonal(self.gate.weight, 0.1)
+        self._reset_first(self.mix_down.weight, self.decay.down.weight)
+        for second in (self.mix_up, self.decay.up.weight):
+            nn.init.uniform_(second, -CORRECTION, CORRECTION)
+        self._reset_output()
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        now, back = self._shifted(x, state, reset)
+        own = self.mix_down(now + back * self.mu_x).tanh().unflatten(-1, (len(MIXES), -1))
+        mu = (
+            torch.einsum("btir,ird->itbd", own, self.mix_up).transpose(1, 2)
+            + self.mu[:, None, None]
+        )
+        w, k, v, r, g = now + back * mu
+        d = wide(self.time_decay) + wide(self.decay(w))
+        r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
+        with without_autocast(x.device):
+            bonus = wide(self.time_first)
+            o, memory = outer_scan(r, k, v, -d.exp(), state["memory"], bonus=bonus, reset=reset)
+        y = self._out(self._normed(o) * wide(F.silu(self.gate(g))))
+        return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}
