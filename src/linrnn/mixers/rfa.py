@@ -111,5 +111,5 @@ class RFA(RandomFeatureAttention):
 
     def _phi(self, z: Tensor) -> Tensor:
         """Features from products with the directions."""
-        waves: Tensor = torch.cat([z.sin(), z.cos()], -1)
-        return waves * self.n_features**-0.5
+        waves: Tensor = torch.cat([z.sin(), z.cos()], -1) * self.n_features**-0.5
+        return waves

@@ -84,7 +84,7 @@ class RandomDirections(nn.Module):
 
         if not self.orthogonal:
             return normal(n, size)
-        blocks = []
+        blocks: list[Tensor] = []
         for _ in range(-(-n // size)):
             q, r = torch.linalg.qr(normal(size, size))
             # as it comes, the first entry of a direction always has the same sign
@@ -92,7 +92,8 @@ class RandomDirections(nn.Module):
         length = normal(n, size).norm(dim=1)
         if self.regularised:
             length = torch.full_like(length, size**0.5)
-        return length[:, None] * torch.cat(blocks)[:n]
+        rows: Tensor = length[:, None] * torch.cat(blocks)[:n]
+        return rows
 
     def forward(self, x: Tensor) -> Tensor:
         """Products of (..., H, size) with the directions, (..., H, n), at least float32."""

@@ -1,0 +1,86 @@
+"""Attention with random rectified features, whose kernel is the arc-cosine one."""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers.rfa import RFA
+
+
+class ArcCosine(RFA):
+    r"""Random rectified features of unit queries and keys, with or without a gate.
+
+    Equation:
+        q_t, k_t, v_t and n(x) as in RFA
+        phi(x) = n_features^(-1/2) relu(W (sigma * n(x))) + offset
+        S_t = S_{t-1} + phi(k_t) v_t^T,   z_t = z_{t-1} + phi(k_t)
+        o_t = S_t^T phi(q_t) / max(z_t . phi(q_t), eps)
+        y_t = W_o concat over heads of o_t + b_o
+        With a gate S and z forget as in RFA. The rows of W are N(0, I), for each head its own, and
+        not trained. Without offset phi(q) . phi(k) estimates
+        |a| |b| (sin(u) + (pi - u) cos(u)) / (2 pi), where u is the angle between
+        a = sigma * n(q) and b = sigma * n(k). Initially as RFA.
+
+    Args:
+        n_heads: heads. Default: one for each 64 channels, at least one.
+        d_key, d_value: channels of a head's queries and keys, and of its values. Default:
+            d_model / n_heads, rounded up.
+        n_features: directions, and features.
+        gate: forget, as RFA.
+        offset: added to every feature, at least 0: of some queries all others may be zero.
+        eps: of the division.
+        redraw_every: steps of the optimiser after which training draws the directions anew.
+            Default: never; `redraw` does it at any time.
+
+    Departures from the paper:
+        The offset is that of the generalised features of Performer. A memory written before W is
+        drawn anew is empty after it.
+
+    Example:
+        >>> y, state = ArcCosine(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 64, 5]))
+
+    Reference:
+        Cho and Saul, "Kernel Methods for Deep Learning", 2009, for the kernel; its features in Peng
+        et al., "Random Feature Attention", 2021, arXiv:2103.02143. Key: cho2009kernel.
+    """
+
+    family: ClassVar[str] = "linear-attention"
+    division = "clamp"
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        n_features: int = 64,
+        gate: bool = False,
+        offset: float = 1e-3,
+        eps: float = 1e-6,
+        redraw_every: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if not 0 <= offset < float("inf"):
+            raise ArgumentError(f"ArcCosine: offset must be at least 0, got {offset}.")
+        shape: dict[str, Any] = {"n_heads": n_heads, "d_key": d_key, "d_value": d_value}
+        to: Any = {"device": device, "dtype": dtype}
+        features: dict[str, Any] = {"n_features": n_features, "redraw_every": redraw_every}
+        super().__init__(d_model, **shape, **features, gate=gate, eps=eps, **to)
+        self.offset = offset
+
+    @property
+    def d_features(self) -> int:
+        """Features of a query or key."""
+        return self.n_features
+
+    def _phi(self, z: Tensor) -> Tensor:
+        """Features from products with the directions."""
+        phi: Tensor = F.relu(z) * self.n_features**-0.5 + self.offset
+        return phi
