@@ -1,0 +1,108 @@
+"""HGRN2: a gated linear recurrence whose state is expanded by outer products."""
+
+from math import log
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_positive, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.nn import HeadNorm, Heads
+from linrnn.nn.channel_mix import check_layer
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.outer_scan import outer_scan
+from linrnn.state_spec import Part, real
+
+
+class HGRN2(Mixer):
+    r"""HGRN2: what a channel forgets it writes anew, and deeper layers forget less.
+
+    Equation:
+        f_t = beta + (1 - beta) * sigmoid(W_f x_t + b_f)                in (beta, 1)^d_head
+        v_t = silu(W_v x_t + b_v),  q_t = sigmoid(W_q x_t + b_q)        in each head
+        S_t = diag(f_t) S_{t-1} + (1 - f_t) v_t^T,   o_t = S_t^T q_t
+        y_t = W_o (w * norm(concat over heads of o_t)) + b_o
+        beta = sigmoid(bound), of every channel, starts as layer / n_layers; the first layer has
+        no bound, and beta = 0. The rest starts as in torch.nn.
+
+    Args:
+        d_head: channels of a head, a divisor of d_model. Default: the largest of at most 128.
+        norm: over all heads together, "layer" or "rms".
+        norm_eps: of the norm.
+        layer, n_layers: place in the stack, counted from 0.
+
+    Departures from the paper:
+        Extension beyond the survey. In the paper beta is a cumulative sum over layers of a softmax
+        that all of them share; a layer that knows no other has one of its own, with the same
+        start. Other code takes q = silu(W_q x) and v = W_v x.
+
+    Example:
+        >>> y, state = HGRN2(d_model=8, d_head=4)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 4, 4]))
+
+    Reference:
+        Qin et al., "HGRN2: Gated Linear RNNs with State Expansion", 2024, arXiv:2404.07904.
+        Key: qin2024hgrn2.
+    """
+
+    family: ClassVar[str] = "linear-attention"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("bound",)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_head: int | None = None,
+        norm: Literal["layer", "rms"] = "layer",
+        norm_eps: float = 1e-5,
+        layer: int = 0,
+        n_layers: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.norm, self.norm_eps = d_model, norm, norm_eps
+        self.layer, self.n_layers = layer, n_layers
+        check_positive("HGRN2", norm_eps=norm_eps)
+        check_layer("HGRN2", layer, n_layers)
+        largest = next(n for n in range(128, 0, -1) if d_model % n == 0)
+        self.d_head = largest if d_head is None else d_head
+        check_positive_int("HGRN2", d_head=self.d_head)
+        if d_model % self.d_head:
+            raise ArgumentError(
+                f"HGRN2: d_head must divide d_model={d_model}, got d_head={self.d_head}."
+            )
+        to: Any = {"device": device, "dtype": dtype}
+        self.n_heads = d_model // self.d_head
+        self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, bias=True, **to)
+        self.bound = nn.Parameter(torch.empty(d_model, **to)) if layer else None
+        self.out_norm = HeadNorm(1, d_model, norm=norm, eps=norm_eps, **to)
+        self.out_proj = nn.Linear(d_model, d_model, **to)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for part in (self.heads, self.out_norm, self.out_proj):
+            part.reset_parameters()
+        if self.bound is not None:
+            nn.init.constant_(self.bound, log(self.layer / (self.n_layers - self.layer)))
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: S."""
+        return {"memory": real(n_heads=self.n_heads, d_head=self.d_head, d_value=self.d_head)}
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        v, q, f = (wide(z) for z in self.heads(x))  # (B, T, H, d_head)
+        k, g = f.neg().sigmoid(), F.logsigmoid(f)  # 1 - f without cancellation
+        if self.bound is not None:
+            bound = wide(self.bound).unflatten(0, (self.n_heads, -1))
+            k = k * bound.neg().sigmoid()
+            g = torch.logaddexp(F.logsigmoid(bound), F.logsigmoid(-bound) + g)
+        with without_autocast(x.device):
+            o, memory = outer_scan(q.sigmoid(), k, F.silu(v), g, state["memory"], reset=reset)
+        y = self.out_norm(o.flatten(-2).unsqueeze(-2))
+        return self.out_proj(y.to(self.out_proj.weight.dtype)), {"memory": memory}
