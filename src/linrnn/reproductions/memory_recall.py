@@ -1,0 +1,208 @@
+"""How many pairs a memory recalls that corrects itself, that forgets, or that only adds up."""
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from linrnn.compare import Row
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import measured
+from linrnn.reproductions._language import curves
+from linrnn.reproductions._trained import Column, Outcome, n_steps, train
+from linrnn.tasks.associative_recall import AssociativeRecallOptions
+from linrnn.tasks.mqar import MQAROptions
+from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._folder import RunFolder
+
+HEADS, CHANNELS = 2, 16
+#: Of the learning rate: each is tried with one seed, the best on validation is taken.
+RATES = (1e-3, 3e-3, 1e-2)
+_SIZE = {"n_heads": HEADS, "d_key": CHANNELS, "d_value": CHANNELS}
+MEMORIES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "delta": ("delta_net", {"d_conv": 1}),
+    "delta and decay": ("gated_delta_net", {"d_conv": 1}),
+    "decay by channel": ("gla", {}),
+    "decay by head, fixed": ("retnet", {}),
+    "plain, normalised": ("linear_attention", {}),
+}
+"""The mixer of each row, and its options beside the size."""
+
+SURE = 2.0  # standard errors of a difference that is one
+
+
+@dataclass(frozen=True)
+class Question:
+    """A task at one size."""
+
+    task: str
+    options: Any
+    epochs: int
+
+
+QUESTIONS = {
+    "mqar, 8 pairs": Question("mqar", MQAROptions(length=64, n_pairs=8, vocabulary=128,
+                                                  train_size=16_000, test_size=1_000), 6),
+    "mqar, 32 pairs": Question("mqar", MQAROptions(length=128, n_pairs=32, vocabulary=128,
+                                                   train_size=16_000, test_size=1_000), 6),
+    "associative recall, 32 keys": Question(
+        "associative_recall",
+        AssociativeRecallOptions(length=128, vocabulary=64, train_size=16_000,
+                                 validation_size=1_000, test_size=1_000), 6),
+}  # fmt: skip
+
+
+class MemoryRecall(Reproduction):
+    """Multi-query and single associative recall by matrix memories of one size.
+
+    Every layer has the same memory, 2 heads of 16 x 16 numbers, behind the same convolution of four
+    steps and before the same MLP; what differs is how it is written. The learning rate of each is
+    the best of three on validation.
+
+    Args:
+        questions: tasks to run in place of all.
+        memories: labels of `MEMORIES` in place of all.
+    """
+
+    summary: ClassVar[str] = "recall by delta, decaying and plain memories of one size"
+    source: ClassVar[str] = (
+        "Yang et al. 2024, arXiv:2406.06484, Figure 2 and Yang et al. 2025, arXiv:2412.06464, "
+        "Section 3: multi-query associative recall and retrieval"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "memories of 2 x 16 x 16 numbers and 1,500 steps; shows an order at this size and "
+            "training alone; about an hour of processor time a seed, and as much for tuning"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Accuracy where there are many pairs, from curves; no numbers are printed",
+            ["claim", "published"],
+            [["order, best first", "delta rule > decay > sum"]],
+        ),
+    )
+
+    def __init__(
+        self,
+        questions: Mapping[str, Question] = QUESTIONS,
+        memories: Sequence[str] = tuple(MEMORIES),
+    ) -> None:
+        self.questions, self.memories = questions, memories
+
+    def run(self, setting: Setting) -> Findings:
+        """Tune every memory on every task, then train it with every seed."""
+        outcomes, tables, verdicts = [], [], []
+        for name, question in self.questions.items():
+            base = config(question)
+            rates, tried = self._tune(name, base, setting)
+            column = Column(name=name, config=base, paper=base, steps=0)
+            rows = {m: _with(base, m, rates[m]) for m in self.memories}
+            outcome = train(column, rows, setting)
+            outcomes.append(outcome)
+            tables += [_results(outcome, rates), tried]
+            verdicts.append([name, *_verdict({row.label: row for row in outcome.rows})])
+        head = ["task", "published", "ours", "verdict"]
+        verdict = Table("Is the order that of the papers?", head, verdicts)
+        return Findings(
+            tables=(verdict, *tables),
+            comparable=(
+                "the order only: sizes, number of symbols, steps and the blocks around the memory "
+                "are not those of the papers."
+            ),
+            notes=NOTES,
+            figures=curves(outcomes),
+        )
+
+    def _tune(self, name: str, base: Config, setting: Setting) -> tuple[dict[str, float], Table]:
+        """The best learning rate of each memory on validation, with the first seed."""
+        column = Column(name=f"{name}, tuning", config=base, paper=base, steps=0)
+        rows = {f"{m} at {rate:g}": _with(base, m, rate) for m in self.memories for rate in RATES}
+        tried = train(column, rows, replace(setting, seeds=setting.seeds[:1]))
+        found = {row.label: _validation(row) for row in tried.rows}
+        of = {m: {rate: found[f"{m} at {rate:g}"] for rate in RATES} for m in self.memories}
+        best = {m: max(RATES, key=of[m].__getitem__) for m in self.memories}
+        cells = [[m, *(f"{100 * of[m][rate]:.1f}" for rate in RATES)] for m in self.memories]
+        head = ["memory", *(f"lr {rate:g}" for rate in RATES)]
+        title = f"{name}: validation accuracy (%) of seed {setting.seeds[0]} while tuning"
+        return best, Table(title, head, cells)
+
+
+NOTES = (
+    "budget of tuning: three learning rates for each memory and task, one seed each; nothing else "
+    "is tuned for any of them.",
+    "confirmed or contradicted is said of two memories whose mean accuracies differ by more than "
+    f"{SURE:g} standard errors of the difference, otherwise undecided.",
+)
+
+
+def config(question: Question) -> Config:
+    """What all memories share."""
+    return Config(
+        task=question.task,
+        task_options=question.options,
+        model=ModelConfig(
+            d_model=HEADS * CHANNELS,
+            n_layers=2,
+            norm="rms",
+            block="mlp",
+            conv_width=4,
+            dropout=0.0,
+            pool="none",
+            final_norm=True,
+        ),
+        optim=OptimConfig(weight_decay=0.1),
+        train=TrainConfig(epochs=question.epochs, batch_size=64, threads=1),
+    )
+
+
+def _with(base: Config, memory: str, rate: float) -> Config:
+    mixer, options = MEMORIES[memory]
+    optim = replace(base.optim, lr=rate)
+    return replace(base, mixer=mixer, mixer_options={**_SIZE, **options}, optim=optim)
+
+
+def _validation(row: Row) -> float:
+    """Accuracy on validation of the run that finished; 0 if it failed."""
+    done = [RunFolder(folder).read_result() for folder in row.folders]
+    return max((r.validation_metric for r in done if r is not None), default=0.0)
+
+
+def _results(outcome: Outcome, rates: Mapping[str, float]) -> Table:
+    rows = []
+    for row in outcome.rows:
+        seeds = str(len(row.values))
+        steps = f"{n_steps(row):,}"
+        rows.append(
+            [
+                row.label,
+                measured(row),
+                seeds,
+                f"{row.n_parameters:,}",
+                steps,
+                f"{rates[row.label]:g}",
+            ]
+        )
+    head = ["memory", "ours (%), mean ± s.e.", "seeds", "parameters", "steps", "lr"]
+    return Table(f"{outcome.column.name}: test accuracy", head, rows)
+
+
+def _verdict(rows: Mapping[str, Row]) -> tuple[str, str, str]:
+    """What the papers say of delta, decay and sum, what we saw, and whether it is the same."""
+    order = [m for m in ("delta", "decay by channel", "plain, normalised") if m in rows]
+    claims = [_compare(rows[better], rows[worse]) for better, worse in itertools.pairwise(order)]
+    ours = sorted(rows, key=lambda m: -statistics.fmean(rows[m].values or [0.0]))
+    word = "contradicted" if "contradicted" in claims else "undecided"
+    word = "confirmed" if claims and set(claims) == {"confirmed"} else word
+    return " > ".join(order), " > ".join(ours), word
+
+
+def _compare(better: Row, worse: Row) -> str:
+    if len(better.values) < 2 or len(worse.values) < 2:
+        return "undecided"
+    error = (better.standard_error**2 + worse.standard_error**2) ** 0.5
+    difference = statistics.fmean(better.values) - statistics.fmean(worse.values)
+    if abs(difference) <= SURE * error:
+        return "undecided"
+    return "confirmed" if difference > 0 else "contradicted"
