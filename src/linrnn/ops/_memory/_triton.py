@@ -26,14 +26,19 @@ from linrnn.ops.linear_scan import _triton
 CHUNK, SIDE = 64, 16
 #: No memories are kept for the backward pass, which computes those before all chunks once more.
 WINDOW = None
+#: Steps where a system is solved, whose rounding errors grow with them: of few keys, and of many.
+SOLVED, SOLVED_WIDE = 32, 16
 #: Products of single precision are computed in it: no kernel may be less exact than a loop.
 PRECISION = "ieee"
-#: Rows of a memory that one program has, where one must have them all, and numbers of its tile.
-MOST_KEYS, TILE = 256, 4096
+#: Keys of a program that must have them all, at most, and from which on they are many.
+MOST_KEYS, MANY_KEYS = 256, 128
+#: Numbers of a tile of the memory: more spill out of the registers.
+TILE = 2048
 
 #: Which products of steps a chunk needs, of what reads with what writes.
-PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "solved": ("a", "w")}
+PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "system": ("a", "w")}
 
+WALKS = ("run_states", "run_adjoint")
 _MODULES = {
     "run_solve": "_triton_solve",
     **dict.fromkeys(
@@ -63,8 +68,8 @@ def declines(*inputs: Any) -> str | None:
         return "one step is less than a chunk"
     if p.v.numel() == 0:
         return "there are no values"
-    if p.q.shape[3] > MOST_KEYS:
-        return f"keys of {p.q.shape[3]} channels do not fit in a program"
+    if p.delta and p.q.shape[3] > MOST_KEYS:
+        return f"{p.q.shape[3]} channels of a key are more than the {MOST_KEYS} of a program"
     return None
 
 
@@ -116,20 +121,23 @@ class _Run:
         kernels = _module("_triton_kernels")
         batch, time, heads, values = p.v.shape
         self.low_rank = p.a is not None
+        self.chunk = CHUNK
+        if p.delta:
+            self.chunk = SOLVED if p.q.shape[3] <= MANY_KEYS else SOLVED_WIDE
         g, offsets = p.g, p.cu_seqlens
-        self.count = batch * -(-time // CHUNK)
+        self.count = batch * -(-time // self.chunk)
         slots = None
         if offsets is not None:
             offsets = offsets.to(p.v.device, torch.int64).contiguous()
-            self.count = time // CHUNK + p.seqs
-            before = offsets[:-1] // CHUNK + torch.arange(p.seqs, device=p.v.device)
+            self.count = time // self.chunk + p.seqs
+            before = offsets[:-1] // self.chunk + torch.arange(p.seqs, device=p.v.device)
             places = torch.arange(self.count, device=p.v.device)
             slots = torch.searchsorted(before, places, right=True) - 1
         kind = 0 if g is None else 2 if g.ndim in (2, 4) else 1
         self.known: dict[str, Any] = {
             "time": time, "heads": heads, "keys": p.q.shape[3], "values": values,
             "columns": p.columns, "g": g if g is None else dense(g), "reset": p.reset,
-            "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": CHUNK,
+            "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": self.chunk,
             "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
             "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
             "REVERSE": p.reverse, "PRECISION": PRECISION, "bonus": None,
@@ -161,20 +169,26 @@ class _Run:
         """Tiles of columns that programs of all keys have."""
         return -(-columns // self._tile()["COLUMNS"])
 
-    def _tile(self, whole: bool = False) -> dict[str, int]:
-        """Keys and columns at once; all keys where a program must have them."""
-        keys = _rounded(self.p.q.shape[3])
-        keys = keys if whole else min(keys, 64)
-        return {"KEYS": keys, "COLUMNS": max(16, min(_rounded(self.p.columns), TILE // keys))}
+    def _tile(self, name: str = "") -> dict[str, int]:
+        """Keys and columns at once, of what walks over a sequence and of other kernels."""
+        keys, columns = _rounded(self.p.q.shape[3]), _rounded(self.p.columns)
+        if not (self.p.delta and name in WALKS):  # which must have all keys
+            keys = min(keys, 32 if name in WALKS else 64)
+        return {"KEYS": keys, "COLUMNS": max(16, min(columns, 32, TILE // keys))}
 
-    def _start(self, name: str, programs: int, own: dict[str, Any], whole: bool = False) -> None:
+    def _start(self, name: str, programs: int, own: dict[str, Any]) -> None:
         kernel = getattr(_module(_MODULES[name]), name)
-        tile = self._tile(whole)
+        tile = self._tile(name)
         given = {**self.known, **tile, "SIDE": SIDE, **own}
-        warps = 8 if tile["KEYS"] > 64 else 4
-        kernel[(programs,)](
-            **{n: given[n] for n in kernel.arg_names}, num_warps=warps, num_stages=1
-        )
+        small = name in ("run_solve", "run_channel_pairs") or tile["KEYS"] * tile["COLUMNS"] <= 1024
+        arguments = {n: given[n] for n in kernel.arg_names}
+        kernel[(programs,)](**arguments, num_warps=4 if small else 8, num_stages=1)
+
+    def _walk(self, name: str, own: dict[str, Any]) -> None:
+        """Run a kernel for every tile of the memories of a sequence."""
+        tile, p = self._tile(name), self.p
+        tiles = -(-p.q.shape[3] // tile["KEYS"]) * -(-p.columns // tile["COLUMNS"])
+        self._start(name, p.seqs * p.v.shape[2] * tiles, own)
 
     def empty(self, *shape: int) -> Tensor:
         """Room for numbers that are computed with."""
@@ -191,39 +205,32 @@ class _Run:
         }  # fmt: skip
 
     def all_pairs(self) -> dict[str, Tensor | None]:
-        """Products of steps, (chunks, heads, CHUNK, CHUNK), and the solved system."""
+        """Products of steps, for every chunk and head, and the solved system."""
         found: dict[str, Tensor | None] = {}
         by_channel = self.known["G"] == 2
         for name, (x, y) in PAIRS.items():
             found[name] = None
             if self.known[x] is not None and self.known[y] is not None:
-                found[name] = self.empty(self.count, self.p.v.shape[2], CHUNK, CHUNK)
+                found[name] = self.empty(self.count, self.p.v.shape[2], self.chunk, self.chunk)
                 kernel, blocks = "run_pairs", 1
                 if by_channel:
-                    kernel, blocks = "run_channel_pairs", CHUNK // SIDE
+                    kernel, blocks = "run_channel_pairs", self.chunk // SIDE
                 self.launch(kernel, blocks, A=found[name], **self.pairs(x, y))
-        system = found["solved"]
+        system = found["system"]
+        found["solved"] = None if system is None else torch.empty_like(system)
         if system is not None:
-            found["solved"] = torch.empty_like(system)
             self.launch("run_solve", 1, A=system, T=found["solved"])
         return found
-
-    def _programs(self, whole: bool) -> int:
-        """Of the kernels that walk over a sequence, for every tile of its memories."""
-        tile, p = self._tile(whole), self.p
-        blocks = -(-p.q.shape[3] // tile["KEYS"])
-        return p.seqs * p.v.shape[2] * blocks * -(-p.columns // tile["COLUMNS"])
 
     def states(self, pairs: dict[str, Tensor | None]) -> tuple[Tensor, Tensor | None, Tensor]:
         """The memory before each chunk, what is solved for, and the last memory."""
         p = self.p
-        whole = pairs["solved"] is not None
         kept, final = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
-        u = self.empty(*p.v.shape[:3], p.columns) if whole else None
+        u = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
         initial = None if p.initial_state is None else dense(p.initial_state)
-        own = {"past": pairs["past"], "solved": pairs["solved"], "EARLY": self.low_rank}
+        own = {n: pairs[n] for n in ("past", "system", "solved")} | {"EARLY": self.low_rank}
         own |= {"initial": initial, "kept": kept, "u": u, "final": final}
-        self._start("run_states", self._programs(whole), own, whole)
+        self._walk("run_states", own)
         return kept, u, final
 
     def adjoint(
@@ -231,12 +238,11 @@ class _Run:
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """The gradients of the memory behind each chunk, of what is solved for, of the first."""
         p = self.p
-        whole = pairs["solved"] is not None
         kept, initial = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
-        dz = self.empty(*p.v.shape[:3], p.columns) if whole else None
-        own = {"mix": pairs["mix"], "solved": pairs["solved"], "grad_final": grad_final}
+        dz = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
+        own = {n: pairs[n] for n in ("mix", "system", "solved")} | {"grad_final": grad_final}
         own |= {"kept": kept, "dz": dz, "grad_initial": initial}
-        self._start("run_adjoint", self._programs(whole), own, whole)
+        self._walk("run_adjoint", own)
         return kept, dz, initial
 
 
@@ -290,12 +296,12 @@ class _Gradients:
 
     def _of_pairs(self, x: str, y: str) -> None:
         run, p = self.run, self.run.p
-        dA = run.empty(run.count, p.v.shape[2], CHUNK, CHUNK)
+        dA = run.empty(run.count, p.v.shape[2], run.chunk, run.chunk)
         values = self._values(y)
         read = {"x": self.read[x], "x_size": p.columns, "SCALE": self._options(x)["SCALE"]}
         run.launch("run_products", 1, A=dA, y_size=values.pop("values"), **read, **values)
         by_channel = run.known["G"] == 2
-        blocks = CHUNK // SIDE if by_channel else 1
+        blocks = run.chunk // SIDE if by_channel else 1
         own = run.pairs(x, y)
         if own["bonus"] is not None:
             self.dbonus = run.empty(run.count, blocks, *p.v.shape[2:3], p.q.shape[3])

@@ -22,6 +22,7 @@ from linrnn.ops._memory._triton_steps import (
     place,
     product,
     put,
+    reached,
     resets,
     rows,
     sequence,
@@ -44,17 +45,20 @@ def _sees(i, cut):
 
 
 @triton.jit
-def _settled(solved, z, seen, PRECISION: tl.constexpr):
-    """``solved @ z``; a row of ``solved`` that is not finite marks a step."""
-    z = tl.where(marks(solved)[:, None] > 0, float("nan"), z)
-    return mixed(tl.where(finite(solved), solved, 0), z, seen, PRECISION)
+def _settled(A, T, z, seen, PRECISION: tl.constexpr):
+    """``u`` of ``u = z + A u``, from ``T = (1 - A)^-1``; a row of it with NaN marks a step.
 
-
-@triton.jit
-def _returned(solved, u, seen, PRECISION: tl.constexpr):
-    """The same for gradients, by the transpose."""
-    u = tl.where(marks(solved)[:, None] > 0, float("nan"), u)
-    return mixed(tl.trans(tl.where(finite(solved), solved, 0)), u, tl.trans(seen), PRECISION)
+    An inverse loses what keys alike make large in it, so what it leaves over is solved for again:
+    that is as exact as one step after the other.
+    """
+    bad = tl.maximum(marks(T), marks(z))
+    A, T = tl.where(finite(A), A, 0), tl.where(finite(T), T, 0)
+    z = tl.where(finite(z), z, 0)
+    u = product(T, z, PRECISION)
+    bad = tl.maximum(bad, marks(u))
+    u = tl.where(finite(u), u, 0)
+    u += product(T, z - u + product(A, u, PRECISION), PRECISION)
+    return tl.where(reached(seen, bad)[:, None], float("nan"), u)
 
 
 @triton.jit
@@ -71,7 +75,7 @@ def _tile(pid, heads, keys, columns, KEYS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def run_states(
-    k, v, w, a, x, g, past, solved, reset, cu_seqlens, initial, kept, u, final,
+    k, v, w, a, x, g, past, system, solved, reset, cu_seqlens, initial, kept, u, final,
     time, heads, k_heads, w_heads, a_heads, keys, values, columns,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
     CONSTANT: tl.constexpr, EARLY: tl.constexpr, ONES: tl.constexpr, REVERSE: tl.constexpr,
@@ -111,8 +115,9 @@ def run_states(
                 value = values_of(v, here, inside, heads, h, values, c, ONES, DTYPE)
                 near = _square(past, slot + n, heads, h, CHUNK)
                 z += mixed(near, value, _sees(i, cut), PRECISION)
+            A = _square(system, slot + n, heads, h, CHUNK)
             T = _square(solved, slot + n, heads, h, CHUNK)
-            z = _settled(T, z, _sees(i, cut), PRECISION)
+            z = _settled(A, T, z, _sees(i, cut), PRECISION)
             put(u, z, here, inside, heads, h, columns, c)
             key = rows(w, here, inside, w_heads, h // (heads // w_heads), keys, d, DTYPE) * keep
             X += product(tl.trans(tl.where(last, key, 0)), tl.where(last, z, 0), PRECISION)
@@ -161,7 +166,7 @@ def run_outputs(
 
 @triton.jit
 def run_adjoint(
-    q, do, w, a, g, mix, solved, reset, cu_seqlens, grad_final, kept, dz, grad_initial,
+    q, do, w, a, g, mix, system, solved, reset, cu_seqlens, grad_final, kept, dz, grad_initial,
     time, heads, q_heads, w_heads, a_heads, keys, columns,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
     CONSTANT: tl.constexpr, EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, SCALE: tl.constexpr,
@@ -195,7 +200,9 @@ def run_adjoint(
             key = rows(w, here, inside, w_heads, h // (heads // w_heads), keys, d, DTYPE)
             key *= tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
             z += tl.where(last, product(key, D, PRECISION), 0)
-            z = _returned(_square(solved, slot + n, heads, h, CHUNK), z, seen, PRECISION)
+            A = tl.trans(_square(system, slot + n, heads, h, CHUNK))
+            T = tl.trans(_square(solved, slot + n, heads, h, CHUNK))
+            z = _settled(A, T, z, tl.trans(seen), PRECISION)
             put(dz, z, here, inside, heads, h, columns, c)
             ask = rows(a, here, inside, a_heads, h // (heads // a_heads), keys, d, DTYPE)
             ask *= tl.exp(
