@@ -99,6 +99,24 @@ struct Steps {
         }
     }
 
+    // Few steps, straight from one memory into another.
+    void decode(A* work) const {
+        Row r;
+        lay_out(work, r);
+        const i64 ld = head.columns();
+        A* to = head.memory(args.final, head.s);
+        const A* from = args.initial ? head.memory(args.initial, head.s) : nullptr;
+        for (i64 t = 0; t < args.time; ++t, from = to) {
+            if (!from || head.resets(t)) {
+                for (i64 c = 0; c < args.keys; ++c) head.clear(to + c * ld, 0, width);
+                from = to;
+            }
+            load(t, r);
+            step(r, from, ld, to, ld);
+            head.put_out(t, r.o);
+        }
+    }
+
     // ----------------------------------------------------------------------------------- backward
 
     i64 backward_room() const {

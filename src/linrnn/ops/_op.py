@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from linrnn.ops._arguments import traced
 from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, choose, requested
 from linrnn.ops._derivatives import Gradients, through_definition
 from linrnn.ops._layout import dense
@@ -341,6 +342,11 @@ def reached(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     finally:
         _stopped.remove(threading.get_ident())
     return None
+
+
+def watched() -> bool:
+    """Whether somebody records or transforms what is called, or only asks what would be."""
+    return bool(_stopped) or torch._C._len_torch_dispatch_stack() > 0 or transformed() or traced()
 
 
 class _Function(torch.autograd.Function):

@@ -78,6 +78,8 @@ struct MemoryScan {
         const MemoryScanArgs own = alone(s, 0, slice);
         const Head<A> head = this->head(own, s, h, slice, true);
         const Steps<A> steps{head};
+        if (own.time && own.time <= FEW && !args.kept && head.count == head.width())
+            return steps.decode(work);
         const Chunk<A> chunk{head};
         A* S = work;
         work += head.size();
@@ -141,6 +143,13 @@ struct MemoryScan {
             backward(s, key_head * shared() + i / slices(), i % slices(), part, i == part * share, work);
     }
 
+    // One of `each` in a sequence.
+    void unit(i64 u, i64 each, A* work) const {
+        const i64 s = u / each, i = u % each;
+        if (args.backward) backward(s, i / args.parts, i % args.parts, work);
+        else forward(s, i / slices(), i % slices(), work);
+    }
+
     i64 room() const {
         const Head<A> largest = head(args, 0, 0, 0, true);
         const Steps<A> steps{largest};
@@ -164,19 +173,20 @@ struct MemoryScan {
         void* memory = std::malloc(size_t(threads * stride) * sizeof(A) + 64);
         if (!memory) return 1;
         A* work = reinterpret_cast<A*>((reinterpret_cast<std::uintptr_t>(memory) + 63) & ~std::uintptr_t(63));
-#pragma omp parallel num_threads(int(threads)) if (threads > 1)
-        {
-#ifdef _OPENMP
-            A* mine = work + omp_get_thread_num() * stride;
-#else
-            A* mine = work;
-#endif
+        if (threads == 1) {  // a team of one takes longer than a step of decoding
             FlushSubnormals flush;
+            for (i64 u = 0; u < units; ++u) unit(u, units / args.seqs, work);
+        } else {
+#pragma omp parallel num_threads(int(threads))
+            {
+#ifdef _OPENMP
+                A* mine = work + omp_get_thread_num() * stride;
+#else
+                A* mine = work;
+#endif
+                FlushSubnormals flush;
 #pragma omp for schedule(dynamic)
-            for (i64 u = 0; u < units; ++u) {
-                const i64 each = units / args.seqs, s = u / each, i = u % each;
-                if (args.backward) backward(s, i / args.parts, i % args.parts, mine);
-                else forward(s, i / slices(), i % slices(), mine);
+                for (i64 u = 0; u < units; ++u) unit(u, units / args.seqs, mine);
             }
         }
         std::free(memory);

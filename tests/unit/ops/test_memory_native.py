@@ -6,7 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from linrnn.errors import LinrnnError
 from linrnn.ops import _native
+from linrnn.ops._memory import _again
 from linrnn.ops.delta_scan import delta_scan
 from linrnn.ops.outer_scan import outer_scan
 
@@ -59,7 +61,9 @@ def problem(op, kind, time, *, heads=4, keys=5, values=6, batch=2, deepest=3.0, 
         x["k"] = F.normalize(x["k"] + 2 * normal(shared, keys), dim=-1)
     of_g = {"h": (heads,), "hk": (heads, keys), "head": (*steps, heads)}
     of_g["channel"] = (*steps, heads, keys)
-    x |= {"g": decay(*of_g[word[2:]]) for word in words if word.startswith("g:")}
+    for word in words:
+        if word.startswith("g:"):
+            x["g"] = decay(*of_g[word[2:]])
     if "beta" in words:
         x["beta"] = 2 * normal(*steps, heads).sigmoid()
     if "bonus" in words:
@@ -212,7 +216,7 @@ def test_packed_sequences_and_both_directions(op, kind):
 @pytest.mark.parametrize(("op", "kind"), KINDS)
 @pytest.mark.parametrize("deepest", [0.05, 300.0])
 def test_float32_is_as_exact_as_a_loop(op, kind, deepest):
-    x, options = problem(op, kind, 200, heads=2, keys=16, values=16, deepest=deepest)
+    x, options = problem(op, kind, 100, heads=2, keys=16, values=16, deepest=deepest)
     x = {n: t.float() for n, t in x.items()}
     options["delta"] = op == "delta"
     truth = with_gradients(loop, x, torch.float64, **options)
@@ -274,3 +278,89 @@ def test_what_is_not_finite_reaches_nothing_earlier(op, kind, bad):
         spoilt[:, 21] = bad
         o, _ = kernel(x | {name: spoilt}, **options)
         assert torch.equal(o[:, :21], clean[:, :21]), name
+
+
+@pytest.mark.parametrize(("op", "kind"), KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@torch.no_grad()
+def test_a_step_that_comes_again_is_the_step_of_the_whole_way(op, kind, dtype, monkeypatch):
+    x, options = problem(op, kind, 12, keys=8, values=16)
+    options |= {"delta": op == "delta", "scale": 0.5}
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    stored = ("q", "k", "v", "a", "b")
+    x = {n: t.to(dtype if n in stored else wide) for n, t in x.items()}
+    constant = [n for n in x if n == "bonus" or (n == "g" and x[n].ndim < 3)]
+
+    def steps():
+        state, found = x["initial_state"], []
+        for t in range(12):
+            now = {n: y if n in constant else y[:, t : t + 1] for n, y in x.items()}
+            o, state = kernel(now | {"initial_state": state}, **options)
+            found.append(o)
+        return torch.cat(found, 1), state
+
+    packed, calls = _native.Kernel.__call__, []
+
+    def counted(self, *values):
+        calls.append(self.name)
+        return packed(self, *values)
+
+    monkeypatch.setattr(_native.Kernel, "__call__", counted)
+    o, final = steps()
+    assert len(calls) <= 2  # what is remembered has its record written
+    monkeypatch.setattr(_again, "_STEPS", 0)
+    want, last = steps()
+    assert len(calls) >= 12
+    assert torch.equal(o, want)
+    assert torch.equal(final, last)
+
+
+@torch.no_grad()
+def test_what_is_remembered_of_a_step_answers_no_other_call():
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 1, 3, 16, generator=draw) for _ in "qkv")
+    state = torch.randn(2, 3, 16, 16, generator=draw)
+    g = -torch.rand(2, 1, 3, generator=draw)
+    for _ in range(2):
+        o, final = outer_scan(q, k, v, g, state)
+    want = loop({"q": q, "k": k, "v": v, "g": g, "initial_state": state}, delta=False)
+    torch.testing.assert_close(o, want[0])
+    torch.testing.assert_close(outer_scan(q, k, v, g, state, scale=2.0)[0], 2 * o)
+    assert outer_scan(q, k, v, g, state, normalizer=False)[0].shape == o.shape
+    cleared = torch.ones(2, 1, dtype=torch.bool)
+    other = outer_scan(q, k, v, g, state, reset=cleared)[1]
+    torch.testing.assert_close(other, outer_scan(q, k, v, g)[1])
+    # anywhere in memory: rows apart, heads apart, columns apart, and at an odd address
+    apart = torch.randn(2, 3, 3, 32, generator=draw)
+    apart[:, 1:2, :, ::2] = v
+    torch.testing.assert_close(outer_scan(q, k, apart[:, 1:2, :, ::2], g, state)[0], o)
+    raw = torch.zeros(v.numel() * 4 + 1, dtype=torch.uint8)
+    raw[1:] = v.flatten().view(torch.uint8)
+    odd = torch.frombuffer(raw.numpy()[1:], dtype=torch.float32).view(v.shape)
+    torch.testing.assert_close(outer_scan(q, k, odd, g, state)[0], o)
+    with torch.enable_grad():
+        last = outer_scan(q, k, v.clone().requires_grad_(), g, state)[1]
+    assert last.requires_grad
+    torch.testing.assert_close(last.detach(), final)
+
+
+@pytest.mark.unchecked
+@torch.no_grad()
+def test_errors_of_a_step_that_was_right_before():
+    q, k, v = (torch.randn(1, 1, 2, 8) for _ in "qkv")
+    state = torch.zeros(1, 2, 8, 8)
+    for _ in range(2):
+        outer_scan(q, k, v, None, state)
+        delta_scan(q, k, v, None, None, state)
+    with pytest.raises(LinrnnError, match=r"outer_scan: k must have shape .*d_key=8.*"):
+        outer_scan(q, k[..., :4], v, None, state)
+    with pytest.raises(LinrnnError, match="outer_scan: reverse must be True or False, got 1"):
+        outer_scan(q, k, v, None, state, reverse=1)
+    with pytest.raises(LinrnnError, match="outer_scan: scale must be a number, got True"):
+        outer_scan(q, k, v, None, state, scale=True)
+    with pytest.raises(LinrnnError, match="delta_scan: a and b must be given together"):
+        delta_scan(q, k, v, None, None, state, a=q)
+    with pytest.raises(LinrnnError, match="backend"):
+        outer_scan(q, k, v, None, state, backend="nothing")
+    with pytest.raises(LinrnnError, match="initial_state"):
+        outer_scan(q, k, v, None, state.double()[..., :4])

@@ -15,6 +15,7 @@ from linrnn.ops import (
     gated_scan,
     linear_scan,
     log_linear_scan,
+    outer_scan,
     selective_scan,
     use_backend,
 )
@@ -143,3 +144,18 @@ def test_a_step_of_misaligned_storage_gives_the_same(make, part, given):
     torch.testing.assert_close(layer.step(x, state)[0], expected)
     assert moved
     assert not given & {t.data_ptr() for t in moved}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_smallest_halves_are_numbers(dtype):
+    """Kernels that flush subnormal floats read subnormal halves, which are larger, all the same."""
+    tiny = torch.full((1, 2, 1), torch.finfo(dtype).tiny / 4, dtype=dtype)
+    if dtype == torch.bfloat16:
+        tiny = tiny * 4  # its subnormals are those of float32
+    one = torch.ones_like(tiny)
+    large = torch.full((1,), 1 / float(tiny[0, 0, 0]))
+    _, final = selective_scan(tiny, one, -large[:, None] * 0, one, one, backend="cpu")
+    assert float(final) == 2 * float(tiny[0, 0, 0])
+    heads = [x[..., None] for x in (one, one, tiny)]
+    _, final = outer_scan(*heads, backend="cpu")
+    assert float(final) == 2 * float(tiny[0, 0, 0])

@@ -19,10 +19,9 @@ from torch.nn import Parameter
 from linrnn.cells import Cell
 from linrnn.cells._graph import Program
 from linrnn.ops import _native
-from linrnn.ops._arguments import check_rising, traced
+from linrnn.ops._arguments import check_rising
 from linrnn.ops._backend import requested
-from linrnn.ops._modes import transformed
-from linrnn.ops._op import _stopped
+from linrnn.ops._op import watched
 from linrnn.ops.cell_scan import _cpu, _run
 from linrnn.ops.cell_scan._arguments import WHERE, Call
 from linrnn.ops.cell_scan._problem import Layout, Leaves
@@ -61,7 +60,7 @@ def signature(
         cell, arguments, state, reset, cu_seqlens: of the call.
         flags: its ``reverse, time, form, backend``.
     """
-    if type(flags[0]) is not bool or not _FLAGS.issuperset(map(type, flags)) or _watched():
+    if type(flags[0]) is not bool or not _FLAGS.issuperset(map(type, flags)) or watched():
         return None
     states = [] if state is None else [state] if isinstance(state, Tensor) else state
     names = (*cell.inputs, *cell.constants, *cell.matrices)
@@ -79,11 +78,6 @@ def signature(
     asked = requested(flags[3])[0]
     key = (*flags[:3], asked, keep, _native.threads(), len(states), *marks, *kinds)
     return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
-
-
-def _watched() -> bool:
-    """Whether somebody records or transforms what is called."""
-    return bool(_stopped) or torch._C._len_torch_dispatch_stack() > 0 or transformed() or traced()
 
 
 def _kind(x: Any) -> tuple[Any, ...] | None:
