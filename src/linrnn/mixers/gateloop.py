@@ -1,0 +1,140 @@
+"""GateLoop: linear attention whose memory decays and turns as the input says."""
+
+from math import pi
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.nn import GatedOut, Heads
+from linrnn.ops import linear_scan
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.outer_scan import outer_scan
+from linrnn.state_spec import Part, real
+
+
+class GateLoop(Mixer):
+    r"""GateLoop: a complex memory that decays and turns by amounts chosen by the input.
+
+    Equation:
+        q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t           in each head
+        alpha_t, beta_t = W_a x_t + b_a                     in each channel of keys, or each head
+        a_t = sigmoid(alpha_t) exp(i beta_t),               or with z_t = alpha_t + i beta_t
+        a_t = sigmoid(|z_t|) z_t / |z_t|
+        S_t = diag(a_t) S_{t-1} + k_t v_t^T,   o_t = Re(S_t^T q_t)       S complex
+        y_t = W_o (silu(W_g x_t) * norm(o_t))
+        Computed with the sum phi_t of all phases: S_t exp(-i phi_t) is a memory that decays only,
+        and cos and sin of phi_t are factors of queries and keys. Parameters start as in torch.nn.
+
+    Args:
+        d_inner: channels of queries, keys and values together. Default: d_model.
+        d_head: channels of a head, a divisor of d_inner. 1 is a recurrence of d_inner numbers.
+        transition: "split" takes decay and phase from two numbers, "polar" from one complex one,
+            whose decay is at least 1/2.
+        transition_of: each "channel" of the keys, or each "head".
+        norm: over all heads together, "none" or "layer".
+
+    Departures from the paper:
+        Public code slows the training of W_a down by a factor on its gradient; here it is one of
+        `recurrent_parameters`, which have a learning rate of their own.
+
+    Example:
+        >>> y, state = GateLoop(d_model=8, d_head=4)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 8, 4]))
+
+    Reference:
+        Katsch, "GateLoop: Fully Data-Controlled Linear Recurrence for Sequence Modeling", 2023,
+        arXiv:2311.01927. Key: katsch2023gateloop.
+    """
+
+    family: ClassVar[str] = "linear-attention"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("a_proj.weight", "a_proj.bias")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_inner: int | None = None,
+        d_head: int = 1,
+        transition: Literal["split", "polar"] = "split",
+        transition_of: Literal["channel", "head"] = "channel",
+        norm: Literal["none", "layer"] = "none",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_head, self.norm = d_model, d_head, norm
+        self.transition, self.transition_of = transition, transition_of
+        self.d_inner = d_model if d_inner is None else d_inner
+        check_positive_int("GateLoop", d_inner=self.d_inner, d_head=d_head)
+        check_in("GateLoop", "transition", transition, ("split", "polar"))
+        check_in("GateLoop", "transition_of", transition_of, ("channel", "head"))
+        check_in("GateLoop", "norm", norm, ("none", "layer"))
+        if self.d_inner % d_head:
+            raise ArgumentError(
+                f"GateLoop: d_head must divide d_inner={self.d_inner}, got d_head={d_head}."
+            )
+        to: Any = {"device": device, "dtype": dtype}
+        self.n_heads = self.d_inner // d_head
+        self.heads = Heads(d_model, self.n_heads, (d_head,) * 3, **to)
+        self.a_proj = nn.Linear(
+            d_model, 2 * (self.d_inner if transition_of == "channel" else self.n_heads), **to
+        )
+        self.out = GatedOut(d_model, 1, self.d_inner, norm=norm, eps=1e-5, **to)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for part in (self.heads, self.a_proj, self.out.gate_proj, self.out.out_proj):
+            part.reset_parameters()
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: the rows of S, real parts before imaginary ones."""
+        return {"memory": real(n_heads=self.n_heads, parts=2 * self.d_head, d_value=self.d_head)}
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, d_head)
+        log_a, phase = self._transition(x)
+        with without_autocast(x.device):
+            run = _vectors if self.d_head == 1 else _matrices
+            o, memory = run(q, k, v, log_a, phase, state["memory"], reset)
+        return self.out(o.flatten(-2).unsqueeze(-2), x), {"memory": memory}
+
+    def _transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithm of the modulus, and phase, of every a_t: (B, T, H, d_head or 1)."""
+        parts = wide(self.a_proj(x.to(self.a_proj.weight.dtype)))
+        alpha, beta = (z.unflatten(-1, (self.n_heads, -1)) for z in parts.chunk(2, -1))
+        if self.transition == "split":
+            return F.logsigmoid(alpha), beta
+        return F.logsigmoid(torch.hypot(alpha, beta)), torch.atan2(beta, alpha)
+
+
+def _vectors(
+    q: Tensor, k: Tensor, v: Tensor, log_a: Tensor, phase: Tensor, S: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Heads of one channel: a recurrence of complex numbers."""
+    a, before = torch.polar(log_a.exp(), phase).squeeze(-1), torch.complex(S[:, :, 0], S[:, :, 1])
+    h, last = linear_scan(a, (k * v).squeeze(-1).to(a.dtype), before.squeeze(-1), reset=reset)
+    return q * h.real[..., None], torch.stack([last.real, last.imag], -1)[..., None]
+
+
+def _matrices(
+    q: Tensor, k: Tensor, v: Tensor, log_a: Tensor, phase: Tensor, S: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A real scan of twice the width, in a frame that turns with the memory."""
+    # in double precision, or the sum of many phases would be known to no more than its own size
+    turns = torch.remainder(phase.double(), 2 * pi)
+    turns = turns.flatten(2)
+    total, _ = linear_scan(turns.new_ones(turns.shape[2]), turns, reset=reset)
+    total = total.view(phase.shape)
+    cos, sin = total.cos().to(q.dtype), total.sin().to(q.dtype)
+    q, k = (torch.cat([z * cos, -z * sin], -1) for z in (q, k))
+    g = log_a.squeeze(-1) if log_a.shape[-1] == 1 else torch.cat([log_a, log_a], -1)
+    o, S = outer_scan(q, k, v, g, S, reset=reset)
+    re, im = S.chunk(2, 2)
+    cos, sin = cos[:, -1, :, :, None], sin[:, -1, :, :, None]
+    return o, torch.cat([cos * re - sin * im, sin * re + cos * im], 2)
