@@ -14,6 +14,9 @@ QUERIES = 1024
 """Steps whose masks are in memory at once; fewer if a window is short, for a step's mask covers
 the keys of all the others."""
 
+ROWS = 16
+"""The same where each channel of a value has weights of its own."""
+
 
 Read = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Queries (B, T, ...), keys and values (B, S, ...), and which are visible, (B, T, S), or None for
@@ -44,7 +47,20 @@ def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -
     return (weight if visible is None else torch.where(visible, weight, 0)) @ v
 
 
-READS: dict[str, Read] = {"softmax": softmax_read, "relu_squared": relu_squared_read}
+def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights that add up to 1 in each channel: of ``q . k'`` with ``k = [k', score of channels]``."""
+    shared, own = k.split([q.shape[-1], v.shape[-1]], -1)
+    scores = (q @ shared.mT)[..., None] + own[:, None]  # (B, T, S, channels)
+    if visible is not None:
+        scores = torch.where(visible[..., None], scores, float("-inf"))
+    return torch.einsum("btsc,bsc->btc", scores.softmax(2), v)
+
+
+READS: dict[str, Read] = {
+    "softmax": softmax_read,
+    "relu_squared": relu_squared_read,
+    "per_channel": per_channel_read,
+}
 
 
 def positions(start: Tensor, time: int, reset: Tensor | None) -> Tensor:
@@ -118,7 +134,8 @@ def _chunks(
 ) -> tuple[Tensor]:
     """The queries a few at a time, each with the keys it may see."""
     read, time = READS[kind], q.shape[1]
-    size = QUERIES if window is None else min(QUERIES, max(window, QUERIES // 4))
+    most = ROWS if kind == "per_channel" else QUERIES
+    size = most if window is None else min(most, max(window, most // 4))
     lengths = [min(size, time - begin) for begin in range(0, time, size)]
     parts = [k.shape[1] - time, *lengths]  # the cache, then as the queries
     ks, vs = k.split(parts, 1), v.split(parts, 1)

@@ -37,6 +37,11 @@ def attended(kind, *heads):
     return kind, *(randn(B, T, *heads, 4) for _ in range(3)), sight, None
 
 
+def attended_per_channel():
+    q, k, v = randn(B, T, 4), randn(B, T, 4 + 3), randn(B, T, 3)
+    return "per_channel", q, k, v, torch.arange(T).expand(B, T), None
+
+
 @cell(state="h m", constant="rate", matrix="w")
 def step(h, m, x, rate, w):
     m = m + rate * torch.sin(x)
@@ -67,7 +72,7 @@ CASES = {
     ],
     "siso_convolve": [(system(torch.float64), randn(*SEQUENCE), randn(B, N, 2))],
     "cell_scan": [stepped("loop"), stepped("newton")],
-    "attend": [attended("softmax", 2), attended("relu_squared")],
+    "attend": [attended("softmax", 2), attended("relu_squared"), attended_per_channel()],
     "outer_scan": [
         (*(randn(B, T, 2, 3) for _ in range(3)), randn(2), randn(B, 2, 3, 3), None),
         (*(randn(B, T, 2, 3) for _ in range(3)), randn(B, T, 2), randn(B, 2, 3, 3), reset()),
