@@ -176,7 +176,7 @@ class AFT(Mixer):
     _conv = _local
 
     def _bias(self, position: Tensor, age: int) -> Tensor:
-        """``w_ts`` for ``s = t - age``, (B, T, 1) or, of every channel, (d_inner,) but the shift."""
+        """``w_ts`` for ``s = t - age``: (B, T, 1), or of every channel without the shift."""
         if self.kind == "conv":
             u = wide(self.u)
             std = u.std(1, correction=0) + 1e-5

@@ -103,6 +103,15 @@ def test_kinds_keep_the_laws(kind, law):
     check_law(law, partial(AFT, kind=kind, **options))
 
 
+@each_kind
+def test_nan_before_a_reset_stays_there(kind):
+    layer, x = make(kind), torch.randn(1, 9, 4, dtype=torch.float64)
+    alone, _ = layer(x[:, 3:])
+    x[:, 2] = float("nan")
+    y, _ = layer(x, reset=(torch.arange(9) == 3)[None])
+    torch.testing.assert_close(y[:, 3:], alone)
+
+
 def test_full_weights_are_computed_a_few_rows_at_a_time(monkeypatch):
     layer, x = make("full"), torch.randn(2, 40, 4, dtype=torch.float64, requires_grad=True)
     few = torch.autograd.grad(layer(x)[0].square().sum(), x)[0]
