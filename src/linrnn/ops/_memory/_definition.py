@@ -198,10 +198,9 @@ def _chunks(
     X = keys.left(k).mT @ values.left(v, masked=False)
     P = None
     if a is not None and b is not None:
-        both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)
-        unit = torch.eye(size, dtype=v.dtype, device=v.device) - keys.pairs(a, b, True)
-        solved = torch.linalg.solve_triangular(unit, both, upper=False, unitriangular=True)
-        W, U = solved.split([k.shape[-1], v.shape[-1]], -1)
+        W, U, grown = _corrections(keys, a, b, k, v)
+        if grown is not None:
+            bad = grown if bad is None else bad | grown
         reads, kept = keys.pairs(q, b, False), keys.left(b)
         R, O = R + reads @ W, O + reads @ U  # noqa: E741
         P, X = kept.mT @ W, X + kept.mT @ U
@@ -219,6 +218,25 @@ def _chunks(
         reached = (keys.seen & bad[..., None, :]).any(-1)
         o = torch.where(reached[..., None], float("nan"), o)
     return o.transpose(2, 3).flatten(1, 2), final
+
+
+def _corrections(
+    keys: "_Decay", a: Tensor, b: Tensor, k: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What the steps of a chunk read before they write: ``W S + U``, and where that is infinite."""
+    both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)
+    pairs = keys.pairs(a, b, True)
+    grown = _not_finite(both, pairs)
+    if grown is not None:  # zero times infinity, of a step that does not see it, would be NaN
+        both, pairs = (torch.where(grown[..., None], 0, x) for x in (both, pairs))
+    unit = torch.eye(a.shape[-2], dtype=v.dtype, device=v.device) - pairs
+    solved = torch.linalg.solve_triangular(unit, both, upper=False, unitriangular=True)
+    more = _not_finite(solved)
+    if more is not None:
+        solved = torch.where(more[..., None], 0, solved)
+        grown = more if grown is None else grown | more
+    W, U = solved.split([k.shape[-1], v.shape[-1]], -1)
+    return W, U, grown
 
 
 def chunked(x: Tensor, size: int) -> Tensor:
