@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import empty_parameters, head_norm
-from linrnn.nn.channel_mix import INITS, check_layer, orthogonal
+from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zigzag
 from linrnn.ops._precision import wide
 from linrnn.ops.past import recall
 from linrnn.state_spec import Part, real
@@ -56,6 +56,12 @@ class MatrixRWKV(Mixer):
         """1 in the first layer, then less."""
         return 1 - self.layer / self.n_layers
 
+    def _reset_maps(self) -> None:
+        """Of receptance, keys and values as RWKV-5 starts, the way out, and the norm."""
+        for linear, gain in ((self.receptance, 1), (self.value, 1), (self.key, 0.1)):
+            orthogonal(linear.weight, gain)
+        self._reset_output()
+
     def _reset_output(self) -> None:
         if self.init == "published":
             nn.init.zeros_(self.output.weight)
@@ -93,3 +99,8 @@ class MatrixRWKV(Mixer):
     def _out(self, z: Tensor) -> Tensor:
         y: Tensor = self.output(z.to(self.output.weight.dtype))
         return y
+
+
+def initial_bonus(width: int, depth: float) -> Tensor:
+    """``time_first`` of RWKV-5 and 6 as published: more in later layers, less in later channels."""
+    return depth * (1 - fractions(width)) + 0.1 * zigzag(width)

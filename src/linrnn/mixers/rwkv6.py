@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
-from linrnn.mixers._rwkv import CORRECTION, MatrixRWKV
+from linrnn.mixers._rwkv import CORRECTION, MatrixRWKV, initial_bonus
 from linrnn.nn import LowRank, empty_parameters
-from linrnn.nn.channel_mix import fractions, initial_decay, initial_mix, orthogonal, zigzag
+from linrnn.nn.channel_mix import initial_decay, initial_mix, orthogonal
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
 from linrnn.ops.past import last_inputs
@@ -95,15 +95,12 @@ class RWKV6(MatrixRWKV):
         self.mu_x.copy_(soon)
         self.mu.copy_(torch.stack([soon, soon, soon - 0.3 * self.depth, now, now]))
         self.time_decay.copy_(initial_decay(A, -6, 5, self.depth))
-        bonus = self.depth * (1 - fractions(A)) + 0.1 * zigzag(A)
-        self.time_first.copy_(bonus.view_as(self.time_first))
-        for linear, gain in ((self.receptance, 1), (self.value, 1), (self.key, 0.1)):
-            orthogonal(linear.weight, gain)
+        self.time_first.copy_(initial_bonus(A, self.depth).view_as(self.time_first))
+        self._reset_maps()
         orthogonal(self.gate.weight, 0.1)
         self._reset_first(self.mix_down.weight, self.decay.down.weight)
         for second in (self.mix_up, self.decay.up.weight):
             nn.init.uniform_(second, -CORRECTION, CORRECTION)
-        self._reset_output()
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         now, back = self._shifted(x, state, reset)

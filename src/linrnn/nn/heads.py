@@ -192,7 +192,7 @@ class LowRank(nn.Module):
 
     Args:
         d_in, rank, d_out: channels in, between and out.
-        act: "none" or "tanh", between the two.
+        act: "none", "tanh" or "sigmoid", between the two.
         bias: add a bias.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -207,13 +207,13 @@ class LowRank(nn.Module):
         rank: int,
         d_out: int,
         *,
-        act: Literal["none", "tanh"] = "none",
+        act: Literal["none", "tanh", "sigmoid"] = "none",
         bias: bool = True,
         **factory: Any,
     ) -> None:
         super().__init__()
         check_positive_int("LowRank", d_in=d_in, rank=rank, d_out=d_out)
-        check_in("LowRank", "act", act, ("none", "tanh"))
+        check_in("LowRank", "act", act, ("none", "tanh", "sigmoid"))
         self.act = act
         self.down = nn.Linear(d_in, rank, bias=False, **factory)
         self.up = nn.Linear(rank, d_out, bias=bias, **factory)
@@ -226,7 +226,7 @@ class LowRank(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """In the dtype of the parameters."""
         z = self.down(x.to(self.down.weight.dtype))
-        y: Tensor = self.up(z.tanh() if self.act == "tanh" else z)
+        y: Tensor = self.up(z if self.act == "none" else getattr(z, self.act)())
         return y
 
 

@@ -68,11 +68,13 @@ def test_gated_out_without_a_gate_and_with_one_through_a_bottleneck():
     assert not any(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("act", ["none", "tanh"])
+@pytest.mark.parametrize("act", ["none", "tanh", "sigmoid"])
 def test_low_rank_is_a_product_through_the_bottleneck(act):
     layer, x = LowRank(6, 2, 4, act=act), torch.randn(3, 6)
     z = x @ layer.down.weight.T
-    want = (z.tanh() if act == "tanh" else z) @ layer.up.weight.T + layer.up.bias
+    want = {"none": z, "tanh": z.tanh(), "sigmoid": z.sigmoid()}[
+        act
+    ] @ layer.up.weight.T + layer.up.bias
     torch.testing.assert_close(layer(x), want)
 
 

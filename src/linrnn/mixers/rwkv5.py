@@ -1,0 +1,98 @@
+"""RWKV-5 (Eagle) time mixing."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.mixers._rwkv import MatrixRWKV, initial_bonus
+from linrnn.nn import empty_parameters
+from linrnn.nn.channel_mix import initial_decay, initial_mix, orthogonal
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.outer_scan import outer_scan
+from linrnn.ops.past import last_inputs
+
+
+class RWKV5(MatrixRWKV):
+    r"""RWKV-5 time mixing: a matrix of keys and values whose rows decay at learned, fixed rates.
+
+    Equation:
+        x^i = mu_i * x_t + (1 - mu_i) * x_{t-1}                   i = r, k, v, g (token shift)
+        r, k, v = W_r x^r, W_k x^k, W_v x^v                       in each head
+        o_t = (S_{t-1} + diag(u) k_t v_t^T)^T r_t,   S_t = diag(w) S_{t-1} + k_t v_t^T
+        y_t = W_o (norm(o_t) * silu(W_g x^g))                     layer norm of each head
+        w = exp(-exp(time_decay)) in (0, 1), u = time_first, a bonus for the current step
+        Initially W_r and W_v are orthogonal, W_k and W_g with gain 0.1; time_decay, u, mu and the
+        weights of the norm as published, by place in the stack.
+
+    Args:
+        n_heads: heads. Default: d_model / 64, or 1.
+        d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
+        init: "orthogonal", or "published" with W_o at zero.
+        layer, n_layers: place in the stack, counted from 0, for the initial values.
+        norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.
+
+    Departures from the paper:
+        Unless init="published", W_o starts orthogonal: at zero, as published, the first output is
+        zero. The bonus is added to the memory before the step, as in the paper. Channel mixing is
+        `linrnn.nn.ChannelMix`, of 4 d_model channels and not 3.5; the layer norm before either
+        belongs to the backbone.
+
+    Example:
+        >>> y, state = RWKV5(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape, state["shift"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 4, 4]), torch.Size([2, 1, 8]))
+
+    Reference:
+        Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024,
+        arXiv:2404.05892. Key: peng2024eagle.
+    """
+
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        init: Literal["orthogonal", "published"] = "orthogonal",
+        layer: int = 0,
+        n_layers: int = 1,
+        norm_eps: float = 64e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.init, self.layer, self.n_layers = d_model, init, layer, n_layers
+        to: Any = {"device": device, "dtype": dtype}
+        self._make(n_heads, d_head, norm_eps, **to)
+        empty = empty_parameters(device, dtype)
+        self.gate = nn.Linear(d_model, self.width, bias=False, **to)
+        self.mu_r, self.mu_k, self.mu_v, self.mu_g = (empty(d_model) for _ in range(4))
+        self.time_decay, self.time_first = (empty(self.n_heads, self.d_head) for _ in range(2))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        rest, D, A = self.remaining, self.d_model, self.width
+        self.mu_k.copy_(initial_mix(D, rest))
+        self.mu_v.copy_(initial_mix(D, rest) + 0.3 * self.depth)
+        self.mu_r.copy_(initial_mix(D, 0.5 * rest))
+        self.mu_g.copy_(self.mu_r)
+        self.time_decay.copy_(initial_decay(A, -6, 5, self.depth).view_as(self.time_decay))
+        self.time_first.copy_(initial_bonus(A, self.depth).view_as(self.time_first))
+        self._reset_maps()
+        orthogonal(self.gate.weight, 0.1)
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        now, back = self._shifted(x, state, reset)
+        r, k, v, g = (now + back * (1 - mu) for mu in (self.mu_r, self.mu_k, self.mu_v, self.mu_g))
+        r, k, v = self._heads(self.receptance(r), self.key(k), self.value(v))
+        with without_autocast(x.device):
+            decay, bonus = -wide(self.time_decay).exp(), wide(self.time_first)
+            o, memory = outer_scan(r, k, v, decay, state["memory"], bonus=bonus, reset=reset)
+        y = self._out(self._normed(o) * wide(F.silu(self.gate(g))))
+        return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -1,0 +1,144 @@
+"""RWKV-7 (Goose) time mixing."""
+
+from math import exp
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import check_positive_int
+from linrnn.mixers._rwkv import MatrixRWKV
+from linrnn.nn import LowRank, empty_parameters, l2_normalise
+from linrnn.nn.channel_mix import fractions, initial_mix, orthogonal
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.delta_scan import delta_scan
+from linrnn.ops.past import last_inputs
+
+POWERS = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mu of r, w, k, v, a, g
+
+
+class RWKV7(MatrixRWKV):
+    r"""RWKV-7 time mixing: a delta rule with a decay and a learning rate for each channel.
+
+    Equation:
+        x^i = x_t + (x_{t-1} - x_t) * mu_i                     i = r, w, k, v, a, g (token shift)
+        r, k, v = W_r x^r, W_k x^k, W_v x^v                    in each head
+        a = sigmoid(a_0 + A_2 A_1 x^a),   g = G_2 sigmoid(G_1 x^g)
+        w = exp(-exp(-1/2) sigmoid(w_0 + D_2 tanh(D_1 x^w)))   in (0.545, 1)
+        c = k * k_k scaled to length 1,   k' = k * (1 + (a - 1) * k_a)
+        S_t = (diag(w) - (c * a) c^T) S_{t-1} + k' v^T,   o_t = S_t^T r
+        y_t = W_o ((norm(o_t) + (sum r * k' * r_k) v) * g)     layer norm and sum of each head
+        Initially D_2 and A_2 are orthogonal with gain 0.1; vectors as published, by place in the
+        stack; and all other maps
+        "orthogonal"  orthogonal, but for D_1, A_1 and G_1, uniform within 0.01
+        "published"   W_r and W_v uniform within 1/2, W_k within 1/20 of d_model^(-1/2), G_2
+                      orthogonal with gain 0.1, W_o, D_1, A_1 and G_1 zero
+
+    Args:
+        n_heads: heads. Default: d_model / 64, or 1.
+        d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
+        decay_rank, rate_rank, gate_rank: channels between D_1 and D_2, A_1 and A_2, G_1 and G_2.
+            Default: 2.5, 2.5 and 5 sqrt(d_model), rounded to a multiple of 32 that is not 0.
+        init: "orthogonal" or "published", as above.
+        layer, n_layers: place in the stack, counted from 0, for the initial values.
+        norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.
+
+    Departures from the paper:
+        Extension beyond the survey. The values of later layers are not mixed with those of the
+        first, of which a layer knows nothing: this is the published first layer in every place.
+        The published start makes nothing of its input at first, gives D_2 and A_2 no gradient, and
+        needs the norms and skips around it: without them numbers fade within two layers. Channel
+        mixing is `linrnn.nn.ChannelMix`, which has a receptance that RWKV-7 has not; the layer norm
+        before either belongs to the backbone.
+
+    Example:
+        >>> y, state = RWKV7(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape, state["shift"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 4, 4]), torch.Size([2, 1, 8]))
+
+    Reference:
+        Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025,
+        arXiv:2503.14456. Key: peng2025goose.
+    """
+
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.up.bias", "rate.up.bias")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        decay_rank: int | None = None,
+        rate_rank: int | None = None,
+        gate_rank: int | None = None,
+        init: Literal["orthogonal", "published"] = "orthogonal",
+        layer: int = 0,
+        n_layers: int = 1,
+        norm_eps: float = 64e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.init, self.layer, self.n_layers = d_model, init, layer, n_layers
+        self.decay_rank = _rank(d_model, 2.5) if decay_rank is None else decay_rank
+        self.rate_rank = _rank(d_model, 2.5) if rate_rank is None else rate_rank
+        self.gate_rank = _rank(d_model, 5) if gate_rank is None else gate_rank
+        ranks = {"decay_rank": self.decay_rank, "rate_rank": self.rate_rank}
+        check_positive_int("RWKV7", **ranks, gate_rank=self.gate_rank)
+        to: Any = {"device": device, "dtype": dtype}
+        self._make(n_heads, d_head, norm_eps, **to)
+        empty, A = empty_parameters(device, dtype), self.width
+        self.mu = empty(len(POWERS), d_model)
+        self.decay = LowRank(d_model, self.decay_rank, A, act="tanh", **to)
+        self.rate = LowRank(d_model, self.rate_rank, A, **to)
+        self.gate = LowRank(d_model, self.gate_rank, A, act="sigmoid", bias=False, **to)
+        self.k_k, self.k_a, self.r_k = empty(A), empty(A), empty(self.n_heads, self.d_head)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        D, place = self.d_model, fractions(self.width)
+        mixes = [1 - initial_mix(D, power * self.remaining) for power in POWERS]
+        self.mu.copy_(torch.stack(mixes))
+        s = (2 * fractions(self.d_head) - 1).repeat(self.n_heads)
+        turn = s * s.abs()  # the ends of a head forget slowest and fastest
+        decay = -6 + 6 * place ** (1 + self.depth**0.3)
+        self.decay.up.bias.copy_(decay + 0.5 + 2.5 * turn)
+        self.rate.up.bias.copy_(-0.19 + 0.3 * turn + 0.4 * (place - 0.5))
+        self.k_k.copy_(0.71 - 0.1 * (place - 0.5))
+        nn.init.constant_(self.k_a, 1.02)
+        nn.init.constant_(self.r_k, -0.04)
+        self._reset_first(*(part.down.weight for part in (self.decay, self.rate, self.gate)))
+        published = self.init == "published"
+        orthogonal(self.decay.up.weight, 0.1)
+        orthogonal(self.rate.up.weight, 0.1)
+        orthogonal(self.gate.up.weight, 0.1 if published else 1.0)
+        for linear, size in ((self.receptance, 0.5), (self.key, 0.05), (self.value, 0.5)):
+            if published:
+                nn.init.uniform_(linear.weight, -size * D**-0.5, size * D**-0.5)
+            else:
+                orthogonal(linear.weight)
+        self._reset_output()
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        now, back = self._shifted(x, state, reset)
+        r, w, k, v, a, g = (now + back * mu for mu in self.mu)
+        decay, rate = wide(self.decay(w)), wide(self.rate(a)).sigmoid()
+        key = wide(self.key(k))
+        c, new = key * wide(self.k_k), key * (1 + (rate - 1) * wide(self.k_a))
+        r, v = self.receptance(r), self.value(v)
+        r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)
+        c, decay = l2_normalise(c, 1e-12), -exp(-0.5) * decay.sigmoid()
+        with without_autocast(x.device):
+            o, memory = delta_scan(
+                r, new, v, None, decay, state["memory"], a=-c, b=c * rate, reset=reset
+            )
+        bonus = (r * new * wide(self.r_k)).sum(-1, keepdim=True) * v
+        y = self._out((self._normed(o) + bonus.flatten(-2)) * wide(self.gate(g)))
+        return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}
+
+
+def _rank(d_model: int, factor: float) -> int:
+    return max(1, round(factor * d_model**0.5 / 32)) * 32
