@@ -1,6 +1,6 @@
 """RWKV-7 (Goose) time mixing."""
 
-from math import exp
+from math import exp, sqrt
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -141,4 +141,4 @@ class RWKV7(MatrixRWKV):
 
 
 def _rank(d_model: int, factor: float) -> int:
-    return max(1, round(factor * d_model**0.5 / 32)) * 32
+    return max(1, round(factor * sqrt(d_model) / 32)) * 32
