@@ -73,10 +73,14 @@ CASES = {
     "siso_convolve": [(system(torch.float64), randn(*SEQUENCE), randn(B, N, 2))],
     "cell_scan": [stepped("loop"), stepped("newton")],
     "attend": [attended("softmax", 2), attended("relu_squared"), attended_per_channel()],
-    "outer_scan": [
-        (*(randn(B, T, 2, 3) for _ in range(3)), randn(2), randn(B, 2, 3, 3), None),
-        (*(randn(B, T, 2, 3) for _ in range(3)), randn(B, T, 2), randn(B, 2, 3, 3), reset()),
+    "fed_back_delta": [
+        (randn(B, T, 2, 10), randn(2, 3, 10), randn(B, 2, 3, 3), randn(B, 2, 3), reset()),
+        (randn(B, T, 2, 7), randn(2, 2, 7), randn(B, 2, 2, 2), randn(B, 2, 2), None),
     ],
+    "asked_by_itself": [
+        (*(randn(B, T, 2, n) for n in (3, 3, 3, 1)), randn(B, 2, 3, 3), randn(B, 2, 3), reset())
+    ],
+    "self_referential": [(randn(B, T, 2, 3), randn(2, 3, 13), randn(B, 2, 3, 13), reset())],
 }
 each = pytest.mark.parametrize(
     ("name", "arguments"), [(name, case) for name, cases in CASES.items() for case in cases]
