@@ -84,15 +84,13 @@ class RandomDirections(nn.Module):
 
         if not self.orthogonal:
             return normal(n, size)
-        blocks: list[Tensor] = []
-        for _ in range(-(-n // size)):
-            q, r = torch.linalg.qr(normal(size, size))
-            # as it comes, the first entry of a direction always has the same sign
-            blocks.append((q * r.diagonal().sign()).T)
+        q, r = torch.linalg.qr(normal(-(-n // size), size, size))
+        # as they come, the first entry of the first direction always has the same sign
+        blocks = (q * r.diagonal(dim1=1, dim2=2).sign()[:, None]).mT
         length = normal(n, size).norm(dim=1)
         if self.regularised:
             length = torch.full_like(length, size**0.5)
-        rows: Tensor = length[:, None] * torch.cat(blocks)[:n]
+        rows: Tensor = length[:, None] * blocks.flatten(0, 1)[:n]
         return rows
 
     def forward(self, x: Tensor) -> Tensor:
