@@ -56,8 +56,17 @@ def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) ->
     return torch.einsum("btsc,bsc->btc", scores.softmax(2), v)
 
 
+def relu_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights of each of several heads that are not normalised; products as in `softmax_read`."""
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    weight = F.relu(q @ k.mT * q.shape[3] ** -0.5)
+    weight = weight if visible is None else torch.where(visible[:, None], weight, 0)
+    return (weight @ v).transpose(1, 2)
+
+
 READS: dict[str, Read] = {
     "softmax": softmax_read,
+    "relu": relu_read,
     "relu_squared": relu_squared_read,
     "per_channel": per_channel_read,
 }
@@ -89,8 +98,16 @@ def remember(kept: Tensor, position: Tensor, reset: Tensor | None, window: int |
     """
     if window is not None:
         kept = kept[:, kept.shape[1] - (window - 1) :]
-    if reset is None:
-        return kept
+    return kept if reset is None else in_sight(kept, position)
+
+
+def in_sight(kept: Tensor, position: Tensor) -> Tensor:
+    """Entries (B, S, ...), of the last step last; zero but for it and ``position`` before it.
+
+    Example:
+        >>> in_sight(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([1]))
+        tensor([[0., 2., 3.]])
+    """
     age = torch.arange(kept.shape[1], device=kept.device).flip(0)
     return torch.where(_like(age <= position[:, None], kept), kept, 0)
 
