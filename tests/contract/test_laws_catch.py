@@ -200,14 +200,17 @@ class StaysEmpty(LRU):
         super().__init__(*args, **kwargs)
         self.gain = torch.nn.Parameter(torch.ones_like(self.D))
 
-    def to_empty(self, **kwargs):
-        super().to_empty(**kwargs)
-        torch.nn.init.constant_(self.gain, float("nan"))  # as memory may be
-        return self
-
     def forward(self, x, state=None, *, reset=None):
         y, state = super().forward(x, state, reset=reset)
         return y * self.gain, state
+
+
+class ForgetsABuffer(LRU):
+    """meta_device: a buffer that is never filled, and that a first output does not show."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.register_buffer("drawn", torch.ones_like(self.D))
 
 
 class IgnoresResetOfAnOption(LRU):
@@ -272,6 +275,7 @@ BROKEN_MIXERS = [
     ("untraceable", LetsItselfBeTraced),
     ("meta_device", ReadsNumbers),
     ("meta_device", StaysEmpty),
+    ("meta_device", ForgetsABuffer),
     ("every_option", IgnoresResetOfAnOption),
     ("every_option", MixesKindsOfNumbers),
     ("edges", WritesInPlace),

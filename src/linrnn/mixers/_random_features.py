@@ -1,4 +1,4 @@
-"""Attention whose features are made of random directions, which can be drawn anew."""
+"""Attention whose features can be drawn anew, from random directions for example."""
 
 from typing import Any, ClassVar
 
@@ -11,13 +11,39 @@ from linrnn.nn.directions import RandomDirections
 from linrnn.state_spec import Part, integer
 
 
-class RandomFeatureAttention(KernelAttention):
-    """The directions are a buffer; a memory that was written with others is begun anew.
+class DrawnFeatureAttention(KernelAttention):
+    """Features may change; a memory that was written with others is begun anew.
+
+    An author says with `_draws` how often they have changed.
+    """
+
+    constant_state: ClassVar[tuple[str, ...]] = ("draw",)
+
+    def _draws(self) -> Tensor:
+        """An integer that is another one for other features."""
+        raise NotImplementedError
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`; ``draw`` says of which draw of the features the rest is."""
+        return {**super().state_spec(), "draw": integer()}
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        draw, now = state["draw"], self._draws()
+        valid = draw == now
+        state = {
+            name: torch.where(valid.view(-1, *[1] * len(part.axes)), state[name], part.start)
+            for name, part in super().state_spec().items()
+        }
+        y, state = super()._read(x, state, reset)
+        return y, {**state, "draw": torch.zeros_like(draw) + now}
+
+
+class RandomFeatureAttention(DrawnFeatureAttention):
+    """Features of random directions, which are a buffer.
 
     An author calls `_add_directions` before the parameters are drawn.
     """
 
-    constant_state: ClassVar[tuple[str, ...]] = ("draw",)
     directions: RandomDirections
     updates: Tensor
     """Steps of the optimiser since the directions were last drawn."""
@@ -44,6 +70,7 @@ class RandomFeatureAttention(KernelAttention):
 
     def reset_parameters(self) -> None:
         """Draw every parameter and the directions anew from torch's global generator."""
+        super().reset_parameters()
         self.directions.reset_parameters()
         self.updates = torch.zeros_like(self.updates)
 
@@ -60,16 +87,5 @@ class RandomFeatureAttention(KernelAttention):
         if int(self.updates) >= self.redraw_every:
             self.redraw()
 
-    def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`; ``draw`` says of which draw of the directions the rest is."""
-        return {**super().state_spec(), "draw": integer()}
-
-    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        draw, now = state["draw"], self.directions.draws
-        valid = draw == now
-        state = {
-            name: torch.where(valid.view(-1, *[1] * len(part.axes)), state[name], part.start)
-            for name, part in super().state_spec().items()
-        }
-        y, state = super()._read(x, state, reset)
-        return y, {**state, "draw": torch.zeros_like(draw) + now}
+    def _draws(self) -> Tensor:
+        return self.directions.draws

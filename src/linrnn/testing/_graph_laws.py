@@ -127,7 +127,11 @@ def _check_bare(what: str, real: Mixer, bare: Mixer) -> None:
     got = bare.step(x[:, 0].to("meta"), nothing)
     _same_outline(f"{what}: step", got, real.step(x[:, 0], state))
     filled: Any = bare.to_empty(device="cpu")
+    for held in (*filled.parameters(), *filled.buffers()):
+        held.detach().copy_(float("nan") if held.is_floating_point() else 0)
     filled.reset_parameters()
+    for name, held in (*filled.named_parameters(), *filled.named_buffers()):
+        check_true(f"{what}: reset_parameters leaves {name}", bool(held.isfinite().all()))
     check_true(f"{what}: not finite when filled", bool(filled(x)[0].isfinite().all()))
 
 
