@@ -1,6 +1,5 @@
 """Mamba-2: a selective state-space model whose heads share their state's inputs and outputs."""
 
-from math import log
 from typing import Any, ClassVar
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.nn import CausalConv, HeadNorm, empty_parameters
+from linrnn.nn import CausalConv, HeadNorm, empty_parameters, softplus_steps
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
@@ -110,10 +109,8 @@ class Mamba2(Mixer):
         """Draw every parameter anew from torch's global generator."""
         for part in (self.in_proj, self.conv1d, self.norm, self.out_proj):
             part.reset_parameters()
-        draw = torch.empty(2, self.n_heads, dtype=torch.float64)
-        self.A_log.copy_(draw[0].uniform_(1, 16).log())
-        dt = draw[1].uniform_(log(self.dt_min), log(self.dt_max)).exp().clamp(min=self.dt_floor)
-        self.dt_bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # inverse of softplus
+        self.A_log.copy_(torch.empty(self.n_heads, dtype=torch.float64).uniform_(1, 16).log())
+        self.dt_bias.copy_(softplus_steps(self.n_heads, self.dt_min, self.dt_max, self.dt_floor))
         nn.init.ones_(self.D)
 
     def state_spec(self) -> dict[str, Part]:
