@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cells.h"
+#include "memories.h"
 #include "recorded.h"
 #include "rwkv.h"
 
@@ -32,6 +33,8 @@ int checks(i64 rounds) {
             one<DenseCell>(random, large);
             one<Conv>(random, large);
             one<Selective>(random, large);
+            one<Memories>(random, large, false);
+            one<Memories>(random, large, true);
             one<Step>(random, large);
             one<Linear>(random, large);
             one<NormThenLinear>(random, large, false);

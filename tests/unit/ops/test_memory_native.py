@@ -364,3 +364,16 @@ def test_errors_of_a_step_that_was_right_before():
         outer_scan(q, k, v, None, state, backend="nothing")
     with pytest.raises(LinrnnError, match="initial_state"):
         outer_scan(q, k, v, None, state.double()[..., :4])
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(12, 1), (6, 2), (10, 2)])
+def test_many_heads_that_share_their_keys(heads, key_heads):
+    for op, kind in (("outer", "channel"), ("delta", "delta by head")):
+        x, options = problem(op, kind, 20, heads=heads, keys=3, values=4, batch=1)
+        x |= {n: x[n][:, :, :key_heads] for n in "qk"}
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True)  # what is not written is NaN
+        try:
+            assert_equal_to_the_loop(x, delta=op == "delta", **options)
+        finally:
+            torch.use_deterministic_algorithms(before)

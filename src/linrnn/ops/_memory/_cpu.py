@@ -177,5 +177,6 @@ def _width(p: Problem) -> int:
 
 def _parts(p: Problem, width: int) -> int:
     """How many parts add up the gradients of keys that heads and slices share."""
-    items = p.v.shape[2] // p.q.shape[2] * -(-p.columns // width)
-    return max(1, min(items, -(-_ENOUGH // max(p.seqs * p.q.shape[2], 1))))
+    items = max(1, p.v.shape[2] // p.q.shape[2] * -(-p.columns // width))
+    share = -(-items // min(items, -(-_ENOUGH // max(p.seqs * p.q.shape[2], 1))))
+    return -(-items // share)  # each has something to do
