@@ -1,9 +1,10 @@
-"""`make bench-gpu`: check linear_scan and cells on this GPU, and their speed beside that of a copy.
+"""`make bench-gpu`: check scans, cells, matrix memories on this GPU; their speed beside a copy's.
 
 Prints, and writes to benchmarks/results/, the median time of each scan and its rate in GB/s: the
 fewest bytes it must move (every input read once, every output written once) over the time, beside
 the rate of a plain copy measured in the same rounds. Peers run where they are installed:
-accelerated-scan, flash-linear-attention (HGRN), mamba-ssm; cuDNN's GRU is there for scale.
+accelerated-scan, flash-linear-attention (HGRN and matrix memories), mamba-ssm; cuDNN's GRU is
+there for scale.
 """
 
 import datetime
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from _memory_calls import MEMORIES, MEMORY_SHAPES, fla_peer, layouts, memory, op_of, options_of
 from cells import CELLS
 from cells import arguments as of_cell
 from linrnn.cells import Cell
@@ -51,7 +53,7 @@ class Row(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
-    decay: str  # or which cell
+    decay: str  # or which cell, or memory
     work: str
     name: str
     ms: float
@@ -70,13 +72,14 @@ def main() -> int:
         return 1
     start, device = time.monotonic(), torch.device("cuda")
     torch.manual_seed(0)
-    wrong = [*check_layouts(device), *check_shapes(device), *check_cells(device)]
+    checks = (check_layouts, check_shapes, check_cells, check_memories)
+    wrong = [problem for check in checks for problem in check(device)]
     if wrong:
         sys.stderr.write("\n".join(["bench-gpu: wrong numbers:", *wrong, ""]))
         return 1
     print(
-        f"correct on {torch.cuda.get_device_name()}: small layouts, {len(SHAPES)} shapes and "
-        f"{len(CELLS)} cells"
+        f"correct on {torch.cuda.get_device_name()}: small layouts, {len(SHAPES)} shapes, "
+        f"{len(CELLS)} cells and {len(MEMORIES)} matrix memories"
     )
     rows, skipped = [], []
     for shape, dtype, constant in cases():
@@ -89,6 +92,11 @@ def main() -> int:
             skipped.append(f"{shape} {name}")
             continue
         rows += measure_cell(name, cell, shape, device)
+    for shape, name in itertools.product(MEMORY_SHAPES, MEMORIES):
+        if time.monotonic() - start > BUDGET_S:
+            skipped.append(f"{shape} {name}")
+            continue
+        rows += measure_memory(name, shape, device)
     text = report(rows, skipped, time.monotonic() - start)
     print(text)
     RESULTS.mkdir(exist_ok=True)
@@ -218,6 +226,41 @@ def cell_and_gradients(
     return [*flat, *torch.autograd.grad(flat, list(leaves.values()), weights)]
 
 
+def check_memories(device: torch.device, times: tuple[int, ...] = (2, 63, 200)) -> list[str]:
+    """Matrix memories of every kind, in three dtypes, against their chunks in double precision.
+
+    Keys and values are no powers of two; those of 128 channels come beside.
+    """
+    wrong, dtypes = [], (torch.float32, torch.float64, torch.bfloat16)
+    sizes = [(steps, 2, 20, 37) for steps in times] + [(130, 1, 128, 48)]
+    for name, dtype, size in itertools.product(MEMORIES, dtypes, sizes):
+        for layout in layouts(size[0]):
+            rows = 1 if "cu_seqlens" in layout else 3
+            given, wide = memory(name, (rows, *size), 3), accumulator_dtype(dtype)
+            stored = ("q", "k", "v", "a", "b")
+            given = {n: x.to(dtype if n in stored else wide) for n, x in given.items()}
+            there = {n: x.to(device) for n, x in given.items()}
+            mask = {"reset": layout["reset"].to(device)}
+            got = memory_and_gradients(name, there, layout | mask, "triton")
+            exact = {n: x.double() for n, x in given.items()}
+            true = memory_and_gradients(name, exact, layout, "tree")
+            names = ("output", "final state", *(f"grad of {n}" for n in given))
+            what = f"{name} {dtype} {size} {list(layout)}"
+            wrong += distances(what, names, [x.cpu() for x in got], true, dtype)
+    return wrong
+
+
+def memory_and_gradients(
+    name: str, given: dict[str, Tensor], layout: dict[str, Any], backend: str
+) -> list[Tensor]:
+    """The output, the final state, and the gradients of all arguments."""
+    leaves = {n: x.clone().requires_grad_() for n, x in given.items()}
+    found = op_of(name)(**leaves, **options_of(name), **layout, backend=backend)
+    weights = [torch.cos(torch.arange(x.numel(), device=x.device)).view_as(x) for x in found]
+    weights = [w.to(x.dtype) for w, x in zip(weights, found, strict=True)]
+    return [*found, *torch.autograd.grad(found, list(leaves.values()), weights)]
+
+
 def measure(
     shape: tuple[int, int, int], dtype: torch.dtype, constant: bool, device: torch.device
 ) -> list[Row]:
@@ -254,10 +297,33 @@ def measure_cell(
     return timed(runs, x.numel() * x.element_size(), shape, ("float32", name))
 
 
+def measure_memory(name: str, shape: tuple[int, ...], device: torch.device) -> list[Row]:
+    """Time a matrix memory and its gradients in bfloat16, a copy, and a peer, in turn."""
+    given = memory(name, shape, shape[0])
+    del given["initial_state"]
+    stored = ("q", "k", "v", "a", "b")
+    kept = {n: x.to(torch.bfloat16) if n in stored else x for n, x in given.items()}
+    kept = {n: x.to(device).requires_grad_() for n, x in kept.items()}
+    v, leaves, options = kept["v"].detach(), tuple(kept.values()), options_of(name)
+    scans: dict[str, Scan] = {
+        "linrnn": (lambda: op_of(name)(**kept, **options, backend="triton")[0], leaves)
+    }
+    peer = fla_peer(name, kept) if version("flash-linear-attention") else None
+    if peer is not None:
+        scans["flash-linear-attention"] = (peer, leaves)
+    size = v.numel() * v.element_size()
+    moved = sum(x.numel() * x.element_size() for x in leaves)
+    runs: dict[tuple[str, str], tuple[Run, int]] = {("copy", "clone"): (v.clone, 2 * size)}
+    for who, scan in scans.items():
+        runs["forward", who] = (without_gradient(scan), moved + size)
+        runs["both", who] = (with_gradient(scan), 3 * moved + 2 * size)
+    return timed(runs, 1, shape, ("bfloat16", name))
+
+
 def timed(
     runs: dict[tuple[str, str], tuple[Run, int]],
     unit: int,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     kinds: tuple[str, str],
 ) -> list[Row]:
     """The rows of what moves so many units of bytes."""
@@ -352,7 +418,7 @@ def report(rows: list[Row], skipped: list[str], seconds: float) -> str:
     """The table and what it was measured with, as Markdown."""
     device = torch.cuda.get_device_properties(0)
     lines = [
-        f"# linear_scan and cells on {device.name}, {datetime.date.today()}",
+        f"# Scans, cells and matrix memories on {device.name}, {datetime.date.today()}",
         "",
         f"`make bench-gpu`: medians of {ROUNDS} rounds in turn, {seconds:.0f} s in all. GB/s "
         "counts the fewest bytes the work must move; the last column divides it by the faster of "
@@ -362,7 +428,9 @@ def report(rows: list[Row], skipped: list[str], seconds: float) -> str:
         + ", ".join(f"{p} {version(p) or 'not installed'}" for p in PACKAGES)
         + ".",
         "",
-        "| (batch, time, channels) | dtype | a, or cell | work | what | ms | GB/s | of copy |",
+        "Matrix memories are (batch, time, heads, d_key, d_value).",
+        "",
+        "| (batch, time, channels) | dtype | a, or what | work | what | ms | GB/s | of copy |",
         "| --- | --- | --- | --- | --- | ---: | ---: | ---: |",
     ]
     lines += [

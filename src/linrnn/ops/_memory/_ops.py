@@ -17,8 +17,6 @@ def _shapes(*fields: Any) -> tuple[Tensor, Tensor]:
 def _kept_memories(kernels: Any, *fields: Any) -> tuple[Tensor]:
     """Room for the memory before each window of steps, from which the backward pass starts."""
     p = Problem(*fields)
-    if kernels.WINDOW is None:
-        return (p.v.new_empty(0),)
     time, heads = p.v.shape[1:3]
     shape = (heads, p.q.shape[3], p.columns)
     if p.cu_seqlens is None:

@@ -28,6 +28,8 @@ CHUNK, SIDE = 64, 16
 WINDOW = None
 #: Steps where a system is solved, whose rounding errors grow with them: of few keys, and of many.
 SOLVED, SOLVED_WIDE = 32, 16
+#: Steps from one memory to the next that are kept for the gradient; those of solved chunks are not.
+WINDOW = CHUNK
 #: Products of single precision are computed in it: no kernel may be less exact than a loop.
 PRECISION = "ieee"
 #: Keys of a program that must have them all, at most, and from which on they are many.
@@ -74,12 +76,13 @@ def declines(*inputs: Any) -> str | None:
 
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """``(o, final_state)`` of a `Problem`."""
-    p = Problem(*inputs[: len(Problem._fields)])
+    """``(o, final_state)`` of a `Problem`; memories before chunks go to the last input."""
+    *fields, kept = inputs
+    p = Problem(*fields)
     with torch.cuda.device_of(p.v):
         run = _Run(p)
         pairs = run.all_pairs()
-        kept, u, final = run.states(pairs)
+        kept, u, final = run.states(pairs, kept)
         o = p.v.new_empty(*p.v.shape[:3], p.columns)
         run.launch(
             "run_outputs", run.tiles(p.columns), near=pairs["near"], mix=pairs["mix"],
@@ -89,13 +92,17 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
-    """The gradients of the ten tensors at the head of a `Problem`; None for those that are."""
-    p = Problem(*inputs[: len(Problem._fields)])
-    grad_o, grad_final = inputs[-2:]
+    """The gradients of the ten tensors at the head of a `Problem`; None for those that are.
+
+    Its fields are followed by what `forward` kept and by the gradients of the results.
+    """
+    *fields, kept, grad_o, grad_final = inputs
+    p, u = Problem(*fields), None
     with torch.cuda.device_of(p.v):
         run = _Run(p)
         pairs = run.all_pairs()
-        kept, u, _ = run.states(pairs)
+        if p.delta:
+            kept, u, _ = run.states(pairs, None)
         run.known |= {"do": dense(grad_o), "u": u}
         behind, dz, initial = run.adjoint(pairs, dense(grad_final))
         grads = _Gradients(run, kept, behind, dz)
@@ -222,10 +229,16 @@ class _Run:
             self.launch("run_solve", 1, A=system, T=found["solved"])
         return found
 
-    def states(self, pairs: dict[str, Tensor | None]) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The memory before each chunk, what is solved for, and the last memory."""
-        p = self.p
-        kept, final = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
+    def states(
+        self, pairs: dict[str, Tensor | None], kept: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The memory before each chunk, what is solved for, and the last memory.
+
+        The first goes to ``kept``, if that has room for it.
+        """
+        p, final = self.p, self.empty(*self.p.memory)
+        if kept is None or p.delta:
+            kept = self.empty(self.count, *p.memory[1:])
         u = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
         initial = None if p.initial_state is None else dense(p.initial_state)
         own = {n: pairs[n] for n in ("past", "system", "solved")} | {"EARLY": self.low_rank}
