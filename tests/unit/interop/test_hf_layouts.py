@@ -1,4 +1,4 @@
-"""Weights of transformers' RWKV-4, Mamba and Mamba-2 in and out: equal logits, the same tensors back."""
+"""Weights of transformers' models in and out: equal logits, the same tensors back."""
 
 import pytest
 import torch

@@ -24,8 +24,6 @@ from linrnn.ops.linear_scan import _triton
 
 #: Steps of a chunk, and of a block of it inside of which pairs of steps are looked at one by one.
 CHUNK, SIDE = 64, 16
-#: No memories are kept for the backward pass, which computes those before all chunks once more.
-WINDOW = None
 #: Steps where a system is solved, whose rounding errors grow with them: of few keys, and of many.
 SOLVED, SOLVED_WIDE = 32, 16
 #: Steps from one memory to the next that are kept for the gradient; those of solved chunks are not.
