@@ -115,22 +115,33 @@ def pieces_equal_one_pass(op: str | Cell, backend: str) -> None:
 
 
 def empty_sizes(op: str | Cell, backend: str) -> None:
-    """No sequence, no step, no channel, one step: shapes, and the state goes through."""
+    """No sequence, no step, no channel, one step: shapes, and the state goes through.
+
+    Every argument has a gradient, of zeros where nothing depends on it.
+    """
     sizes = ((0, 3, 2), (2, 0, 2), (2, 3, 0), (0, 0, 0), (2, 1, 2))
     for (batch, time, channels), packed in itertools.product(sizes, (False, True)):
         for call in calls(op, 1 if packed else batch, time, channels):
             sequences = 2 if packed else batch
-            h0 = torch.full((sequences, *call.state), 0.5, dtype=torch.float64, requires_grad=True)
+            h0 = torch.full((sequences, *call.state), 0.5, dtype=torch.float64)
             layout = {"cu_seqlens": torch.tensor([0, 0, time])} if packed else {}
-            y, final = _on(call, backend)(**call.arguments, initial_state=h0, **layout)
+            given = _leaves({**call.arguments, "initial_state": h0})
+            y, final = _on(call, backend)(**given, **layout)
             what = f"{op} {backend} {call.kind} {(batch, time, channels)} packed={packed}"
             shape = (1 if packed else batch, time, channels * call.outputs)
             check_true(f"{what}: outputs {tuple(y.shape)}", y.shape == shape)
             check_true(f"{what}: final state {tuple(final.shape)}", final.shape == h0.shape)
+            sources = {n: x for n, x in given.items() if isinstance(x, Tensor) and x.requires_grad}
+            grads = torch.autograd.grad(
+                final.abs().sum() + y.abs().sum(), list(sources.values()), materialize_grads=True
+            )
+            for name, grad in zip(sources, grads, strict=True):
+                nothing = y.numel() + final.numel() == 0 or (time == 0 and name in call.steps)
+                fits = not (nothing and grad.any()) and bool(grad.isfinite().all())
+                check_true(f"{what}: gradient of {name}", fits)
             if time == 0:
                 check_close(f"{what}: final state", final, h0.to(final.dtype))
-                (grad,) = torch.autograd.grad(final.abs().sum() + y.abs().sum(), h0)
-                check_close(f"{what}: gradient of the state", grad, torch.ones_like(h0))
+                check_close(f"{what}: gradient of the state", grads[-1], torch.ones_like(h0))
 
 
 def any_memory(op: str | Cell, backend: str) -> None:

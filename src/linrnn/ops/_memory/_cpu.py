@@ -49,7 +49,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     *fields, kept, grad_o, grad_final = inputs
     p = _prepare(Problem(*fields))
     width = _width(p)
-    slices, parts = -(-p.columns // width), _parts(p, width)
+    slices, parts = max(1, -(-p.columns // width)), _parts(p, width)
     # what nothing depends on has a gradient of zeros
     empty = p.v.new_empty if p.v.shape[2] * p.columns else p.v.new_zeros
     q, k, a, b = (
