@@ -83,19 +83,25 @@ compare(bonus, torch.float32)
 
 @needs_triton
 @slow
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("kind", range(6))
-def test_every_kind_equals_its_steps(interpreted, op, kind):
-    """Two chunks of two blocks, in both directions; packed, with sequences of no step."""
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [*(("outer_scan", i) for i in range(6)), *(("delta_scan", i) for i in range(4))],
+)
+@pytest.mark.parametrize(
+    ("steps", "layout"),
+    [
+        (32, "dtype=torch.float64, initial_state=state[:1], reset=mask(19, 3, 16, 17)"),
+        (16, "dtype=torch.float16, reverse=True"),
+        (16, "dtype=torch.float64, initial_state=state, cu_seqlens=cuts, reverse=True"),
+    ],
+)
+def test_every_kind_equals_its_steps(interpreted, op, kind, steps, layout):
+    """Two blocks of a chunk or two chunks, in both directions; packed, with one of no step."""
     interpreted(f"""
-chunks_of(32)
-kinds = list(calls({op!r}, 1, 37, 3))
-call = kinds[{kind} % len(kinds)]
-state, reset = laws._random(4, *call.state), mask(37, 3, 16, 34)
-compare(call, torch.float64, initial_state=state[:1], reset=reset)
-compare(call, torch.float16, reverse=True)
-cuts = torch.tensor([0, 0, 34, 37, 37])
-compare(call, torch.float64, initial_state=state, cu_seqlens=cuts, reverse=True)
+chunks_of({steps})
+call = list(calls({op!r}, 1, 19, 3))[{kind}]
+state, cuts = laws._random(3, *call.state), torch.tensor([0, 17, 17, 19])
+compare(call, {layout})
 """)
 
 
@@ -185,6 +191,41 @@ for at, cut in ((3, 9), (3, 20), (18, 34)):
 
 
 @needs_triton
+@slow
+@pytest.mark.parametrize("kind", ["constant by head", "by head", "by channel", "bonus"])
+def test_float32_is_as_exact_as_a_loop_at_any_decay(interpreted, kind):
+    """Logarithms from almost 0 to -300, mixed at random."""
+    interpreted(f"""
+(call,) = [x for x in calls("outer_scan", 1, 70, 8) if x.kind == {kind!r}]
+g = call.arguments["g"]
+g = -300 * torch.rand_like(g) ** 12
+compare(call._replace(arguments=call.arguments | {{"g": g}}, roundings=1), torch.float32)
+""")
+
+
+@needs_triton
+@slow
+@pytest.mark.parametrize("kind", ["delta", "by head", "by channel", "low rank"])
+def test_float32_is_as_exact_as_a_loop_for_keys_alike(interpreted, kind):
+    """And beta up to 2."""
+    interpreted(f"""
+time = 70
+if {kind!r} in ("by channel", "low rank"):  # whose pairs take the interpreter long
+    _triton.SOLVED, time = 16, 35
+(call,) = [x for x in calls("delta_scan", 1, time, 8) if x.kind == {kind!r}]
+given = dict(call.arguments)
+if "g" in given:
+    given["g"] = -300 * torch.rand_like(given["g"]) ** 12
+for name in {{"k", "a"}} & set(given):
+    x = given[name]
+    given[name] = torch.nn.functional.normalize(2 + 0.5 * x / x.norm(dim=-1, keepdim=True), dim=-1)
+if "b" in given:
+    given["b"] = -given["a"]
+compare(call._replace(arguments=given, roundings=4), torch.float32)
+""")
+
+
+@needs_triton
 def test_two_runs_give_the_same_bits(interpreted):
     interpreted("""
 chunks_of(16)
@@ -193,3 +234,103 @@ first, second = (laws._evaluate(call, laws._on(call, "triton"), call.arguments, 
                  for _ in "ab")
 assert all(torch.equal(x, second[n]) for n, x in first.items())
 """)
+
+
+COMPILE = """
+import sys, triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from linrnn.ops._memory import _triton
+
+NUMBERS = {"time", "heads", "keys", "values", "columns", "x_size", "y_size"}
+STORED = {"q", "k", "v", "w", "do", "o"}
+
+def compiled(name, storage, wide, absent, **options):
+    function = getattr(_triton._module(_triton._MODULES[name]), name)
+    constants = dict.fromkeys(absent) | options
+    constants["DTYPE"] = tl.float64 if wide == "fp64" else tl.float32
+    kinds = {}
+    for argument in function.arg_names:
+        if argument in constants:
+            kinds[argument] = "constexpr"
+        elif argument in NUMBERS or argument.endswith("_heads"):
+            kinds[argument] = "i32"
+        elif argument in ("reset", "slots", "cu_seqlens"):
+            kinds[argument] = "*i1" if argument == "reset" else "*i64"
+        else:
+            kinds[argument] = "*" + (storage if argument in STORED else wide)
+    constants = {n: x for n, x in constants.items() if n in kinds}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, k in enumerate(kinds.values()) if "*" in k}
+    source = ASTSource(function, kinds, constants, aligned)
+    warps = {"num_warps": 8, "num_stages": 1}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=warps)
+
+ALL = {
+    "SIDE": 16, "KEYS": 32, "COLUMNS": 32, "EARLY": True, "ASKS_EARLY": True, "STRICT": True,
+    "ONES": True, "SCALE": 0.125, "REVERSE": True, "PRECISION": _triton.PRECISION,
+}
+"""
+
+
+@needs_triton
+@slow
+@pytest.mark.parametrize("name", list(_triton._MODULES))
+def test_kernels_compile_for_a_gpu(python, tmp_path, name):
+    """With everything they can take, and with nothing; in shared memory that every GPU has."""
+    result = python(
+        f"""{COMPILE}
+name, bare = {name!r}, ("slots", "cu_seqlens", "reset", "bonus", "initial", "past")
+result = []
+for storage, wide, steps, absent in (("bf16", "fp32", 32, ()), ("fp32", "fp32", 16, bare),
+                                     ("fp64", "fp64", 16, ())):
+    for G in ((2,) if "channel" in name else (0, 1) if "pairs" in name else (2, 1)):
+        found = compiled(name, storage, wide, absent, G=G, CONSTANT=not absent, CHUNK=steps, **ALL)
+        result.append([found.asm["ptx"].count("st.global"), found.metadata.shared])
+        if name == "run_products":
+            break
+""",
+        TRITON_CACHE_DIR=str(tmp_path),
+        TRITON_INTERPRET="0",
+    )
+    for stores, shared in result:
+        assert stores > 0
+        assert shared <= 96 * 1024
+
+
+def problem(**given):
+    from linrnn.ops._memory._problem import Problem
+
+    shapes = {"q": (1, 5, 2, 4), "k": (1, 5, 2, 4), "v": (1, 5, 2, 3)}
+    tensors = {n: torch.zeros(s) for n, s in shapes.items()} | given
+    fields = dict.fromkeys(Problem._fields) | {"delta": False, "normalizer": False, "scale": 1.0}
+    return Problem(**fields | {"reverse": False} | tensors)
+
+
+def test_what_it_declines_and_why_it_is_unavailable(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    reason = _triton.unavailable
+    assert reason(torch.device("cpu"), torch.float32) == "it needs a CUDA tensor, got cpu"
+    assert "no kernel for" in reason(torch.device("cuda"), torch.complex64)
+    declines = _triton.declines
+    assert declines(*problem()) is None
+    assert "decays of values" in declines(*problem(value_decay=torch.zeros(1, 5, 2, 3)))
+    one = {n: torch.zeros(1, 1, 2, 4) for n in "qkv"}
+    assert "one step" in declines(*problem(**one))
+    assert declines(*problem(**one, cu_seqlens=torch.tensor([0, 1]))) is None
+    assert "no values" in declines(*problem(v=torch.zeros(1, 5, 2, 0)))
+    wide = {n: torch.zeros(1, 5, 2, 300) for n in "qk"}
+    assert declines(*problem(**wide)) is None
+    assert "300 channels of a key" in declines(*problem(**wide, delta=True))
+
+
+@needs_triton
+def test_explain_says_that_it_declines(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    from linrnn.ops import _backend, outer_scan
+
+    _backend._choose.cache_clear()
+    x = torch.zeros(1, 5, 1, 2)
+    text = explain(outer_scan, x, x, x, value_decay=-torch.ones(1, 5, 1, 2), backend="triton")
+    assert text == "composed of PyTorch's operators: decays of values have no kernel"
+    assert explain(outer_scan, x, x, x, backend="triton").startswith("triton: asked for")
+    _backend._choose.cache_clear()
