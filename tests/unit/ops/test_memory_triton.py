@@ -72,12 +72,11 @@ for i, call in enumerate(by_head):
 
 @needs_triton
 def test_decays_by_channel_equal_their_steps(interpreted):
-    """Of two blocks; one head and no state, then a bonus."""
+    """Of two blocks, with a bonus."""
     interpreted("""
 chunks_of(32)
-*_, by_channel, _, bonus = calls("outer_scan", 1, 19, 3)
-compare(by_channel, torch.float32, reset=mask(19, 2, 17))
-compare(bonus, torch.float32)
+*_, bonus = calls("outer_scan", 1, 19, 3)
+compare(bonus, torch.float32, reset=mask(19, 2, 17))
 """)
 
 
@@ -113,7 +112,7 @@ def test_law(interpreted, op, law):
     interpreted(f"""
 chunks_of(16)
 layouts = laws._layouts
-laws._layouts = lambda op: list(layouts(op))[2::9]
+laws._layouts = lambda op: list(layouts(op))[3::16]
 laws.{law}({op!r}, "triton")
 """)
 
@@ -125,20 +124,18 @@ def test_what_is_not_finite_goes_neither_back_in_time_nor_past_a_reset(interpret
 chunks_of(16)
 time, nan = 40, float("nan")
 for op, options in ((outer_scan, {}), (delta_scan, {"beta": torch.ones(1, time, 1)})):
-    for at, cut in ((3, 9), (20, 38)):
+    for at, cut in ((3, 9), (12, 38)):
         q, k, v = (torch.randn(1, time, 1, 2) for _ in "qkv")
         k = torch.nn.functional.normalize(k, dim=-1)
         given = dict(q=q, k=k, v=v, g=-torch.rand(1, time, 1), reset=mask(time, cut), **options)
         clean, last = op(**given, backend="triton")
-        for name in ("k", "v", "g"):
-            for bad in (nan, float("inf")):
-                x = given[name].clone()
-                x[:, at] = bad
-                o, final = op(**{**given, name: x}, backend="triton")
-                assert torch.equal(o[:, :at], clean[:, :at]), (name, bad)
-                assert not o[:, at:cut].isfinite().any(), (name, bad)
-                assert torch.equal(o[:, cut:], clean[:, cut:]), (name, bad)
-                assert torch.equal(final, last), (name, bad)
+        for name, bad in (("k", nan), ("v", float("inf")), ("g", nan)):
+            x = given[name].clone()
+            x[:, at] = bad
+            o, final = op(**{**given, name: x}, backend="triton")
+            assert torch.equal(o[:, :at], clean[:, :at]), name
+            assert not o[:, at:cut].isfinite().any(), name
+            assert torch.equal(o[:, cut:], clean[:, cut:]) and torch.equal(final, last), name
         leaves = {n: given[n].requires_grad_() for n in ("q", "k", "v", "g", *options)}
         o, _ = op(**given, backend="triton")
         into = torch.ones_like(o)
@@ -226,6 +223,7 @@ compare(call._replace(arguments=given, roundings=4), torch.float32)
 
 
 @needs_triton
+@slow
 def test_two_runs_give_the_same_bits(interpreted):
     interpreted("""
 chunks_of(16)
