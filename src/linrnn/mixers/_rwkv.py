@@ -56,9 +56,11 @@ class MatrixRWKV(Mixer):
         """1 in the first layer, then less."""
         return 1 - self.layer / self.n_layers
 
-    def _reset_maps(self) -> None:
-        """Of receptance, keys and values as RWKV-5 starts, the way out, and the norm."""
-        for linear, gain in ((self.receptance, 1), (self.value, 1), (self.key, 0.1)):
+    def _reset_maps(self, gate: nn.Linear) -> None:
+        """All maps of RWKV-5 and 6, and the norm."""
+        small = 0.1 if self.init == "published" else 1.0
+        maps = (self.receptance, 1.0), (self.value, 1.0), (self.key, small), (gate, small)
+        for linear, gain in maps:
             orthogonal(linear.weight, gain)
         self._reset_output()
 

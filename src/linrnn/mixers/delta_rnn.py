@@ -1,5 +1,6 @@
 """Delta RNN: a fast recurrent network whose two weight matrices follow the delta rule."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -10,7 +11,7 @@ from linrnn.mixers._base import Mixer
 from linrnn.nn import GatedOut, Heads, feature_map, sum_normalise
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.delta_scan import delta_scan
-from linrnn.ops.fast_weights import asked_by_itself
+from linrnn.ops.fast_weights import asked_by_itself, asked_step
 from linrnn.state_spec import Part, real
 
 
@@ -84,11 +85,28 @@ class DeltaRNN(Mixer):
         }
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        o, memory, (k, v, beta) = self._first(x, state["memory"], reset)
+        with without_autocast(x.device):
+            R, read = state["recurrent"], state["read"]
+            y, *after = asked_by_itself(o, k, v, beta, R, read, reset)
+        return self._answer(y, x, (memory, *after))
+
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        o, memory, own = self._first(x_t[:, None], state["memory"], None)
+        o, k, v, beta = (part.squeeze(1) for part in (o, *own))
+        with without_autocast(x_t.device):
+            after = asked_step(o, k, v, beta, state["recurrent"], state["read"])
+        return self._answer(after[1], x_t, (memory, *after))
+
+    def _first(self, x: Tensor, S: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor, Any]:
+        """What the first memory answers, it, and keys, values and rates of the second."""
         q, k, v, beta, k_r, v_r, beta_r = (wide(z) for z in self.heads(x))
         q, k = (sum_normalise(feature_map("elu", z)) for z in (q, k))
-        rate, own = beta.squeeze(-1).sigmoid(), (k_r.softmax(-1), v_r, beta_r.sigmoid())
+        own = k_r.softmax(-1), v_r, beta_r.sigmoid()
         with without_autocast(x.device):
-            o, S = delta_scan(q, k, v, rate, None, state["memory"], reset=reset)
-            y, R, read = asked_by_itself(o, *own, state["recurrent"], state["read"], reset)
-        after = {"memory": S, "recurrent": R, "read": read}
-        return self.out(y * self.d_value**-0.5, x), after
+            o, S = delta_scan(q, k, v, beta.squeeze(-1).sigmoid(), None, S, reset=reset)
+        return o, S, own
+
+    def _answer(self, y: Tensor, x: Tensor, after: Sequence[Tensor]) -> tuple[Tensor, Any]:
+        state = dict(zip(("memory", "recurrent", "read"), after, strict=True))
+        return self.out(y * self.d_value**-0.5, x), state

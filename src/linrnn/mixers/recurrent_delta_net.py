@@ -1,5 +1,6 @@
 """Recurrent Delta Net: a DeltaNet that sees what it has read."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -9,7 +10,7 @@ from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import GatedOut, Heads, empty_parameters
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.fast_weights import fed_back_delta
+from linrnn.ops.fast_weights import fed_back_delta, fed_back_step
 from linrnn.state_spec import Part, real
 
 
@@ -84,8 +85,16 @@ class RecurrentDeltaNet(Mixer):
         return {"memory": memory, "read": real(n_heads=self.n_heads, d_value=self.d_value)}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        (z,) = self.heads(x)
+        (z,), before = self.heads(x), (state["memory"], state["read"])
         with without_autocast(x.device):
-            before = state["memory"], state["read"]
-            y, memory, read = fed_back_delta(wide(z), wide(self.R), *before, reset)
-        return self.out(y * self.d_value**-0.5, x), {"memory": memory, "read": read}
+            y, *after = fed_back_delta(wide(z), wide(self.R), *before, reset)
+        return self._answer(y, x, after)
+
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        (z,), before = self.heads(x_t), (state["memory"], state["read"])
+        with without_autocast(x_t.device):
+            after = fed_back_step(wide(z), wide(self.R), *before)
+        return self._answer(after[1], x_t, after)
+
+    def _answer(self, y: Tensor, x: Tensor, after: Sequence[Tensor]) -> tuple[Tensor, Any]:
+        return self.out(y * self.d_value**-0.5, x), {"memory": after[0], "read": after[1]}

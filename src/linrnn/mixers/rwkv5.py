@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.mixers._rwkv import MatrixRWKV, initial_bonus
 from linrnn.nn import empty_parameters
-from linrnn.nn.channel_mix import initial_decay, initial_mix, orthogonal
+from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
 from linrnn.ops.past import last_inputs
@@ -23,21 +23,21 @@ class RWKV5(MatrixRWKV):
         o_t = (S_{t-1} + diag(u) k_t v_t^T)^T r_t,   S_t = diag(w) S_{t-1} + k_t v_t^T
         y_t = W_o (norm(o_t) * silu(W_g x^g))                     layer norm of each head
         w = exp(-exp(time_decay)) in (0, 1), u = time_first, a bonus for the current step
-        Initially W_r and W_v are orthogonal, W_k and W_g with gain 0.1; time_decay, u, mu and the
-        weights of the norm as published, by place in the stack.
+        Initially all maps are orthogonal; time_decay, u, mu and the weights of the norm as
+        published, by place in the stack.
 
     Args:
         n_heads: heads. Default: d_model / 64, or 1.
         d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
-        init: "orthogonal", or "published" with W_o at zero.
+        init: "orthogonal", or "published" with W_k and W_g a tenth of that, and W_o at zero.
         layer, n_layers: place in the stack, counted from 0, for the initial values.
         norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.
 
     Departures from the paper:
-        Unless init="published", W_o starts orthogonal: at zero, as published, the first output is
-        zero. The bonus is added to the memory before the step, as in the paper. Channel mixing is
-        `linrnn.nn.ChannelMix`, of 4 d_model channels and not 3.5; the layer norm before either
-        belongs to the backbone.
+        Orthogonal maps are our start: at the published one the first output is zero, and without
+        norms and skips around the layer numbers fade. The bonus is added to the memory before the
+        step, as in the paper. Channel mixing is `linrnn.nn.ChannelMix`, of 4 d_model channels and
+        not 3.5; the layer norm before either belongs to the backbone.
 
     Example:
         >>> y, state = RWKV5(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -84,8 +84,7 @@ class RWKV5(MatrixRWKV):
         self.mu_g.copy_(self.mu_r)
         self.time_decay.copy_(initial_decay(A, -6, 5, self.depth).view_as(self.time_decay))
         self.time_first.copy_(initial_bonus(A, self.depth).view_as(self.time_first))
-        self._reset_maps()
-        orthogonal(self.gate.weight, 0.1)
+        self._reset_maps(self.gate)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         now, back = self._shifted(x, state, reset)

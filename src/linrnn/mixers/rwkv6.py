@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_positive_int
 from linrnn.mixers._rwkv import CORRECTION, MatrixRWKV, initial_bonus
 from linrnn.nn import LowRank, empty_parameters
-from linrnn.nn.channel_mix import initial_decay, initial_mix, orthogonal
+from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
 from linrnn.ops.past import last_inputs
@@ -27,23 +27,24 @@ class RWKV6(MatrixRWKV):
         w_t = exp(-exp(time_decay + W_up tanh(W_down x^w)))               in (0, 1)^{d_head}
         o_t = (S_{t-1} + diag(u) k_t v_t^T)^T r_t,   S_t = diag(w_t) S_{t-1} + k_t v_t^T
         y_t = W_o (norm(o_t) * silu(W_g x^g))       u = time_first, layer norm of each head
-        Initially W_r and W_v are orthogonal, W_k and W_g with gain 0.1, B and W_up uniform within
-        0.01; time_decay, u, mu and the weights of the norm as published, by place in the stack.
+        Initially all other maps are orthogonal, A, B, W_down and W_up uniform within 0.01;
+        time_decay, u, mu and the weights of the norm as published, by place in the stack.
 
     Args:
         n_heads: heads. Default: d_model / 64, or 1.
         d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
         mix_rank, decay_rank: channels between A_i and B_i, and between W_down and W_up.
-        init: "orthogonal", or "published" with W_o, A and W_down at zero.
+        init: "orthogonal", or "published" with W_k and W_g a tenth of that, and W_o, A and W_down
+            at zero.
         layer, n_layers: place in the stack, counted from 0, for the initial values.
         norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.
 
     Departures from the paper:
-        Unless init="published", W_o starts orthogonal and A and W_down uniform within 0.01: at
-        zero, as published, the first output is zero, and B and W_up have no gradient in the first
-        step. The decays between two steps are those of the steps between, as in the released
-        code; the paper's first version prints another range. Channel mixing is
-        `linrnn.nn.ChannelMix`; the layer norm before either belongs to the backbone.
+        Orthogonal maps are our start: at the published one the first output is zero, B and W_up
+        have no gradient in the first step, and without norms and skips around the layer numbers
+        fade. The decays between two steps are those of the steps between, as in the released code;
+        the paper's first version prints another range. Channel mixing is `linrnn.nn.ChannelMix`;
+        the layer norm before either belongs to the backbone.
 
     Example:
         >>> y, state = RWKV6(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -96,8 +97,7 @@ class RWKV6(MatrixRWKV):
         self.mu.copy_(torch.stack([soon, soon, soon - 0.3 * self.depth, now, now]))
         self.time_decay.copy_(initial_decay(A, -6, 5, self.depth))
         self.time_first.copy_(initial_bonus(A, self.depth).view_as(self.time_first))
-        self._reset_maps()
-        orthogonal(self.gate.weight, 0.1)
+        self._reset_maps(self.gate)
         self._reset_first(self.mix_down.weight, self.decay.down.weight)
         for second in (self.mix_up, self.decay.up.weight):
             nn.init.uniform_(second, -CORRECTION, CORRECTION)

@@ -37,8 +37,8 @@ class RWKV7(MatrixRWKV):
     Args:
         n_heads: heads. Default: d_model / 64, or 1.
         d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
-        decay_rank, rate_rank, gate_rank: channels between D_1 and D_2, A_1 and A_2, G_1 and G_2.
-            Default: 2.5, 2.5 and 5 sqrt(d_model), rounded to a multiple of 32 that is not 0.
+        decay_rank, rate_rank, gate_rank: channels between D_1 and D_2, A_1 and A_2, G_1 and G_2;
+            by default 2.5, 2.5 and 5 sqrt(d_model), rounded to a multiple of 32 that is not 0.
         init: "orthogonal" or "published", as above.
         layer, n_layers: place in the stack, counted from 0, for the initial values.
         norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.

@@ -9,7 +9,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import GatedOut, empty_parameters
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.fast_weights import self_referential
+from linrnn.ops.fast_weights import self_referential, self_referential_step
 from linrnn.state_spec import Part, real
 
 
@@ -85,8 +85,15 @@ class SRWM(Mixer):
         return real(n_heads=self.n_heads, d_head=self.d_head, columns=3 * self.d_head + 4)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        own = wide(x.to(self.W.dtype)).unflatten(-1, (self.n_heads, -1))
         with without_autocast(x.device):
-            own = own.softmax(-1) if self.input_softmax else own
-            y, shift = self_referential(own, wide(self.W), state, reset)
+            y, shift = self_referential(self._inputs(x), wide(self.W), state, reset)
         return self.out(y, x), shift
+
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        with without_autocast(x_t.device):
+            y, shift = self_referential_step(self._inputs(x_t), wide(self.W), state)
+        return self.out(y, x_t), shift
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        own: Tensor = wide(x.to(self.W.dtype)).unflatten(-1, (self.n_heads, -1))
+        return own.softmax(-1) if self.input_softmax else own

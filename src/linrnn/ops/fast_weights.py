@@ -44,16 +44,21 @@ def fed_back_delta(
         >>> fed_back_delta(z, R, S, S[..., 0], None)[0].flatten()
         tensor([0.5000, 0.7500, 0.8750])
     """
-    K, V = S.shape[-2:]
     reads = []
     for t, z_t in enumerate(z.unbind(1)):
         if reset is not None:
             S, y = _cleared(reset[:, t], S, y)
-        q, k, v, b = (z_t + _times(y.tanh(), R)).split([K, K, V, 1], -1)
-        S = _written(S, k.softmax(-1), v, b.sigmoid())
-        y = _read(S, q.softmax(-1))
+        S, y = fed_back_step(z_t, R, S, y)
         reads.append(y)
     return torch.stack(reads, 1), S, y
+
+
+def fed_back_step(z: Tensor, R: Tensor, S: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of `fed_back_delta`: the next S and y."""
+    K, V = S.shape[-2:]
+    q, k, v, b = (z + _times(y.tanh(), R)).split([K, K, V, 1], -1)
+    S = _written(S, k.softmax(-1), v, b.sigmoid())
+    return S, _read(S, q.softmax(-1))
 
 
 def _own_shapes(
@@ -92,10 +97,17 @@ def asked_by_itself(
     for t, (o_t, k_t, v_t, beta_t) in enumerate(zip(*steps, strict=True)):
         if reset is not None:
             S, y = _cleared(reset[:, t], S, y)
-        S = _written(S, k_t, v_t, beta_t)
-        y = o_t + _read(S, y.softmax(-1))
+        S, y = asked_step(o_t, k_t, v_t, beta_t, S, y)
         reads.append(y)
     return torch.stack(reads, 1), S, y
+
+
+def asked_step(
+    o: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of `asked_by_itself`: the next S and y."""
+    S = _written(S, k, v, beta)
+    return S, o + _read(S, y.softmax(-1))
 
 
 def _self_shapes(x: Tensor, W: Tensor, shift: Tensor, reset: Any) -> tuple[Tensor, ...]:
@@ -131,19 +143,23 @@ def self_referential(
         >>> self_referential(x, W, torch.zeros(1, 1, 2, 10), None)[0].flatten()
         tensor([3., 0., 3., 0.])
     """
-    d, reads = x.shape[-1], []
+    reads = []
     for t, x_t in enumerate(x.unbind(1)):
         if reset is not None:
             (shift,) = _cleared(reset[:, t], shift)
-        now = W + shift
-        y, q, k, b = _read(now, x_t).split([d, d, d, 4], -1)
-        q, k, beta = q.softmax(-1), k.softmax(-1), b.sigmoid()
-        rates = torch.cat(
-            [beta[..., :3].repeat_interleave(d, -1), beta[..., 3:].expand(b.shape)], -1
-        )
-        shift = shift + k[..., None] * (rates * _read(now, q - k))[..., None, :]
+        y, shift = self_referential_step(x_t, W, shift)
         reads.append(y)
     return torch.stack(reads, 1), shift
+
+
+def self_referential_step(x: Tensor, W: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of `self_referential`: its output, and the next change."""
+    d, now = x.shape[-1], W + shift
+    y, q, k, b = _read(now, x).split([d, d, d, 4], -1)
+    q, k, beta = q.softmax(-1), k.softmax(-1), b.sigmoid()
+    rates = [beta[..., i : i + 1].expand(x.shape) for i in range(3)]
+    change = torch.cat([*rates, beta[..., 3:].expand(b.shape)], -1) * _read(now, q - k)
+    return y, shift + k[..., None] * change[..., None, :]
 
 
 def _cleared(now: Tensor, *state: Tensor) -> tuple[Tensor, ...]:

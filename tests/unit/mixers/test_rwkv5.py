@@ -60,6 +60,13 @@ def test_starts_as_published_by_its_place_in_the_stack():
     assert not layer.output.weight.any()
 
 
+def test_starts_with_orthogonal_maps():
+    layer = RWKV5(16)
+    for linear in (layer.receptance, layer.key, layer.value, layer.gate, layer.output):
+        w = linear.weight.detach()
+        torch.testing.assert_close(w @ w.T, torch.eye(16), rtol=0, atol=1e-5)
+
+
 @pytest.mark.unchecked
 def test_errors():
     with pytest.raises(UnknownNameError, match="RWKV5 init named 'zero'"):
