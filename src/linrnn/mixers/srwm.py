@@ -25,6 +25,8 @@ class SRWM(Mixer):
         The four rates are those of the columns of y, q', k' and b. W_0 is a parameter; the state is
         the change W_t - W_0. Initially W_0 ~ N(0, 1/d), in the columns of b about beta_init; W_o is
         as in `torch.nn.Linear`.
+        Nothing bounds W: four heads of 16 channels held 2 after 8,192 steps of white input, and 8e8
+        after 24,576; with the softmax of every head's input 2.2 all along.
 
     Args:
         n_heads: heads, a divisor of d_model. Default: d_model / 16 where 16 divides it, or 1.
