@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from fla_naive import naive
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DeltaNet
@@ -30,9 +31,15 @@ def vectors(layer, x):
     return q, k, v, layer.beta_max * beta.sigmoid().mT
 
 
+def dpfp_of_two(x):
+    """As printed, for nu = 2: channel i times the ones one and two before it, in a circle."""
+    r = torch.cat([x, -x], -1).clamp(min=0)
+    return torch.stack([r[..., i] * r[..., i - n] for n in (1, 2) for i in range(r.shape[-1])], -1)
+
+
 def published(layer, x):
     """The layer with the rule of fla."""
-    naive = pytest.importorskip("fla.ops.delta_rule.naive")
+    loop = naive("delta_rule/naive.py")
     H, K, V = layer.n_heads, layer.d_key, layer.d_value
     q, k, v, beta = vectors(layer, x)
     if layer.kind == "l2":
@@ -40,9 +47,9 @@ def published(layer, x):
     elif layer.feature_map == "elu":
         q, k = (y / (y.sum(-1, keepdim=True) + 1e-6) for y in (F.elu(q) + 1, F.elu(k) + 1))
     else:
-        feature = pytest.importorskip("fla.modules.feature_map").DPFPFeatureMap(K, layer.nu)
-        q, k = (y / (y.sum(-1, keepdim=True) + 1e-6) for y in (feature(q), feature(k)))
-    o, memory = naive.delta_rule_recurrence(q, k, v, beta)
+        q, k = (dpfp_of_two(y) for y in (q, k))
+        q, k = (y / (y.sum(-1, keepdim=True) + 1e-6) for y in (q, k))
+    o, memory = loop.delta_rule_recurrence(q, k, v, beta)
     o = o.transpose(1, 2) * (q.shape[-1] / K) ** 0.5  # they divide by the root of the features
     if layer.kind == "l2":
         o = o / (o.square().mean(-1, keepdim=True) + layer.norm_eps).sqrt()

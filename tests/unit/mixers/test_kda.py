@@ -1,10 +1,12 @@
 """KDA against transformers' Kimi Linear layer and the plain loop of fla, its start and errors."""
 
 import inspect
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
+from fla_naive import naive
 from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError
@@ -14,6 +16,7 @@ from linrnn.ops import delta_scan
 
 def published(layer, monkeypatch):
     """The layer of transformers with the same weights, and a weight of its norm."""
+    monkeypatch.setitem(sys.modules, "fla", None)  # whose kernels it would take
     module = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
     for name in ("chunk_kimi_delta_attention", "causal_conv1d_fn"):  # no kernel of a GPU
         monkeypatch.setattr(module, name, inspect.unwrap(getattr(module, name)))
@@ -65,12 +68,12 @@ def test_equals_the_layer_of_transformers_with_gradients(monkeypatch):
 
 
 def test_the_rule_equals_the_loop_of_fla_where_decays_are_strong():
-    naive = pytest.importorskip("fla.ops.kda.naive")
+    loop = naive("kda/naive.py")
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 40, 3, 8)
     k, g = F.normalize(k, dim=-1), -torch.randn(2, 40, 3, 8).mul(2).exp()
     beta, start = 2 * torch.rand(2, 40, 3), torch.randn(2, 3, 8, 8)
-    theirs, last = naive.naive_recurrent_kda(q, k, v, g, beta, 1.0, start, True)
+    theirs, last = loop.naive_recurrent_kda(q, k, v, g, beta, 1.0, start, True)
     o, final = delta_scan(q, k, v, beta, g, start)
     torch.testing.assert_close(o, theirs, rtol=1e-4, atol=2e-5)
     torch.testing.assert_close(final, last, rtol=1e-4, atol=2e-5)

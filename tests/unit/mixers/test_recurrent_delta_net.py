@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from fla_naive import naive
 from scipy.special import expit, softmax
 
 from linrnn.errors import ArgumentError
@@ -40,14 +41,14 @@ def test_equals_the_printed_equation(options):
 
 
 def test_without_feedback_it_is_the_rule_of_fla_with_gradients():
-    naive = pytest.importorskip("fla.ops.delta_rule.naive")
+    loop = naive("delta_rule/naive.py")
     torch.manual_seed(0)
     layer = RecurrentDeltaNet(6, n_heads=2)
     layer.R.detach().zero_()
     x = torch.randn(2, 30, 6, requires_grad=True)
     q, k, v, b = layer.heads(x)[0].transpose(1, 2).split([3, 3, 3, 1], -1)
     # they divide by the root of the channels as well
-    rule = naive.delta_rule_recurrence(q.softmax(-1), k.softmax(-1), v, b.sigmoid())[0]
+    rule = loop.delta_rule_recurrence(q.softmax(-1), k.softmax(-1), v, b.sigmoid())[0]
     theirs, ours = layer.out.out_proj(rule.transpose(1, 2).flatten(2)), layer(x)[0]
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     grads = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]

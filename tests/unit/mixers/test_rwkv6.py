@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from fla_naive import naive
 from rwkv_package import busy, load
 
 from linrnn.errors import ArgumentError
@@ -43,11 +44,11 @@ def test_equals_the_layer_of_the_package_with_its_state_and_gradients(monkeypatc
 
 
 def test_the_memory_equals_the_loop_of_fla_where_decays_are_strong():
-    naive = pytest.importorskip("fla.ops.rwkv6.recurrent_naive")
+    loop = naive("rwkv6/recurrent_naive.py")
     torch.manual_seed(0)
     r, k, v, g = torch.randn(4, 2, 3, 40, 8)
     g, u, start = -g.mul(2).exp(), torch.randn(3, 8), torch.randn(2, 3, 8, 8)
-    theirs, last = naive.naive_recurrent_rwkv6(r, k, v, g, u, 1.0, start, True)
+    theirs, last = loop.naive_recurrent_rwkv6(r, k, v, g, u, 1.0, start, True)
     o, final = outer_scan(*(z.transpose(1, 2) for z in (r, k, v, g)), start, bonus=u)
     torch.testing.assert_close(o.transpose(1, 2), theirs, rtol=1e-4, atol=2e-5)
     torch.testing.assert_close(final, last, rtol=1e-4, atol=2e-5)

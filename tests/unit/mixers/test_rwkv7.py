@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from fla_naive import naive
 from rwkv_package import busy, load
 
 from linrnn.errors import ArgumentError
@@ -50,12 +51,12 @@ def test_equals_the_layer_of_the_package_with_its_state_and_gradients(monkeypatc
 
 
 def test_the_memory_equals_the_loop_of_fla():
-    naive = pytest.importorskip("fla.ops.generalized_delta_rule.dplr.naive")
+    loop = naive("generalized_delta_rule/dplr/naive.py")
     torch.manual_seed(0)
     r, k, v, c = torch.randn(4, 2, 3, 40, 8)
     c, g = F.normalize(c, dim=-1), -torch.rand(2, 3, 40, 8)
     b, start = c * torch.rand(2, 3, 40, 8), torch.randn(2, 3, 8, 8)
-    theirs, last = naive.dplr_recurrence(r * 8**0.5, k, v, -c, b, g, start)
+    theirs, last = loop.dplr_recurrence(r * 8**0.5, k, v, -c, b, g, start)
     r, k, v, g, a, b = (z.transpose(1, 2) for z in (r, k, v, g, -c, b))
     o, final = delta_scan(r, k, v, None, g, start, a=a, b=b)
     torch.testing.assert_close(o.transpose(1, 2), theirs, rtol=1e-4, atol=2e-5)
