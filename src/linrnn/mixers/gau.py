@@ -79,6 +79,7 @@ class GAU(Mixer):
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
+    n_maps: ClassVar[int] = 2  # vectors that are made of z, those of the attention first
 
     def __init__(
         self,
@@ -96,22 +97,22 @@ class GAU(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model = d_model
-        check_positive_int("GAU", d_key=d_key, n=n)
+        self.d_model, where = d_model, type(self).__name__
+        check_positive_int(where, d_key=d_key, n=n)
         self.d_inner = 2 * d_model if d_inner is None else d_inner
         self.d_key, self.n = d_key, n
         self.rotary, self.relative_bias, self.init = rotary, relative_bias, init
-        check_in("GAU", "init", init, _INITS)
-        check_positive_int("GAU", d_inner=self.d_inner)
+        check_in(where, "init", init, _INITS)
+        check_positive_int(where, d_inner=self.d_inner)
         if d_key % 2:
-            raise ArgumentError(f"GAU: d_key must be even, got {d_key}.")
-        check_sight("GAU", window, base)
+            raise ArgumentError(f"{where}: d_key must be even, got {d_key}.")
+        check_sight(where, window, base)
         self.window, self.base = window, base
         if window is not None:  # which bounds cost and state
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
         empty = empty_parameters(device, dtype)
         self.W_in = empty(2 * self.d_inner + d_key, d_model)  # rows of W_r, W_v, W_z
-        self.gamma, self.beta = empty(2, d_key), empty(2, d_key)
+        self.gamma, self.beta = empty(self.n_maps, d_key), empty(self.n_maps, d_key)
         self.b = empty(2, d_key) if relative_bias else None
         self.W_out = empty(d_model, self.d_inner)
         self.reset_parameters()
@@ -127,7 +128,8 @@ class GAU(Mixer):
             nn.init.normal_(self.W_out, std=self.d_inner**-0.5)
             # an entry of silu(N(0, 1)) has 0.36 of the square that one of b has
             alone = 1.0 if self.relative_bias else 1 / 0.36
-            nn.init.constant_(self.gamma, (alone * self.n**0.75 / self.d_key) ** 0.5)
+            nn.init.constant_(self.gamma[:2], (alone * self.n**0.75 / self.d_key) ** 0.5)
+            nn.init.constant_(self.gamma[2:], (1 / 0.36 / self.d_key) ** 0.5)
             if self.b is not None:
                 nn.init.normal_(self.b[0], std=(self.n**-0.25 / self.d_key) ** 0.5)
                 self.b[1] = self.b[0]
@@ -142,31 +144,35 @@ class GAU(Mixer):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         check_cache("GAU", state)
         position = positions(state["position"], x.shape[1], reset)
-        r, q, k, v = self._project_in(x, position)
+        r, v, (q, k) = self._project_in(x, position)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
-        # squares of small scores leave the range of float16, and the precision of bfloat16
-        with without_autocast(x.device):
-            mixed = attend(
-                "relu_squared",
-                self._with_bias(q / self.n, 0, before=state["k"].shape[1]),
-                self._with_bias(k, 1),
-                v,
-                position if self.window is None else position.clamp(max=self.window - 1),
-                window=self.window,
-                whole=False,
-            )
+        most = position if self.window is None else position.clamp(max=self.window - 1)
+        mixed = self._attend(q, k, v, most)
         y = F.linear((r * mixed).to(self.W_out.dtype), self.W_out)
         return y, cache_of(k, v, position, reset, self.window)
 
-    def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Gate, queries, keys and values, at least float32."""
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Tensor) -> Tensor:
+        """What each step sees of itself and the ``sight`` entries before it."""
+        # squares of small scores leave the range of float16, and the precision of bfloat16
+        with without_autocast(q.device):
+            return attend(
+                "relu_squared",
+                self._with_bias(q / self.n, 0, before=k.shape[1] - q.shape[1]),
+                self._with_bias(k, 1),
+                v,
+                sight,
+                window=self.window,
+                whole=False,
+            )
+
+    def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Gate, values, and the turned vectors made of z, at least float32."""
         wide = accumulator_dtype(self.W_in.dtype)
         hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in).to(wide))
         r, v, z = hidden.split([self.d_inner, self.d_inner, self.d_key], -1)
-        q, k = (self.gamma.to(wide) * z.unsqueeze(-2) + self.beta.to(wide)).unbind(-2)
-        if self.rotary:
-            q, k = rotate(q, position, self.base), rotate(k, position, self.base)
-        return r, q, k, v
+        made = self.gamma.to(wide) * z.unsqueeze(-2) + self.beta.to(wide)
+        made = rotate(made, position, self.base) if self.rotary else made
+        return r, v, list(made.unbind(-2))
 
     def _with_bias(self, x: Tensor, which: int, *, before: int = 0) -> Tensor:
         """The vector of the relative bias, turned, as further channels of queries or keys."""
