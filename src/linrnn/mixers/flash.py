@@ -109,5 +109,6 @@ class FLASH(GAU):
                 outer_scan(q, k, v, None, state[name][:, None], scale=scale, reset=mask)
                 for name, mask in (("memory", reset), ("chunk", begin))
             )
+            # before any chunk has ended that is nothing, in whichever order a kernel adds
             earlier = torch.where((position >= self.chunk)[..., None], (every - own)[:, :, 0], 0)
         return earlier, {"memory": memory[:, 0], "chunk": chunk[:, 0]}

@@ -1,6 +1,6 @@
 """RetNet's multi-scale retention."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,9 @@ class RetNet(Mixer):
         d_key: channels of a head's queries and keys, an even number. Default: d_model / n_heads,
             rounded up to an even number.
         d_value: channels of a head's values. Default: twice d_key.
-        norm_eps: of the norm of each head.
+        norm: of each head, "rms" as in the public code and above, or "layer" as in the paper, which
+            subtracts the mean of o_t first.
+        norm_eps: of the norm.
 
     Departures from the paper:
         Scores are not normalised before the norm of the heads, which cancels it but for norm_eps.
@@ -56,12 +58,13 @@ class RetNet(Mixer):
         n_heads: int | None = None,
         d_key: int | None = None,
         d_value: int | None = None,
+        norm: Literal["rms", "layer"] = "rms",
         norm_eps: float = 1e-6,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model, self.norm_eps = d_model, norm_eps
+        self.d_model, self.norm, self.norm_eps = d_model, norm, norm_eps
         self.n_heads = max(1, d_model // 256) if n_heads is None else n_heads
         check_positive_int("RetNet", n_heads=self.n_heads)
         self.d_key = 2 * -(-d_model // (2 * self.n_heads)) if d_key is None else d_key
@@ -74,7 +77,7 @@ class RetNet(Mixer):
             )
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_key, self.d_key, self.d_value), **to)
-        self.out = GatedOut(d_model, self.n_heads, self.d_value, eps=norm_eps, **to)
+        self.out = GatedOut(d_model, self.n_heads, self.d_value, norm=norm, eps=norm_eps, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

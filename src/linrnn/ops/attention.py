@@ -48,7 +48,7 @@ def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -
 
 
 def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """Weights that add up to 1 in each channel: scores ``q . k'`` and its own, behind ``k'``."""
+    """Weights that add up to 1 in each channel: of ``q . k'`` and its own, which follow k'."""
     shared, own = k.split([q.shape[-1], v.shape[-1]], -1)
     scores = (q @ shared.mT)[..., None] + own[:, None]  # (B, T, S, channels)
     if visible is not None:

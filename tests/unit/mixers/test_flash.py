@@ -17,6 +17,9 @@ def livelier(layer):
     """Parameters of order one, biases too: with the initial ones, scores are hardly negative."""
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
+    if layer.b is not None:  # or their product may keep all scores below 0
+        with torch.no_grad():
+            layer.b[1] = layer.b[0]
     return layer
 
 
