@@ -32,8 +32,8 @@ class ArcCosine(RFA):
         gate: forget, as RFA.
         offset: added to every feature, at least 0: of some queries all others may be zero.
         eps: of the division.
-        redraw_every: steps of the optimiser after which training draws the directions anew.
-            Default: never; `redraw` does it at any time.
+        redraw_every: steps of the optimiser after which training draws the directions anew; by
+            default never. `redraw` does it at any time.
 
     Departures from the paper:
         The offset is that of the generalised features of Performer. A memory written before W is

@@ -36,8 +36,8 @@ class RFA(RandomFeatureAttention):
         gate: forget.
         tau: scale of the directions.
         eps: of the division.
-        redraw_every: steps of the optimiser after which training draws the directions anew.
-            Default: never; `redraw` does it at any time.
+        redraw_every: steps of the optimiser after which training draws the directions anew; by
+            default never. `redraw` does it at any time.
 
     Departures from the paper:
         The paper's code divides by max(|n|, 1e-3) in parallel and max(n, 1) in steps, where
