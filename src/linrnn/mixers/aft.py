@@ -22,7 +22,8 @@ KINDS = ("simple", "local", "conv", "full")
 class AFT(Mixer):
     r"""Attention free transformer: a mean of values, weighted by keys and by positions.
 
-    Equation, in every channel:
+    Equation:
+        In every channel,
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                         in R^d_inner
         y_t = W_o (sigmoid(q_t) * sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts))    s <= t
         "simple"  w = 0: the state is one mean and the logarithm of its weight

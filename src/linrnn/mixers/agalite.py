@@ -17,7 +17,8 @@ from linrnn.state_spec import Part, integer, real
 class AGaLiTe(GatedFeatures):
     r"""AGaLiTe (once AReLiT): GaLiTe with r vectors of keys and values in the place of a matrix.
 
-    Equation, in each head, with psi_q, psi_k, gamma, beta, v and s_t of `GaLiTe`:
+    Equation:
+        In each head, with psi_q, psi_k, gamma, beta, v and s_t of `GaLiTe`,
         K_t[m] = (1 - gamma) * K_{t-1}[m] + cos(omega_m t) gamma * psi_k          m = 0..r-1
         V_t[m] = (1 - beta) * V_{t-1}[m] + cos(omega_m t) beta * v
         o_t = sum_m V_t[m] (K_t[m] . psi_q),   n_t = s_t . psi_q

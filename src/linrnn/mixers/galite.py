@@ -16,7 +16,8 @@ from linrnn.state_spec import Part, real
 class GaLiTe(GatedFeatures):
     r"""GaLiTe (once ReLiT): a memory whose rows and columns are written and forgotten by gates.
 
-    Equation, in each head:
+    Equation:
+        In each head,
         psi_k = vec(relu(W_1 x) relu(W_k x)^T),  psi_q = vec(relu(W_2 x) relu(W_q x)^T)
         gamma = vec(sigmoid(W_3 x) sigmoid(W_gamma x)^T)               each in R^{eta d_head}
         v = W_v x,  beta = sigmoid(W_beta x)                           in R^d_head

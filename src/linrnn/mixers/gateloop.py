@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
-from linrnn.nn import GatedOut, Heads
+from linrnn.nn import GatedOut, Heads, lecun_normal
 from linrnn.ops import linear_scan
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
@@ -27,7 +27,8 @@ class GateLoop(Mixer):
         S_t = diag(a_t) S_{t-1} + k_t v_t^T,   o_t = Re(S_t^T q_t)       S complex
         y_t = W_o (silu(W_g x_t) * norm(o_t))
         Computed with the sum phi_t of all phases: S_t exp(-i phi_t) is a memory that decays only,
-        and cos and sin of phi_t are factors of queries and keys. Parameters start as in torch.nn.
+        and cos and sin of phi_t are factors of queries and keys.
+        Initially weights are N(0, 1 / channels in), b_a = 0.
 
     Args:
         d_inner: channels of queries, keys and values together. Default: d_model.
@@ -38,6 +39,8 @@ class GateLoop(Mixer):
         norm: over all heads together, "none" or "layer".
 
     Departures from the paper:
+        The paper names no initial values. With those of torch.nn, smaller by sqrt(3), a product of
+        four of them all but vanishes in a second layer without a norm before it.
         Public code slows the training of W_a down by a factor on its gradient; here it is one of
         `recurrent_parameters`, which have a learning rate of their own.
 
@@ -87,10 +90,10 @@ class GateLoop(Mixer):
         self.out = GatedOut(d_model, 1, self.d_inner, norm=norm, eps=1e-5, **to)
         self.reset_parameters()
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for part in (self.heads, self.a_proj, self.out.gate_proj, self.out.out_proj):
-            part.reset_parameters()
+        lecun_normal(self.heads.proj, self.a_proj, self.out.gate_proj, self.out.out_proj)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: the rows of S, real parts before imaginary ones."""

@@ -130,7 +130,8 @@ class Mamba2(Mixer):
         with without_autocast(x.device):
             g = -wide(self.A_log).exp() * dt
             o, memory = outer_scan(C, B, dt[..., None] * s, g, state["memory"], reset=reset)
-            o = o + wide(self.D)[:, None] * s
-            gated = o.flatten(-2) * F.silu(wide(z))
+            # by channel: its gradient, sums over time, then has the same bits with any threads
+            D = wide(self.D).repeat_interleave(self.d_head)
+            gated = (o.flatten(-2) + D * s.flatten(-2)) * F.silu(wide(z))
             normed = self.norm(gated.unflatten(-1, (self.n_groups, -1)))
         return self.out_proj(normed.to(z.dtype)), {"memory": memory, "conv": past}

@@ -69,6 +69,13 @@ def test_phases_keep_their_precision_over_many_steps():
     assert (y - want).abs().max() < 1e-5 * want.abs().max()
 
 
+def test_weights_keep_the_size_of_their_input():
+    layer = GateLoop(256)
+    for linear in (layer.heads.proj, layer.a_proj, layer.out.gate_proj, layer.out.out_proj):
+        assert linear.weight.std().item() == pytest.approx(1 / 16, rel=0.02)
+    assert not layer.a_proj.bias.any()
+
+
 BAD = [
     ({"d_head": 3}, "GateLoop: d_head must divide d_inner=8, got d_head=3"),
     ({"transition": "complex"}, "no GateLoop transition named 'complex'"),
