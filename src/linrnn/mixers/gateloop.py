@@ -103,8 +103,7 @@ class GateLoop(Mixer):
         q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, d_head)
         log_a, phase = self._transition(x)
         with without_autocast(x.device):
-            run = _vectors if self.d_head == 1 else _matrices
-            o, memory = run(q, k, v, log_a, phase, state["memory"], reset)
+            o, memory = _turning(q, k, v, log_a, phase, state["memory"], reset)
         return self.out(o.flatten(-2).unsqueeze(-2), x), {"memory": memory}
 
     def _transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,28 +115,22 @@ class GateLoop(Mixer):
         return F.logsigmoid(torch.hypot(alpha, beta)), torch.atan2(beta, alpha)
 
 
-def _vectors(
-    q: Tensor, k: Tensor, v: Tensor, log_a: Tensor, phase: Tensor, S: Tensor, reset: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Heads of one channel: a recurrence of complex numbers."""
-    a, before = torch.polar(log_a.exp(), phase).squeeze(-1), torch.complex(S[:, :, 0], S[:, :, 1])
-    h, last = linear_scan(a, (k * v).squeeze(-1).to(a.dtype), before.squeeze(-1), reset=reset)
-    return q * h.real[..., None], torch.stack([last.real, last.imag], -1)[..., None]
-
-
-def _matrices(
+def _turning(
     q: Tensor, k: Tensor, v: Tensor, log_a: Tensor, phase: Tensor, S: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """A real scan of twice the width, in a frame that turns with the memory."""
     # in double precision, or the sum of many phases would be known to no more than its own size
-    turns = torch.remainder(phase.double(), 2 * pi)
-    turns = turns.flatten(2)
+    turns = torch.remainder(phase.double(), 2 * pi).flatten(2)
     total, _ = linear_scan(turns.new_ones(turns.shape[2]), turns, reset=reset)
     total = total.view(phase.shape)
     cos, sin = total.cos().to(q.dtype), total.sin().to(q.dtype)
     q, k = (torch.cat([z * cos, -z * sin], -1) for z in (q, k))
-    g = log_a.squeeze(-1) if log_a.shape[-1] == 1 else torch.cat([log_a, log_a], -1)
-    o, S = outer_scan(q, k, v, g, S, reset=reset)
+    if v.shape[-1] == 1:  # no matrices, but two numbers a head
+        h, last = linear_scan(log_a.exp(), k * v, S.squeeze(-1), reset=reset)
+        o, S = (q * h).sum(-1, keepdim=True), last[..., None]
+    else:
+        g = log_a.squeeze(-1) if log_a.shape[-1] == 1 else torch.cat([log_a, log_a], -1)
+        o, S = outer_scan(q, k, v, g, S, reset=reset)
     re, im = S.chunk(2, 2)
     cos, sin = cos[:, -1, :, :, None], sin[:, -1, :, :, None]
     return o, torch.cat([cos * re - sin * im, sin * re + cos * im], 2)
