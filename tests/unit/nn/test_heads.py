@@ -1,15 +1,17 @@
 """Projections to heads and back, low-rank and block-diagonal maps, feature maps."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from linrnn.errors import UnknownNameError
+from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.nn import (
     BlockDiagonal,
     GatedOut,
+    HeadNorm,
     Heads,
     LowRank,
     feature_map,
@@ -83,6 +85,27 @@ def test_block_diagonal_is_a_matrix_of_blocks():
     torch.nn.init.normal_(layer.bias)
     matrix = torch.block_diag(*layer.weight)
     torch.testing.assert_close(layer(x), x @ matrix + layer.bias.flatten())
+
+
+def test_block_diagonal_without_a_bias():
+    layer, x = BlockDiagonal(6, 2, bias=False), torch.randn(2, 3, 6)
+    assert [name for name, _ in layer.named_parameters()] == ["weight"]
+    torch.testing.assert_close(layer(x), x @ torch.block_diag(*layer.weight))
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+def test_head_norm_has_a_weight_for_every_channel(norm):
+    layer, o = HeadNorm(2, 4, norm=norm, eps=0.1), torch.randn(3, 2, 4)
+    assert layer.weight.eq(1).all()
+    torch.nn.init.normal_(layer.weight)
+    torch.testing.assert_close(layer(o), head_norm(o, norm, 0.1).flatten(-2) * layer.weight)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("layer", [partial(GatedOut, 6), HeadNorm])
+def test_a_layer_norm_of_one_channel_is_refused(layer):
+    with pytest.raises(ArgumentError, match=r"norm='layer' must have at least 2 .* got d_value=1"):
+        layer(2, 1, norm="layer")
 
 
 def test_normalised_keys_have_length_one_and_a_slope_at_zero():
