@@ -47,6 +47,7 @@ class KernelAttention(Mixer):
         *,
         bias: bool = True,
         sharing: bool = False,
+        least: int = 1,
         **to: Any,
     ) -> None:
         """Maps to queries, keys and values, and from what the heads have read.
@@ -56,13 +57,15 @@ class KernelAttention(Mixer):
             d_key, d_value: channels of a head; None is d_model / n_heads, rounded up.
             bias: of all maps.
             sharing: the queries are the keys.
+            least: of d_key, where it is None.
             to: device and dtype.
         """
         name, width = type(self).__name__, self.d_model
         self.n_heads = max(1, width // 64) if n_heads is None else n_heads
         check_positive_int(name, n_heads=self.n_heads)
         even = -(-width // self.n_heads)
-        self.d_key, self.d_value = (even if d is None else d for d in (d_key, d_value))
+        self.d_key = max(even, least) if d_key is None else d_key
+        self.d_value = even if d_value is None else d_value
         check_positive_int(name, d_key=self.d_key, d_value=self.d_value)
         sizes = (self.d_key,) * (1 if sharing else 2) + (self.d_value,)
         self.heads = Heads(width, self.n_heads, sizes, bias=bias, **to)

@@ -26,7 +26,8 @@ class DPFP(KernelAttention):
     Args:
         n_heads: heads. Default: one for each 64 channels, at least one.
         d_key, d_value: channels of a head's queries and keys, and of its values. Default:
-            d_model / n_heads, rounded up.
+            d_model / n_heads, rounded up; of keys at least 16, for of fewer channels a query and a
+            key often have no feature in common, and no gradient.
         nu: products of neighbours at distances 1 to nu; at most 2 d_key - 1.
         normalize: see above.
         eps: added to the sums, for phi can be zero throughout.
@@ -39,7 +40,7 @@ class DPFP(KernelAttention):
     Example:
         >>> y, state = DPFP(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
         >>> y.shape, state["memory"].shape
-        (torch.Size([2, 100, 8]), torch.Size([2, 2, 8, 4]))
+        (torch.Size([2, 100, 8]), torch.Size([2, 2, 96, 4]))
 
     Reference:
         Schlag, Irie and Schmidhuber, "Linear Transformers Are Secretly Fast Weight Programmers",
@@ -55,7 +56,7 @@ class DPFP(KernelAttention):
         n_heads: int | None = None,
         d_key: int | None = None,
         d_value: int | None = None,
-        nu: int = 1,
+        nu: int = 3,
         normalize: Literal["sum", "attention"] = "sum",
         eps: float = 1e-5,
         bias: bool = False,
@@ -67,7 +68,8 @@ class DPFP(KernelAttention):
         check_positive_int("DPFP", nu=nu)
         check_in("DPFP", "normalize", normalize, ("sum", "attention"))
         self._set_division("none" if normalize == "sum" else "add", eps)
-        self._add_heads(n_heads, d_key, d_value, bias=bias, device=device, dtype=dtype)
+        to: Any = {"device": device, "dtype": dtype}
+        self._add_heads(n_heads, d_key, d_value, bias=bias, least=16, **to)
         if nu > 2 * self.d_key - 1:
             raise ArgumentError(f"DPFP: nu must be at most {2 * self.d_key - 1}, got {nu}.")
         self.reset_parameters()

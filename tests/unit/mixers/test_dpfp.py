@@ -48,18 +48,18 @@ def test_equals_the_masked_product(normalize):
 
 
 def test_normalised_features_do_not_depend_on_the_size_of_keys():
-    layer = make(n_heads=1, eps=0.0)
+    layer = make(n_heads=1, eps=0.0, nu=1)
     x = torch.randn(1, 20, 6, dtype=torch.float64)
     y, _ = layer(x)
     with torch.no_grad():
-        layer.heads.proj.weight[:12] *= 1e3
+        layer.heads.proj.weight[:32] *= 1e3  # of queries and keys
     torch.testing.assert_close(layer(x)[0], y)
 
 
 @pytest.mark.unchecked
 def test_bad_arguments():
     with pytest.raises(ArgumentError, match=r"DPFP: nu must be at most 3, got 4"):
-        DPFP(4, n_heads=2, nu=4)
+        DPFP(4, d_key=2, nu=4)
     with pytest.raises(ArgumentError, match=r"nu .* got 0"):
         DPFP(4, nu=0)
     with pytest.raises(UnknownNameError, match="DPFP normalize named 'l2'"):
