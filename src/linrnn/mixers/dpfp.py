@@ -97,4 +97,4 @@ def dpfp(x: Tensor, nu: int) -> Tensor:
         tensor([2., 0., 0., 0.])
     """
     r = F.relu(torch.cat([x, -x], -1))
-    return torch.cat([r * r.roll(j, -1) for j in range(1, nu + 1)], -1)
+    return torch.cat([r * torch.cat([r[..., -j:], r[..., :-j]], -1) for j in range(1, nu + 1)], -1)

@@ -73,7 +73,7 @@ def _terms(p: Problem) -> Terms:
     if p.scale != 1:
         q = q * p.scale
     if p.normalizer:
-        v = F.pad(v, (0, 1), value=1.0)
+        v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)  # unlike padding, a recorded step
         e = None if e is None else F.pad(e, (0, 1))
     if g is not None and g.ndim < 3:
         g = g.expand(*v.shape[:2], *g.shape)
