@@ -124,7 +124,7 @@ struct Chunk {
         }
     }
     void raw_pairs(const A* reader, const Tape& x, A* to, bool itself) const {
-        T::product(to, C, C, C, T::nothing, Factors{reader, keys, 1, x.left, C, args.keys});
+        T::product(to, C, C, C, typename T::Zero(), Factors{reader, keys, 1, x.left, C, args.keys});
         for (i64 i = 0; i < C; ++i)
             for (i64 j = 0; j < C; ++j) {
                 A both = to[i * C + j] * x.between[i * C + j];
@@ -134,7 +134,7 @@ struct Chunk {
 
     void by_channel(Tape& x) const {
         for (i64 c = 0; c < keys; c += L) {
-            V running = V{} + A(1);
+            V running = A(1) + V{};
             for (i64 i = 0; i < C; ++i) {
                 const V before = running;
                 running = running * T::load(x.decay + i * keys + c);
@@ -291,7 +291,7 @@ struct Chunk {
         const A* S = x.memory;
         if (delta) {
             T::transpose(x.k_in, keys, d.turned_keys, C, C, keys);
-            T::product(d.u_turned, C, width, C, T::nothing, Factors{S, keys, 1, d.turned_keys, C, args.keys});
+            T::product(d.u_turned, C, width, C, typename T::Zero(), Factors{S, keys, 1, d.turned_keys, C, args.keys});
             T::transpose(d.u_turned, C, d.u, width, width, C);
             T::tiles(rows(x.n), width, [&](auto r_, auto w_, i64 i, i64 column) {
                 constexpr int R = decltype(r_)::value, W = decltype(w_)::value;
@@ -316,15 +316,15 @@ struct Chunk {
         for (i64 i = 0; i < n; ++i) head.out_row(x.t + i, d.o + i * width);
         head.clear(d.o, n * width, C * width);
         T::transpose(d.o, width, d.o_turned, C, C, width);
-        T::product(d.u_turned, C, width, C, T::nothing, Factors{R, keys, 1, x.left, C, args.keys},
+        T::product(d.u_turned, C, width, C, typename T::Zero(), Factors{R, keys, 1, x.left, C, args.keys},
                    Factors{d.o_turned, C, 1, x.pairs, C, n});
         T::transpose(d.u_turned, C, d.u, width, width, C);
         if (delta) resolve(x, d);
         for (i64 i = 0; i < n && !delta; ++i) head.put_values(x.t + i, d.u + i * width);
         const i64 depth = head.count;
-        T::product(d.pairs, C, C, C, T::nothing, Factors{d.o, width, 1, x.turned, C, depth});
-        T::product(d.q_in, keys, some, keys, T::nothing, Factors{d.o, width, 1, S, keys, depth});
-        T::product(d.left, keys, some, keys, T::nothing, Factors{x.values, width, 1, R, keys, depth});
+        T::product(d.pairs, C, C, C, typename T::Zero(), Factors{d.o, width, 1, x.turned, C, depth});
+        T::product(d.q_in, keys, some, keys, typename T::Zero(), Factors{d.o, width, 1, S, keys, depth});
+        T::product(d.left, keys, some, keys, typename T::Zero(), Factors{x.values, width, 1, R, keys, depth});
         for (i64 c = 0; c < keys; c += L) {
             V total{};
             for (i64 v = 0; v < depth; ++v) total += T::load(R + v * keys + c) * T::load(S + v * keys + c);
@@ -333,8 +333,8 @@ struct Chunk {
         auto kept = [&](i64 v, i64 c) { return T::load(x.across + c) * T::load(R + v * keys + c); };
         const Factors reads{d.o_turned, C, 1, x.q_in, keys, n};
         if (delta) {
-            T::product(d.solve, C, C, C, T::nothing, Factors{d.u, width, 1, x.turned, C, depth});
-            T::product(d.k_in, keys, some, keys, T::nothing, Factors{d.u, width, 1, S, keys, depth});
+            T::product(d.solve, C, C, C, typename T::Zero(), Factors{d.u, width, 1, x.turned, C, depth});
+            T::product(d.k_in, keys, some, keys, typename T::Zero(), Factors{d.u, width, 1, S, keys, depth});
             T::product(R, keys, width, keys, kept, reads, Factors{d.u_turned, C, 1, x.k_in, keys, n});
         } else {
             T::product(R, keys, width, keys, kept, reads);
@@ -423,7 +423,7 @@ struct Chunk {
     void leave(const Tape& x, const Slope& d, i64 c) const {
         const int n = int(x.n);
         V a[C], q[C], k[C], dq[C], dk[C], dg[C], kept[C];
-        V running = V{} + A(1);
+        V running = A(1) + V{};
         for (int i = 0; i < n; ++i) {
             a[i] = T::load(x.decay + i * keys + c);
             q[i] = T::load(x.q + i * keys + c), k[i] = T::load(x.k + i * keys + c);

@@ -35,7 +35,7 @@ struct Several {
         for (int i = 0; i < L; ++i) b.x[i] = a op b.x[i];                                   \
         return b;                                                                           \
     }                                                                                       \
-    Several& operator op##=(Several b) { return *this = *this op b; }
+    Several& operator op##=(const Several& b) { return *this = *this op b; }
     LINRNN_EACH(+) LINRNN_EACH(-) LINRNN_EACH(*)
 #undef LINRNN_EACH
 };
@@ -131,7 +131,9 @@ struct Tile {
             put_tile(acc, to + i * ld + n, ld);
         });
     }
-    static LINRNN_INLINE V nothing(i64, i64) { return V{}; }
+    struct Zero {
+        V operator()(i64, i64) const { return V{}; }
+    };
 
     // The transpose of (rows, columns), both multiples of L.
     static void transpose(const A* from, i64 ld, A* to, i64 to_ld, i64 rows, i64 columns) {

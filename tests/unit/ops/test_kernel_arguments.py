@@ -19,10 +19,11 @@ from linrnn.ops import (
 pytestmark = pytest.mark.unchecked  # the shape checker would word the errors first
 
 A, B, H = torch.rand(2, 6, 3), torch.rand(2, 6, 3), torch.rand(2, 3)
-ROW, KEYS = torch.rand(1, 6, 3), torch.rand(2, 6, 2, 3)
+ROW = torch.rand(1, 6, 3)
 GATES = torch.rand(2, 6, 2, 3)
 DECAY, INTO = -torch.rand(3, 4), torch.rand(2, 6, 4)
 RESET = torch.zeros(2, 6, dtype=torch.bool)
+QK, V = torch.rand(2, 6, 2, 3), torch.rand(2, 6, 4, 5)
 
 
 def offsets(*values):
@@ -70,17 +71,20 @@ CALLS = [
     (selective_scan, (A, B, DECAY, INTO, INTO), {"z": B[:, :, :2]}),
     (selective_scan, (A, B, DECAY, INTO, INTO), {"dt_bias": torch.rand(2)}),
     (selective_scan, (A, B, DECAY, INTO, INTO), {"reset": RESET[:, :5]}),
-    (outer_scan, (KEYS, KEYS[:, :5], KEYS), {}),
-    (outer_scan, (KEYS, KEYS, KEYS[:1]), {}),
-    (outer_scan, (KEYS, KEYS, KEYS, -H[0]), {}),
-    (outer_scan, (KEYS, KEYS, KEYS), {"initial_state": torch.rand(2, 2, 3, 4)}),
-    (outer_scan, (KEYS, KEYS, KEYS), {"value_decay": -KEYS[..., :2]}),
-    (outer_scan, (KEYS, KEYS, KEYS), {"bonus": torch.rand(3)}),
-    (outer_scan, (KEYS, KEYS, KEYS), {"reset": RESET[:, :5]}),
-    (outer_scan, (KEYS[:1], KEYS[:1], KEYS[:1]), packed(0, 5)),
-    (delta_scan, (KEYS, KEYS, KEYS, KEYS[:, :, 0]), {}),
-    (delta_scan, (KEYS, KEYS, KEYS), {"a": KEYS}),
-    (delta_scan, (KEYS, KEYS, KEYS), {"a": KEYS, "b": KEYS[:, :4]}),
+    (outer_scan, (QK, QK[:, :5], V), {}),
+    (outer_scan, (QK, QK, V[:, :, :1]), {}),
+    (outer_scan, (QK, QK, V[:1]), {}),
+    (outer_scan, (QK, QK, V, torch.rand(3)), {}),
+    (outer_scan, (QK, QK, V, torch.rand(2, 6, 4, 2)), {}),
+    (outer_scan, (QK, QK, V, None, torch.rand(2, 4, 3, 5)), {"normalizer": True}),
+    (outer_scan, (QK[:, :1], QK[:, :1], V[:, :1], None, torch.rand(2, 4, 3, 4)), {}),
+    (outer_scan, (QK, QK, V), {"value_decay": V[:, :, :2]}),
+    (outer_scan, (QK, QK, V), {"bonus": torch.rand(2, 3)}),
+    (outer_scan, (QK, QK, V), {"reset": RESET[:, :5]}),
+    (outer_scan, (QK[:1], QK[:1], V[:1]), packed(0, 7)),
+    (delta_scan, (QK, QK, V, torch.rand(2, 6, 2)), {}),
+    (delta_scan, (QK, QK, V), {"a": QK, "b": QK[:, :5]}),
+    (delta_scan, (QK, QK, V), {"a": QK}),
     (CausalConv(3, 4), (A[:, :, :2], torch.rand(2, 3, 3)), {}),
     (CausalConv(3, 4), (A, torch.rand(2, 2, 3)), {}),
     (CausalConv(3, 4), (A, torch.rand(1, 3, 3)), {}),
