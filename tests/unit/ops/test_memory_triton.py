@@ -56,24 +56,15 @@ def interpreted(python):
 
 
 @needs_triton
-@pytest.mark.parametrize("op", OPS)
-def test_decays_by_head_or_none_equal_their_steps(interpreted, op):
-    """Of two chunks; with a state, a reset and in reverse; in every dtype."""
-    interpreted(f"""
-chunks_of(16)
-by_head = [x for x in calls({op!r}, 1, 19, 3) if x.arguments.get("g", torch.ones(1)).ndim in (1, 3)]
-assert len(by_head) >= 2
-dtypes = (torch.float32, torch.bfloat16, torch.float64)
-for i, call in enumerate(by_head):
-    state = laws._random(1, *call.state)
-    compare(call, dtypes[i % 3], initial_state=state, reset=mask(19, 5), reverse=True)
-""")
-
-
-@needs_triton
-def test_decays_by_channel_equal_their_steps(interpreted):
-    """Of two blocks, with a bonus."""
+def test_some_of_every_kind_equal_their_steps(interpreted):
+    """Two chunks with a state, a reset and in reverse, in two dtypes; two blocks with a bonus."""
     interpreted("""
+dtypes = (torch.float64, torch.bfloat16)
+for op, names in (("outer_scan", ("undecayed", "by head")), ("delta_scan", ("delta", "by head"))):
+    chunks_of(16)
+    for i, call in enumerate(x for x in calls(op, 1, 19, 3) if x.kind in names):
+        state = laws._random(1, *call.state)
+        compare(call, dtypes[i], initial_state=state, reset=mask(19, 5), reverse=True)
 chunks_of(32)
 *_, bonus = calls("outer_scan", 1, 19, 3)
 compare(bonus, torch.float32, reset=mask(19, 2, 17))
@@ -119,35 +110,35 @@ laws.{law}({op!r}, "triton")
 
 @needs_triton
 def test_what_is_not_finite_goes_neither_back_in_time_nor_past_a_reset(interpreted):
-    """In the same block, in the same chunk and chunks later; gradients in the other direction."""
+    """In the same chunk and chunks later; gradients in the other direction."""
     interpreted("""
 chunks_of(16)
 time, nan = 40, float("nan")
-for op, options in ((outer_scan, {}), (delta_scan, {"beta": torch.ones(1, time, 1)})):
-    for at, cut in ((3, 9), (12, 38)):
-        q, k, v = (torch.randn(1, time, 1, 2) for _ in "qkv")
-        k = torch.nn.functional.normalize(k, dim=-1)
-        given = dict(q=q, k=k, v=v, g=-torch.rand(1, time, 1), reset=mask(time, cut), **options)
-        clean, last = op(**given, backend="triton")
-        for name, bad in (("k", nan), ("v", float("inf")), ("g", nan)):
-            x = given[name].clone()
-            x[:, at] = bad
-            o, final = op(**{**given, name: x}, backend="triton")
-            assert torch.equal(o[:, :at], clean[:, :at]), name
-            assert not o[:, at:cut].isfinite().any(), name
-            assert torch.equal(o[:, cut:], clean[:, cut:]) and torch.equal(final, last), name
-        leaves = {n: given[n].requires_grad_() for n in ("q", "k", "v", "g", *options)}
-        o, _ = op(**given, backend="triton")
-        into = torch.ones_like(o)
-        into[:, cut - 2] = nan
-        for n, x in zip(leaves, torch.autograd.grad(o, leaves.values(), into)):
-            assert x[:, cut - 1:].isfinite().all(), n
-            assert n == "q" or x[:, at:cut - 2].isnan().all(), n
-        given["reset"] = None
-        o, _ = op(**given, backend="triton")
-        into[:, cut - 2], into[:, at] = 1, nan
-        for n, x in zip(leaves, torch.autograd.grad(o, leaves.values(), into)):
-            assert x[:, at + 1:].isfinite().all(), n
+beta = {"beta": torch.ones(1, time, 1)}
+for op, options, at, cut in ((outer_scan, {}, 3, 9), (delta_scan, beta, 12, 38)):
+    q, k, v = (torch.randn(1, time, 1, 2) for _ in "qkv")
+    k = torch.nn.functional.normalize(k, dim=-1)
+    given = dict(q=q, k=k, v=v, g=-torch.rand(1, time, 1), reset=mask(time, cut), **options)
+    clean, last = op(**given, backend="triton")
+    for name, bad in (("k", nan), ("v", float("inf")), ("g", nan)):
+        x = given[name].clone()
+        x[:, at] = bad
+        o, final = op(**{**given, name: x}, backend="triton")
+        assert torch.equal(o[:, :at], clean[:, :at]), name
+        assert not o[:, at:cut].isfinite().any(), name
+        assert torch.equal(o[:, cut:], clean[:, cut:]) and torch.equal(final, last), name
+    leaves = {n: given[n].requires_grad_() for n in ("q", "k", "v", "g", *options)}
+    o, _ = op(**given, backend="triton")
+    into = torch.ones_like(o)
+    into[:, cut - 2] = nan
+    for n, x in zip(leaves, torch.autograd.grad(o, leaves.values(), into)):
+        assert x[:, cut - 1:].isfinite().all(), n
+        assert n == "q" or x[:, at:cut - 2].isnan().all(), n
+    given["reset"] = None
+    o, _ = op(**given, backend="triton")
+    into[:, cut - 2], into[:, at] = 1, nan
+    for n, x in zip(leaves, torch.autograd.grad(o, leaves.values(), into)):
+        assert x[:, at + 1:].isfinite().all(), n
 """)
 
 
