@@ -346,8 +346,7 @@ def run_written(
             sums += tl.sum(found, 1)[:, None]
             cross += tl.sum(through, 0)
     if G == 1:
-        one = tl.arange(0, 1)
-        add(dg, tl.cumsum(sums, 0), here + SIGN, behind, heads, h, 1, one)
+        add(dg, tl.cumsum(sums, 0), here + SIGN, behind, heads, h, 1, tl.arange(0, 1))
         tl.debug_barrier()
         if before is not None:
-            add(dg, cross[None, :], here, inside, heads, h, 1, one)
+            add(dg, cross[None, :], here, inside, heads, h, 1, tl.arange(0, 1))

@@ -258,6 +258,35 @@ def _around(dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h,
 
 
 @triton.jit
+def _inside(for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut, SIDE: tl.constexpr,
+            EARLY: tl.constexpr, STRICT: tl.constexpr):  # fmt: skip
+    """Adds the pairs inside a block, and to the decays' what its pairs with others, far_*, say."""
+    i = tl.arange(0, SIDE)
+    near = tl.zeros(ask.shape, ask.dtype)  # in row i what belongs to the step i - EARLY
+    log = tl.zeros(ask.shape, ask.dtype)
+    for back in range(0, SIDE):
+        m = SIDE - 1 - back
+        mine = (i == m)[:, None]
+        key_m = tl.sum(tl.where(mine, key, 0), 0)[None, :]
+        g_m = tl.sum(tl.where(mine, whole, 0), 0)[None, :]
+        dA_m = tl.sum(tl.where(i[None, :] == m, given, 0), 1)[:, None]
+        seen = ((i >= m + STRICT) & (cut == tl.sum(tl.where(i == m, cut, 0), 0)))[:, None]
+        part = tl.where(seen, dA_m * tl.exp(log), 0)
+        toward = tl.where(seen, part * key_m, 0)
+        for_x += toward
+        for_y += tl.where(mine, tl.sum(tl.where(seen, part * ask, 0), 0)[None, :], 0)
+        pair = tl.cumsum(tl.where(seen, toward * ask, 0), 0, reverse=True)
+        near += tl.where((i > m + EARLY)[:, None], pair, 0)
+        # steps up to m, or before it, are between the block's first step and step m ...
+        upto = tl.sum(tl.where(mine, far_x, 0), 0)[None, :]
+        for_g += tl.where((i <= m - EARLY)[:, None], upto, 0)
+        # ... and those behind it between m and the block's end
+        for_g += tl.where((i > m)[:, None], tl.sum(tl.where(mine, far_y, 0), 0)[None, :], 0)
+        log = tl.where((i >= m + EARLY)[:, None], log + g_m, 0)
+    return for_x, for_y, for_g, near
+
+
+@triton.jit
 def run_channel_pairs_back(
     x, y, g, bonus, dA, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
     time, heads, x_heads, y_heads, keys,
@@ -296,27 +325,9 @@ def run_channel_pairs_back(
         for_y = tl.where(is_seen, for_y * tl.exp(log), 0)
         far_x, far_y = tl.where(sees, for_x * ask, 0), tl.where(is_seen, for_y * key, 0)
         for_g = tl.zeros((SIDE, KEYS), DTYPE) + across[None, :]
-        near = tl.zeros((SIDE, KEYS), DTYPE)  # in row i what belongs to the step i - EARLY
-        log = tl.zeros((SIDE, KEYS), DTYPE)
-        for back in range(0, SIDE):
-            m = SIDE - 1 - back
-            mine = (i == m)[:, None]
-            key_m = tl.sum(tl.where(mine, key, 0), 0)[None, :]
-            g_m = tl.sum(tl.where(mine, whole, 0), 0)[None, :]
-            dA_m = tl.sum(tl.where(i[None, :] == m, given, 0), 1)[:, None]
-            seen = ((i >= m + STRICT) & (cut_r == tl.sum(tl.where(i == m, cut_r, 0), 0)))[:, None]
-            part = tl.where(seen, dA_m * tl.exp(log), 0)
-            toward = tl.where(seen, part * key_m, 0)
-            for_x += toward
-            for_y += tl.where(mine, tl.sum(tl.where(seen, part * ask, 0), 0)[None, :], 0)
-            pair = tl.cumsum(tl.where(seen, toward * ask, 0), 0, reverse=True)
-            near += tl.where((i > m + EARLY)[:, None], pair, 0)
-            # steps up to m, or before it, are between the block's first step and step m ...
-            upto = tl.sum(tl.where(mine, far_x, 0), 0)[None, :]
-            for_g += tl.where((i <= m - EARLY)[:, None], upto, 0)
-            # ... and those behind it between m and the block's end
-            for_g += tl.where((i > m)[:, None], tl.sum(tl.where(mine, far_y, 0), 0)[None, :], 0)
-            log = tl.where((i >= m + EARLY)[:, None], log + g_m, 0)
+        for_x, for_y, for_g, near = _inside(
+            for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut_r, SIDE, EARLY, STRICT
+        )
         if bonus is not None:
             own = tl.sum(tl.where(i[:, None] == i[None, :], given, 0), 1)[:, None]
             more = _numbers(bonus, h, keys, d, DTYPE)[None, :]
