@@ -18,6 +18,7 @@ OPS = ("outer_scan", "delta_scan")
 SETUP = """
 import torch
 torch.set_num_threads(1)
+torch.manual_seed(1)
 from linrnn.ops import delta_scan, outer_scan
 from linrnn.ops._memory import _triton
 from linrnn.testing import _every_op as laws
