@@ -24,7 +24,7 @@ _FORGOTTEN = -1e4  # a logarithm whose exponential is zero in every precision
 def running_max(top: Any, x: Any) -> tuple[Any, Any]:
     """The largest so far, and how far it was below that before, as a negative number."""
     now = torch.maximum(top, x)
-    return (now, top - now), now
+    return (now, (top - now).clamp(min=_FORGOTTEN)), now
 
 
 class Performer(RandomFeatureAttention):
@@ -146,7 +146,7 @@ class Performer(RandomFeatureAttention):
         else:
             waves = torch.cat([zs[1].sin(), zs[1].cos()], -1)
             k = (most - top).exp()[..., None] * waves
-        return Features(q, k, drop.clamp(min=_FORGOTTEN), {"top": last})
+        return Features(q, k, drop, {"top": last})
 
     def _attend(
         self, features: Features, v: Tensor, state: Any, reset: Tensor | None

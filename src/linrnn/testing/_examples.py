@@ -6,6 +6,7 @@ these; nothing else lists the ops.
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -256,13 +257,13 @@ def _conv(draw: _Draw) -> Iterator[Call]:
 def _outer(draw: _Draw) -> Iterator[Call]:
     heads, keys = _HEADS, _MODES
 
-    def step(x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
+    def step(by_head: bool, x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
         q, k = (x[n].repeat_interleave(heads // x[n].shape[1], 1) for n in "qk")
         v, e = x["v"], x.get("value_decay", torch.zeros_like(x["v"]))
         if x.get("normalizer"):
             v, e = F.pad(v, (0, 1), value=1.0), F.pad(e, (0, 1))
         g = x.get("g", v.new_zeros(heads))
-        g = g[..., None] if x["head decay"] else g
+        g = g[..., None] if by_head else g
         write = k[..., None] * v[..., None, :]
         after = g.exp()[..., None] * S * e.exp()[..., None, :] + write
         read = S + x["bonus"][..., None] * write if "bonus" in x else after
@@ -270,7 +271,6 @@ def _outer(draw: _Draw) -> Iterator[Call]:
         return _flat(o, bool(x.get("normalizer"))), after
 
     def run(**given: Any) -> Any:
-        del given["head decay"]
         o, last = outer_scan(**given)
         return _flat(o, bool(given.get("normalizer"))), last
 
@@ -278,10 +278,10 @@ def _outer(draw: _Draw) -> Iterator[Call]:
         # next to none, and all but everything
         return -(4 * (draw.steps if steps else draw)(*shape)).exp()
 
-    bare = {"q": draw.steps(1, keys), "k": draw.steps(1, keys), "head decay": True}
+    bare: dict[str, Any] = {"q": draw.steps(1, keys), "k": draw.steps(1, keys)}
     bare["v"] = draw.steps(heads, draw.channels)
     own = bare | {n: draw.steps(heads, keys) for n in "qk"}
-    channel = own | {"head decay": False, "normalizer": True}
+    channel = own | {"normalizer": True}
     columns = {"value_decay": decay(heads, draw.channels)}
     kinds: dict[str, dict[str, Any]] = {
         "undecayed": bare | {"normalizer": True},
@@ -298,7 +298,8 @@ def _outer(draw: _Draw) -> Iterator[Call]:
         steps = ("q", "k", "v", "value_decay", *(("g",) if varying else ()))
         state = (heads, keys, draw.channels + bool(given.get("normalizer")))
         steps = tuple(n for n in steps if n in given)
-        yield Call(kind, run, given, steps, state, step, roundings=32, outputs=heads)
+        equation = partial(step, "head" in kind or "g" not in given)
+        yield Call(kind, run, given, steps, state, equation, roundings=32, outputs=heads)
 
 
 def _delta(draw: _Draw) -> Iterator[Call]:

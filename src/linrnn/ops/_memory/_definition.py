@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops._layout import mirrored, previous_state
@@ -73,8 +72,9 @@ def _terms(p: Problem) -> Terms:
     if p.scale != 1:
         q = q * p.scale
     if p.normalizer:
-        v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)  # unlike padding, a recorded step
-        e = None if e is None else F.pad(e, (0, 1))
+        # joined and not padded, which no recorded step knows
+        v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
+        e = None if e is None else torch.cat([e, e.new_zeros(*e.shape[:-1], 1)], -1)
     if g is not None and g.ndim < 3:
         g = g.expand(*v.shape[:2], *g.shape)
     if p.delta and a is None:
@@ -146,6 +146,19 @@ def _sequences(
             reset = None if reset is None else _longer(reset, padding)
         o, last = _chunks(terms, state, reset, chunks, size, backend)
         return o[:, :time], last
+    return _packed(terms, state, reset, cu_seqlens, size, backend)
+
+
+def _packed(
+    terms: Terms,
+    state: Tensor,
+    reset: Tensor | None,
+    cu_seqlens: Tensor,
+    size: int,
+    backend: str | None,
+) -> tuple[Tensor, Tensor]:
+    """Sequences one behind the other: each begins a chunk."""
+    time = terms.v.shape[1]
     offsets = cu_seqlens.tolist()
     lengths = [end - begin for begin, end in itertools.pairwise(offsets)]
     counts = [-(-length // size) for length in lengths]
