@@ -64,10 +64,11 @@ class GLA(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        self.d_model = d_model
         n_heads = default_heads(d_model, 4) if n_heads is None else n_heads
         check_positive_int("GLA", n_heads=n_heads)
         check_positive("GLA", tau=tau, norm_eps=norm_eps)
-        self.d_model, self.n_heads, self.gate_rank = d_model, n_heads, gate_rank
+        self.n_heads, self.gate_rank = n_heads, gate_rank
         self.tau, self.norm, self.norm_eps = tau, norm, norm_eps
         self.d_key = -(-d_model // (2 * n_heads)) if d_key is None else d_key
         self.d_value = -(-d_model // n_heads) if d_value is None else d_value

@@ -66,8 +66,9 @@ class MLSTMLarge(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        self.d_model = d_model
         n_heads = default_heads(d_model, 8) if n_heads is None else n_heads
-        self.d_model, self.n_heads, self.norm_eps = d_model, n_heads, norm_eps
+        self.n_heads, self.norm_eps = n_heads, norm_eps
         self.gate_soft_cap, self.init_input_gate = gate_soft_cap, init_input_gate
         check_positive_int("MLSTMLarge", n_heads=n_heads)
         check_positive("MLSTMLarge", gate_soft_cap=gate_soft_cap, norm_eps=norm_eps)
