@@ -33,6 +33,7 @@ BESIDE = (Shape(1, 4096, 8, 64, 64), Shape(1, 1024, 8, 64, 64))  # with the peer
 QUICK = Shape(1, 128, 2, 16, 16)
 LENGTHS = (2048, 4096, 8192, 16384)  # whose memory is measured
 STEP = Shape(1, 1, 8, 64, 64)
+TABLES = ("products", "beside", "step", "memory")
 
 
 def measure(options: argparse.Namespace) -> list[str]:
@@ -145,6 +146,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny problems: does everything run?")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of PyTorch (1 2)")
     parser.add_argument("--seconds", type=float, default=1.0, help="aimed at, a candidate (1)")
     parser.add_argument("--limit", type=float, default=30.0, help="of a call, in seconds (30)")
@@ -165,16 +167,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     named = {"fla": "fla-core", "fast_transformers": "pytorch-fast-transformers"}
     packages = {named.get(p.package, p.package) for p in PEERS.values() if not p.missing()}
     lines += [*conditions(command_line(), sorted(packages)), ""]
-    for threads in options.threads:
+    for threads in options.threads if "products" in options.tables else ():
         torch.set_num_threads(threads)
         lines += [f"## Over bare products, {threads} threads", ""]
         lines += section(f"products-{threads}", measure(options))
     torch.set_num_threads(options.threads[0])
-    lines += [f"## Beside others, {options.threads[0]} threads", ""]
-    lines += section("beside", beside(options))
-    lines += ["## One step", "", *section("step", steps())]
-    lines += ["## Peak memory of a training step, (1, T, 8, 64, 64)", ""]
-    lines += section("memory", memory(options))
+    if "beside" in options.tables:
+        lines += [f"## Beside others, {options.threads[0]} threads", ""]
+        lines += section("beside", beside(options))
+    if "step" in options.tables:
+        lines += ["## One step", "", *section("step", steps())]
+    if "memory" in options.tables:
+        lines += ["## Peak memory of a training step, (1, T, 8, 64, 64)", ""]
+        lines += section("memory", memory(options))
     write_lines(options.output, lines)
     print("\n".join(lines))
 
