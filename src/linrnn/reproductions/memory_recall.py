@@ -96,10 +96,12 @@ class MemoryRecall(Reproduction):
         outcomes, tables, verdicts = [], [], []
         for name, question in self.questions.items():
             base = config(question)
-            rates, tried = self._tune(name, base, setting)
             column = Column(name=name, config=base, paper=base, steps=0)
-            rows = {m: _with(base, m, rates[m]) for m in self.memories}
-            outcome = train(column, rows, setting)
+            rates, tried = self._tune(column, setting)
+            rows = dict(_entry(base, m, rates[m]) for m in self.memories)
+            outcome = train(column, rows, setting)  # the seed of the tuning is there already
+            found = zip(self.memories, outcome.rows, strict=False)
+            outcome = replace(outcome, rows=tuple(replace(row, label=m) for m, row in found))
             outcomes.append(outcome)
             tables += [_results(outcome, rates), tried]
             verdicts.append([name, *_verdict({row.label: row for row in outcome.rows})])
@@ -115,17 +117,16 @@ class MemoryRecall(Reproduction):
             figures=curves(outcomes),
         )
 
-    def _tune(self, name: str, base: Config, setting: Setting) -> tuple[dict[str, float], Table]:
+    def _tune(self, column: Column, setting: Setting) -> tuple[dict[str, float], Table]:
         """The best learning rate of each memory on validation, with the first seed."""
-        column = Column(name=f"{name}, tuning", config=base, paper=base, steps=0)
-        rows = {f"{m} at {rate:g}": _with(base, m, rate) for m in self.memories for rate in RATES}
+        rows = dict(_entry(column.config, m, rate) for m in self.memories for rate in RATES)
         tried = train(column, rows, replace(setting, seeds=setting.seeds[:1]))
         found = {row.label: _validation(row) for row in tried.rows}
-        of = {m: {rate: found[f"{m} at {rate:g}"] for rate in RATES} for m in self.memories}
+        of = {m: {rate: found[_label(m, rate)] for rate in RATES} for m in self.memories}
         best = {m: max(RATES, key=of[m].__getitem__) for m in self.memories}
         cells = [[m, *(f"{100 * of[m][rate]:.1f}" for rate in RATES)] for m in self.memories]
         head = ["memory", *(f"lr {rate:g}" for rate in RATES)]
-        title = f"{name}: validation accuracy (%) of seed {setting.seeds[0]} while tuning"
+        title = f"{column.name}: validation accuracy (%) of seed {setting.seeds[0]} while tuning"
         return best, Table(title, head, cells)
 
 
@@ -155,6 +156,14 @@ def config(question: Question) -> Config:
         optim=OptimConfig(weight_decay=0.1),
         train=TrainConfig(epochs=question.epochs, batch_size=64, threads=1),
     )
+
+
+def _entry(base: Config, memory: str, rate: float) -> tuple[str, Config]:
+    return _label(memory, rate), _with(base, memory, rate)
+
+
+def _label(memory: str, rate: float) -> str:
+    return f"{memory} at {rate:g}"
 
 
 def _with(base: Config, memory: str, rate: float) -> Config:

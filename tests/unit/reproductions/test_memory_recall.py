@@ -67,10 +67,13 @@ def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     name = "mqar, 8 pairs"
     what = recall.MemoryRecall({name: recall.QUESTIONS[name]}, list(best))
     found = what.run(Setting(scale="cpu", seeds=(4, 5), out=tmp_path))
-    (_, tried, first), (_, trained, seeds) = asked
+    (first_name, tried, first), (second_name, trained, seeds) = asked
     assert len(tried) == 2 * len(recall.RATES)
     assert (first, seeds) == ((4,), (4, 5))
-    assert trained == best
+    assert trained == {f"{memory} at {rate:g}": rate for memory, rate in best.items()}
+    assert trained.items() <= tried.items()
+    assert name == first_name == second_name
+    assert [row[0] for row in found.tables[1].rows] == list(best)
     assert [row[-1] for row in found.tables[1].rows] == ["0.003", "0.01"]
 
 
