@@ -1,7 +1,8 @@
 """Weights of transformers' Mamba in and out, with equal logits."""
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from transformers import MambaConfig, MambaForCausalLM
@@ -20,18 +21,11 @@ from linrnn.interop._hf_layouts import (
 )
 from linrnn.interop._hf_model import LinrnnForCausalLM
 
-_KEYS = (
-    *(
-        *SHARED_KEYS,
-        "state_size",
-        "expand",
-        "conv_kernel",
-        "use_bias",
-        "use_conv_bias",
-        "hidden_act",
-    ),
-    *("time_step_rank", "residual_in_fp32"),
+KEYS = (
+    *(*SHARED_KEYS, "state_size", "expand", "conv_kernel", "use_bias", "use_conv_bias"),
+    *("hidden_act", "residual_in_fp32"),
 )
+"""Of the configurations of Mamba and of Mamba-2, which has more of its own."""
 _OUTER = {
     "encoder.weight": "backbone.embeddings.weight",
     "final_norm.weight": "backbone.norm_f.weight",
@@ -57,28 +51,10 @@ def from_mamba(model: MambaForCausalLM | str | os.PathLike[str]) -> LinrnnForCau
         Gu and Dao 2023, arXiv:2312.00752. The residual stream has the dtype of the weights;
         ``residual_in_fp32`` makes a difference in half precision only.
     """
-    peer = load_peer("from_mamba", model, MambaForCausalLM, _KEYS, _check)
+    peer = load_peer("from_mamba", model, MambaForCausalLM, (*KEYS, "time_step_rank"), check)
     theirs = peer.config
-    config = LinrnnConfig(
-        vocab_size=theirs.vocab_size,
-        mixer="mamba",
-        mixer_options={
-            "d_state": theirs.state_size,
-            "d_conv": theirs.conv_kernel,
-            "expand": int(theirs.expand),
-            "dt_rank": int(theirs.time_step_rank),
-            "conv_bias": theirs.use_conv_bias,
-            "bias": theirs.use_bias,
-        },
-        d_model=theirs.hidden_size,
-        n_layers=theirs.num_hidden_layers,
-        norm="rms",
-        norm_eps=theirs.layer_norm_epsilon,
-        block="bare",
-        final_norm=True,
-        head_bias=False,
-        tie_word_embeddings=theirs.tie_word_embeddings,
-    )
+    options = {"dt_rank": int(theirs.time_step_rank), "expand": int(theirs.expand)}
+    config = of_bare_blocks(theirs, "mamba", options)
     return import_weights(config, peer, peer.state_dict(), _names(config))
 
 
@@ -91,41 +67,77 @@ def to_mamba(model: LinrnnForCausalLM) -> MambaForCausalLM:
     Raises:
         ArgumentError: a model that Mamba's layout cannot express.
     """
-    ours = model.config
-    expected = {"mixer": "mamba", "norm": "rms", "block": "bare", "encoder_norm": False}
-    require("to_mamba", ours, **expected, final_norm=True, prenorm=True, conv_width=0)
+    shared = to_bare_blocks("to_mamba", model, "mamba")
     mixer: Any = model.model.mixers[0]
     if mixer.b_disc != "euler":
         raise ArgumentError(f"to_mamba: b_disc must be 'euler', got {mixer.b_disc!r}.")
-    eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps
-    peer = MambaForCausalLM(
-        MambaConfig(
-            vocab_size=ours.vocab_size,
-            hidden_size=ours.d_model,
-            num_hidden_layers=ours.n_layers,
-            layer_norm_epsilon=eps,
-            state_size=mixer.d_state,
-            conv_kernel=mixer.d_conv,
-            expand=mixer.expand,
-            time_step_rank=mixer.dt_rank,
-            use_conv_bias=mixer.conv_bias,
-            use_bias=mixer.bias,
-            tie_word_embeddings=ours.tie_word_embeddings,
-            **special_tokens(ours),
-        )
+    peer = MambaForCausalLM(MambaConfig(time_step_rank=mixer.dt_rank, **shared))
+    return export_weights("to_mamba", model, peer, _names(model.config))
+
+
+def of_bare_blocks(theirs: Any, mixer: str, options: dict[str, Any]) -> LinrnnConfig:
+    """Configuration of a model that has nothing but Mamba's layers, each behind a norm."""
+    return LinrnnConfig(
+        vocab_size=theirs.vocab_size,
+        mixer=mixer,
+        mixer_options={
+            **options,
+            "d_state": theirs.state_size,
+            "d_conv": theirs.conv_kernel,
+            "conv_bias": theirs.use_conv_bias,
+            "bias": theirs.use_bias,
+        },
+        d_model=theirs.hidden_size,
+        n_layers=theirs.num_hidden_layers,
+        norm="rms",
+        norm_eps=theirs.layer_norm_epsilon,
+        block="bare",
+        final_norm=True,
+        head_bias=False,
+        tie_word_embeddings=theirs.tie_word_embeddings,
     )
-    return export_weights("to_mamba", model, peer, _names(ours))
 
 
-def _names(config: LinrnnConfig) -> dict[str, str]:
+def to_bare_blocks(where: str, model: LinrnnForCausalLM, mixer: str) -> dict[str, Any]:
+    """The inverse: what the configurations of Mamba and Mamba-2 share.
+
+    Raises:
+        ArgumentError: a model of other blocks or with another mixer.
+    """
+    ours, layer = model.config, cast("Any", model.model.mixers[0])
+    expected = {"mixer": mixer, "norm": "rms", "block": "bare", "encoder_norm": False}
+    require(where, ours, **expected, final_norm=True, prenorm=True, conv_width=0)
+    eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps
+    return {
+        "vocab_size": ours.vocab_size,
+        "hidden_size": ours.d_model,
+        "num_hidden_layers": ours.n_layers,
+        "layer_norm_epsilon": eps,
+        "state_size": layer.d_state,
+        "conv_kernel": layer.d_conv,
+        "expand": layer.expand,
+        "use_conv_bias": layer.conv_bias,
+        "use_bias": layer.bias,
+        "tie_word_embeddings": ours.tie_word_embeddings,
+        **special_tokens(ours),
+    }
+
+
+def names(config: LinrnnConfig, parts: Sequence[str]) -> dict[str, str]:
+    """Of our weights in a model of Mamba's layers that have those ``parts``."""
     options = config.mixer_options or {}
-    parts = ["A_log", "D", "in_proj.weight", "conv1d.weight", "x_proj.weight", "out_proj.weight"]
-    parts += [f"dt_proj.{p}" for p in AFFINE]
+    parts = [*parts, "A_log", "D"]
+    parts += [f"{p}.weight" for p in ("in_proj", "conv1d", "out_proj")]
     parts += ["conv1d.bias"] if options.get("conv_bias", True) else []
     parts += ["in_proj.bias", "out_proj.bias"] if options.get("bias", False) else []
     block = {"norm.weight": "norm.weight", **{f"mixer.{p}": f"mixer.{p}" for p in parts}}
     return names_of(_OUTER, block, "backbone.layers", config)
 
 
-def _check(where: str, theirs: Any) -> None:
+def check(where: str, theirs: Any) -> None:
+    """What both can be converted with."""
     require(where, theirs, hidden_act="silu", expand=int(theirs.expand))
+
+
+def _names(config: LinrnnConfig) -> dict[str, str]:
+    return names(config, ["x_proj.weight", *(f"dt_proj.{p}" for p in AFFINE)])
