@@ -3,11 +3,11 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._kernel_attention import Features, KernelAttention
+from linrnn.nn import dpfp
 
 
 class DPFP(KernelAttention):
@@ -87,14 +87,3 @@ class DPFP(KernelAttention):
             q, k = (z / (z.sum(-1, keepdim=True) + self.eps) for z in (q, k))
             q = q * self.d_key**-0.5
         return Features(q, k)
-
-
-def dpfp(x: Tensor, nu: int) -> Tensor:
-    """Products of the halves of ``x`` with their neighbours: (..., d) to (..., 2 nu d).
-
-    Example:
-        >>> dpfp(torch.tensor([1.0, -2.0]), 1)
-        tensor([2., 0., 0., 0.])
-    """
-    r = F.relu(torch.cat([x, -x], -1))
-    return torch.cat([r * torch.cat([r[..., -j:], r[..., :-j]], -1) for j in range(1, nu + 1)], -1)

@@ -35,5 +35,7 @@ def dpfp(x: Tensor, nu: int = 1) -> Tensor:
         raise ArgumentError(
             f"dpfp: nu must be from 1 to 2 d - 1 = {2 * x.shape[-1] - 1}, got {nu}."
         )
-    r = torch.cat([x.relu(), (-x).relu()], -1)
-    return torch.cat([r * r.roll(shift, -1) for shift in range(1, nu + 1)], -1)
+    r = torch.cat([x, -x], -1).relu()
+    # turned by joining, for no recorded step knows torch.roll
+    turned = (torch.cat([r[..., -shift:], r[..., :-shift]], -1) for shift in range(1, nu + 1))
+    return torch.cat([r * other for other in turned], -1)

@@ -5,7 +5,7 @@ import torch
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DPFP
-from linrnn.mixers.dpfp import dpfp
+from linrnn.nn import dpfp
 
 
 def make(d_model=6, **options):
