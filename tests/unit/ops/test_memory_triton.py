@@ -26,7 +26,7 @@ from linrnn.testing._examples import calls
 from linrnn.testing._op_laws import _PoisonedMemory
 
 def chunks_of(steps):
-    _triton.WINDOW = _triton.CHUNK = _triton.SOLVED = steps
+    _triton.CHUNK = _triton.SOLVED = steps
 
 def compare(call, dtype, **layout):
     '''Outputs and all gradients with the equation of a step, as the law of all ops does.'''

@@ -31,6 +31,11 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return _native.unavailable(device, dtype, real=True)
 
 
+def window(p: Problem) -> int | None:
+    """Steps from one memory to the next that are kept for the gradient."""
+    return WINDOW
+
+
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of a `Problem`; memories kept on the way go to the last input."""
     *fields, kept = inputs

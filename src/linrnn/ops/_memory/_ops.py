@@ -17,13 +17,16 @@ def _shapes(*fields: Any) -> tuple[Tensor, Tensor]:
 def _kept_memories(kernels: Any, *fields: Any) -> tuple[Tensor]:
     """Room for the memory before each window of steps, from which the backward pass starts."""
     p = Problem(*fields)
+    window = kernels.window(p)
+    if window is None:
+        return (p.v.new_empty(0),)
     time, heads = p.v.shape[1:3]
     shape = (heads, p.q.shape[3], p.columns)
     if p.cu_seqlens is None:
-        count = p.v.shape[0] * -(-time // kernels.WINDOW)
+        count = p.v.shape[0] * -(-time // window)
         return (p.v.new_empty(count, *shape, dtype=p.wide),)
     # each sequence begins a window anew: some stay unused, and an operator returns them
-    return (p.v.new_zeros(time // kernels.WINDOW + p.seqs, *shape, dtype=p.wide),)
+    return (p.v.new_zeros(time // window + p.seqs, *shape, dtype=p.wide),)
 
 
 def _op(name: str) -> Op:

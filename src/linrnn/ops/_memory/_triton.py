@@ -26,8 +26,6 @@ from linrnn.ops.linear_scan import _triton
 CHUNK, SIDE = 64, 16
 #: Steps where a system is solved, whose rounding errors grow with them: of few keys, and of many.
 SOLVED, SOLVED_WIDE = 32, 16
-#: Steps from one memory to the next that are kept for the gradient; those of solved chunks are not.
-WINDOW = CHUNK
 #: Products of single precision are computed in it: no kernel may be less exact than a loop.
 PRECISION = "ieee"
 #: Keys of a program that must have them all, at most, and from which on they are many.
@@ -71,6 +69,14 @@ def declines(*inputs: Any) -> str | None:
     if p.delta and p.q.shape[3] > MOST_KEYS:
         return f"{p.q.shape[3]} channels of a key are more than the {MOST_KEYS} of a program"
     return None
+
+
+def window(p: Problem) -> int | None:
+    """Steps from one memory to the next that are kept for the gradient.
+
+    None where a system is solved: what comes out of it is computed again, and they with it.
+    """
+    return None if p.delta else CHUNK
 
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
