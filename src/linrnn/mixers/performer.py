@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import cell
-from linrnn.errors import ArgumentError, check_in
+from linrnn.errors import check_in, check_positive
 from linrnn.mixers._kernel_attention import Features, divide
 from linrnn.mixers._random_features import RandomFeatureAttention
 from linrnn.ops import cell_scan
@@ -99,8 +99,7 @@ class Performer(RandomFeatureAttention):
         check_in("Performer", "features", features, _EPS)
         check_in("Performer", "sampling", sampling, ("orthogonal", "regularised", "independent"))
         self.eps = _EPS[features] if eps is None else eps
-        if not 0 < self.eps < float("inf"):
-            raise ArgumentError(f"Performer: eps must be positive and finite, got {eps}.")
+        check_positive("Performer", eps=self.eps)
         to: Any = {"device": device, "dtype": dtype}
         self._add_heads(n_heads, d_key, d_value, bias=bias, **to)
         count = max(1, int(self.d_key * log(self.d_key))) if n_features is None else n_features
