@@ -32,6 +32,12 @@ Token: TypeAlias = Float[Tensor, "batch d_model"]
 ResetMask: TypeAlias = Bool[Tensor, "batch time"]
 """True where the state is cleared before that step."""
 
+Times: TypeAlias = Float[Tensor, "batch time"]
+"""Time since the step before, of every step."""
+
+Time: TypeAlias = Float[Tensor, " batch"]
+"""One time step of `Times`."""
+
 CuSeqlens: TypeAlias = Integer[Tensor, " seqs_plus_1"]
 """Offsets of packed sequences: ``[0, len_0, len_0 + len_1, ...]``."""
 
@@ -46,5 +52,7 @@ __all__ = [
     "Sequence",
     "State",
     "Tensor",
+    "Time",
+    "Times",
     "Token",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.state_spec import Spec, check_state, initial, of_state
-from linrnn.typing import Complex, ResetMask, Sequence, State, Token
+from linrnn.typing import Complex, ResetMask, Sequence, State, Time, Times, Token
 
 FFT_REACHES_BACK = (
     "an FFT spreads its rounding errors over the row: a step changes those before it by some "
@@ -83,6 +83,10 @@ class Mixer(nn.Module):
     """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason; as
     ``"law:form"`` where only that form cannot."""
 
+    timed: ClassVar[bool] = False
+    """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
+    caller gave none, which is a time of 1 everywhere."""
+
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because
     a step needs the result of the last, or with every step looking at all earlier ones."""
@@ -111,13 +115,14 @@ class Mixer(nn.Module):
             )
         return of_state(self.init_state(1))
 
-    def _read(self, x: Any, state: Any, reset: Any) -> tuple[Any, Any]:
+    def _read(self, x: Any, state: Any, reset: Any, *times: Any) -> tuple[Any, Any]:
         """Read a sequence of at least one step; every argument fits.
 
         Args:
             x: input (batch, time, d_model), of the caller's dtype.
             state: as `state_spec` says, never None.
             reset: boolean (batch, time), or None.
+            dt: real (batch, time), or None; given only where the mixer is `timed`.
 
         Returns:
             ``(y, state)``: y of any real dtype, which is cast to that of ``x``.
@@ -126,13 +131,19 @@ class Mixer(nn.Module):
             f"{type(self).__name__}: a mixer must say how a sequence is read, got no _read."
         )
 
-    def _step(self, x_t: Any, state: Any) -> tuple[Any, Any]:
+    def _step(self, x_t: Any, state: Any, *times: Any) -> tuple[Any, Any]:
         """Read one step (batch, d_model); every argument fits. Default: a sequence of one."""
-        y, state = self._read(x_t.unsqueeze(1), state, None)
+        times = tuple(None if dt is None else dt.unsqueeze(1) for dt in times)
+        y, state = self._read(x_t.unsqueeze(1), state, None, *times)
         return y.squeeze(1), state
 
     def forward(
-        self, x: Sequence, state: State | None = None, *, reset: ResetMask | None = None
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        dt: Times | None = None,
     ) -> tuple[Sequence, State]:
         """Read a whole sequence.
 
@@ -141,6 +152,8 @@ class Mixer(nn.Module):
             state: what an earlier call returned, or None for `init_state`.
             reset: boolean (batch, time); True starts a new sequence at that step, as if
                 everything before had been read by somebody else.
+            dt: time since the step before (batch, time), of any unit, above 0; default: 1. Of a
+                first step, the time since the initial state. Only where the mixer is `timed`.
 
         Returns:
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
@@ -148,16 +161,21 @@ class Mixer(nn.Module):
         self._check_input(x, time=True)
         if reset is not None:
             self._check_reset(reset, x)
+        times = self._times("forward", dt, x)
         start = self._start(state, x)
         if x.shape[1] == 0:
             return x, start
-        y, state = self._read(x, start, reset)
+        y, state = self._read(x, start, reset, *times)
         return y.to(x.dtype), state
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step (batch, d_model) in constant time: ``(y_t, state)``."""
+    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
+        """Read one time step (batch, d_model) in constant time: ``(y_t, state)``.
+
+        ``dt`` (batch,) is the time since the step before; default: 1.
+        """
         self._check_input(x_t, time=False)
-        y, state = self._step(x_t, self._start(state, x_t))
+        times = self._times("step", dt, x_t)
+        y, state = self._step(x_t, self._start(state, x_t), *times)
         return y.to(x_t.dtype), state
 
     def init_state(
@@ -227,6 +245,25 @@ class Mixer(nn.Module):
             del axes["time"]
         check_shape(where, name, x.shape, axes)
         check_device(where, "the parameters", device, **{name: x})
+
+    def _times(self, call: str, dt: Tensor | None, x: Tensor) -> tuple[Tensor | None, ...]:
+        """``dt`` as `_read` and `_step` want it: nothing at all if the mixer knows no time."""
+        if not self.timed:
+            if dt is not None:
+                raise ArgumentError(
+                    f"{type(self).__name__}.{call}: dt must be None, for this layer counts steps "
+                    "and knows no time, got a tensor. `linrnn list mixers` marks those that do."
+                )
+            return ()
+        if dt is not None:
+            where = f"{type(self).__name__}.{call}"
+            check_numbers(where, {"dt": dt}, real=True)
+            axes: dict[str, int | None] = {"batch": x.shape[0], "time": x.shape[1]}
+            if x.ndim == 2:
+                del axes["time"]
+            check_shape(where, "dt", dt.shape, axes)
+            check_device(where, "x", x.device, dt=dt)
+        return (dt,)
 
     def _check_reset(self, reset: Tensor, x: Tensor) -> None:
         where, form = f"{type(self).__name__}.forward", getattr(self, "form", self.forms[0])

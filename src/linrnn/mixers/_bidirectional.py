@@ -11,7 +11,7 @@ from linrnn import mixers
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_in
 from linrnn.mixers._base import Mixer
 from linrnn.state_spec import Spec
-from linrnn.typing import Complex, Float, Integer, ResetMask, Sequence, State, Token
+from linrnn.typing import Complex, Float, Integer, ResetMask, Sequence, State, Time, Times, Token
 
 MERGES = ("sum", "concat")
 
@@ -142,6 +142,7 @@ class Bidirectional(Mixer):
         state: State | None = None,
         *,
         reset: ResetMask | None = None,
+        dt: Times | None = None,
         lengths: Integer[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch time d_output"], State]:
         """Read whole sequences.
@@ -151,10 +152,12 @@ class Bidirectional(Mixer):
             state: of the forward mixer, from an earlier call; None starts anew.
             reset: boolean (batch, time); True starts a new sequence at that step, and so ends
                 one, for the backward mixer, at the step before.
+            dt: None; only a mixer by itself reads times.
             lengths: valid steps of each row when rows are padded at their end. What padded
                 steps give means nothing, and the state returned has read them too.
         """
         self._check_input(x, time=True)
+        self._times("forward", dt, x)
         if lengths is not None:
             check_lengths("Bidirectional.forward", lengths, x)
         y, state = self.ahead(x, state, reset=reset)
@@ -166,7 +169,7 @@ class Bidirectional(Mixer):
         z = reverse(z, lengths)
         return (y + z if self.merge == "sum" else torch.cat([y, z], -1)), state
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
         """An error: the first output needs the last input."""
         raise ArgumentError(
             "Bidirectional.step: the input must be a whole sequence, got one step of it. "

@@ -14,7 +14,7 @@ from linrnn.ops import selective_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
 from linrnn.ops._step_program import layer_step
 from linrnn.state_spec import Part, real
-from linrnn.typing import State, Token
+from linrnn.typing import State, Time, Token
 
 
 class Mamba(Mixer):
@@ -123,10 +123,10 @@ class Mamba(Mixer):
         h = real(d_inner=self.d_inner, d_state=self.d_state)
         return {"h": h, "conv": self.conv1d.state_spec()}
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
-        done = layer_step(self, self.native_step, x_t, state)
-        return super().step(x_t, state) if done is None else done
+        done = None if dt is not None else layer_step(self, self.native_step, x_t, state)
+        return super().step(x_t, state, dt=dt) if done is None else done
 
     def native_step(self) -> NativeStep | None:
         """What computes a step in one call."""

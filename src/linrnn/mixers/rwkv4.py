@@ -28,7 +28,7 @@ from linrnn.ops._step_program import layer_step
 from linrnn.ops.past import last_inputs, recall
 from linrnn.ops.weighted_mean import EMPTY, wkv
 from linrnn.state_spec import Part, complex_, real
-from linrnn.typing import State, Token
+from linrnn.typing import State, Time, Token
 
 RING = (0.9, 0.999)  # decays of the bare form
 
@@ -154,10 +154,10 @@ class RWKV4(Mixer):
         spec = {"mean": mean, "log_norm": real(d_state=self.d_state, start=EMPTY)}
         return {**spec, "shift": real(past=1, d_model=self.d_model)} if self.token_shift else spec
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
+    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
-        done = layer_step(self, self.native_step, x_t, state)
-        return super().step(x_t, state) if done is None else done
+        done = None if dt is not None else layer_step(self, self.native_step, x_t, state)
+        return super().step(x_t, state, dt=dt) if done is None else done
 
     def native_step(self) -> NativeStep | None:
         """What computes a step in one call."""
