@@ -9,7 +9,13 @@ import torch
 from linrnn.compare import _compare
 from linrnn.compare._match import count_parameters
 from linrnn.errors import LinrnnError
-from linrnn.reproductions import Setting, carried_state, minrnn_shakespeare, su_comparison
+from linrnn.reproductions import (
+    Setting,
+    carried_state,
+    memory_shakespeare,
+    minrnn_shakespeare,
+    su_comparison,
+)
 from linrnn.reproductions._language import small
 from linrnn.train import run
 from linrnn.train._model import load_model
@@ -127,6 +133,28 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
     assert models["Transformer"](torch.zeros(1, 4, dtype=torch.long))[0].isfinite().all()
 
 
+def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatch):
+    small_model = replace(tiny(16).model, d_model=64)
+    monkeypatch.setattr(
+        memory_shakespeare,
+        "MODELS",
+        {name: memory_shakespeare.MODELS[name] for name in ("RWKV-6", "mLSTM", "GLA")},
+    )
+    base = replace(tiny(16), model=small_model, mixer="mingru")
+    found = memory_shakespeare.MemoryShakespeare(base).run(setting(tmp_path))
+    assert found.complete
+    first = {row[0]: row[1:] for row in found.tables[0].rows}
+    assert list(first) == ["RWKV-6", "mLSTM", "GLA"]
+    assert all(0 < float(cells[0]) < math.log(256) for cells in first.values())
+    folder = tmp_path / "out" / "runs" / "tiny-shakespeare"
+    models = {name: load_model(folder / f"{name}-seed0")[0] for name in first}
+    assert [m.blocks[0].kind for m in models.values()] == ["channel_mix", "bare", "mlp"]
+    sizes = [sum(p.numel() for p in model.parameters()) for model in models.values()]
+    assert max(sizes) <= 1.06 * min(sizes)
+    note = next(n for n in found.notes if n.startswith("order"))
+    assert "published mLSTM > RWKV-6 > GLA" in note
+
+
 def test_a_missing_text_is_an_incomplete_result(tmp_path, monkeypatch):
     monkeypatch.setattr("linrnn.tasks.lm.fetch", _no_network)
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "empty"))
@@ -134,6 +162,7 @@ def test_a_missing_text_is_an_incomplete_result(tmp_path, monkeypatch):
         carried_state.CarriedState(mixers=("lru",), chunks=(8,), base=tiny),
         su_comparison.SuComparison(lengths=(8,), base=tiny),
         minrnn_shakespeare.MinRNNShakespeare(),
+        memory_shakespeare.MemoryShakespeare(),
     ):
         found = what.run(setting(tmp_path))
         assert not found.complete

@@ -1,0 +1,110 @@
+"""Matrix memories as language models of one size on tiny Shakespeare."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from linrnn import recipes
+from linrnn.compare._match import count_parameters, match_parameters
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import table
+from linrnn.reproductions._language import (
+    TEXT_NOTE,
+    best_steps,
+    curves,
+    ranking,
+    test_nats,
+    with_model,
+)
+from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.train import Config
+
+HEADS = 4
+PUBLISHED = {"mLSTM": 13.43, "RetNet": 16.23, "RWKV-6": 17.40, "GLA": 19.56}
+MODELS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "GLA": ("gla", "mlp", {"n_heads": HEADS}),
+    "DeltaNet": ("delta_net", "mlp", {"n_heads": HEADS}),
+    "RetNet": ("retnet", "mlp", {"n_heads": HEADS}),
+    "Mamba-2": ("mamba2", "bare", {"d_state": 64, "d_head": 64}),
+    "RWKV-6": ("rwkv6", "channel_mix", {"n_heads": HEADS}),
+    "mLSTM": ("mlstm", "bare", {"n_heads": HEADS}),
+}
+"""The mixer of each row, the block it is published in, and its options."""
+
+
+class MemoryShakespeare(Reproduction):
+    """A small language model on characters, with six matrix memories.
+
+    The configuration is that of the recipe ``lm``, and the number of parameters that of its minGRU,
+    so that the losses stand beside those of ``minrnn-shakespeare``. Each layer has what it is
+    published with around it: an MLP, channel mixing, or nothing where it brings gates of its own;
+    convolutions where it brings one.
+
+    Args:
+        base: configuration to run in place of the recipe's.
+    """
+
+    summary: ClassVar[str] = "six matrix memories as language models on tiny Shakespeare"
+    source: ClassVar[str] = (
+        "Beck et al. 2024, arXiv:2405.04517, language modelling on SlimPajama, 15 billion tokens"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "models of 0.6 million parameters and 2,946 batches of the recipe `lm`; shows the "
+            "order after short training on a megabyte; about an hour and a half of processor time "
+            "a seed"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Validation perplexity on SlimPajama at some 400 million parameters",
+            ["model", "perplexity"],
+            [[name, f"{perplexity:.2f}"] for name, perplexity in PUBLISHED.items()],
+        ),
+    )
+
+    def __init__(self, base: Config | None = None) -> None:
+        self.base = base
+
+    def run(self, setting: Setting) -> Findings:
+        """Train all six."""
+        base = self.base or recipes.load("lm").config
+        column = Column(name="tiny Shakespeare", config=base, paper=base, steps=0)
+        outcome = train(column, rows(base), setting)
+        return Findings(
+            tables=(_losses(outcome), table(outcome, {})),
+            comparable=(
+                "the order only: models, text and training are a thousand times smaller than "
+                "those of the source. DeltaNet and Mamba-2 are not in its table."
+            ),
+            notes=(TEXT_NOTE, *_orders(outcome), *([outcome.problem] if outcome.problem else [])),
+            complete=not outcome.problem,
+            figures=curves([outcome]),
+        )
+
+
+def rows(base: Config) -> dict[str, Config]:
+    """The six models, with the parameters of the configuration's own."""
+    target = count_parameters(base)
+    return {
+        label: match_parameters(
+            with_model(base, mixer, mixer_options=options, block=block, conv_width=0), target
+        )
+        for label, (mixer, block, options) in MODELS.items()
+    }
+
+
+def _losses(outcome: Outcome) -> Table:
+    cells = []
+    for row in outcome.rows:
+        loss = test_nats(row)
+        cells.append([row.label, loss.text if loss else "failed", best_steps(row)])
+    title = "Best test loss (nats per character)"
+    return Table(title, ["model", "ours, mean ± s.e.", "at step"], cells)
+
+
+def _orders(outcome: Outcome) -> list[str]:
+    ours = {row.label: loss.value for row in outcome.rows if (loss := test_nats(row)) is not None}
+    if len(ours) < 2:
+        return []
+    both = {name: value for name, value in PUBLISHED.items() if name in ours}
+    return [f"order, smallest loss first: published {ranking(both)}; ours {ranking(ours)}."]
