@@ -21,7 +21,7 @@ LAYERS = (
     {"state_spec"},
     {"nn"},
     {"mixers"},
-    {"testing"},
+    {"testing", "dynamics"},
     {"_packing", "_pattern"},
     {"block", "rnn"},
     {"backbone"},

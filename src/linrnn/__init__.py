@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linrnn import compare as compare
+    from linrnn import dynamics as dynamics
     from linrnn import generation as generation
     from linrnn import mixers as mixers
     from linrnn import ops as ops
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 _SUBMODULES = (
     "backbone",
     "compare",
+    "dynamics",
     "errors",
     "generation",
     "mixers",

@@ -18,9 +18,15 @@ EPILOG = """With --lengths a table is printed, and the run folder gets lengths.c
 lengths.png, lengths.svg. A model whose state has a constant size reads long sequences in chunks, in
 constant memory; one that reads in both directions, or attention without a window, reads them whole.
 
+With --lyapunov the state of every layer is followed along one test sequence: how fast states close
+to each other part (exponents above 0: chaos) or meet, in nats a step, and the eigenvalues of the
+Jacobian of its steps. The run folder gets lyapunov.csv and the plot lyapunov.png, lyapunov.svg.
+
 example: linrnn eval runs/induction_heads-mingru-1 --lengths 2^6..2^14 --examples 200"""
 
 _LENGTHS = "the task's option `length` to test at: numbers, powers such as 2^10, or A..B, doubling"
+_LYAPUNOV = "Lyapunov exponents of the state of every layer, and the spectrum of its Jacobian"
+_STEPS = "steps of a test sequence that --lyapunov follows (256)"
 _EXAMPLES = "test sequences to use, spread evenly over the test data, at each length (all)"
 
 
@@ -35,7 +41,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     parser.add_argument("--lengths", metavar="A,B,...", help=_LENGTHS)
     parser.add_argument("--examples", type=int, metavar="N", help=_EXAMPLES)
+    parser.add_argument("--lyapunov", action="store_true", help=_LYAPUNOV)
+    parser.add_argument("--steps", type=int, metavar="T", help=_STEPS)
     args = parser.parse_args(argv)
+    if args.steps is not None and not args.lyapunov:
+        raise ArgumentError(f"eval: --steps is of --lyapunov, got {args.steps} without it.")
+    if args.lyapunov:
+        if args.lengths is not None or args.examples is not None:
+            raise ArgumentError("eval: --lyapunov must be alone, got --lengths or --examples too.")
+        return _lyapunov(args.run, 256 if args.steps is None else args.steps)
     if args.lengths is not None:
         return _lengths(args.run, parse_lengths(args.lengths), args.examples)
     from linrnn.train import evaluate
@@ -48,6 +62,24 @@ def main(argv: Sequence[str]) -> int:
     )
     if tasks.load(config.task).perplexity:
         _language(args.run, score.loss, score.metric)
+    return 0
+
+
+def _lyapunov(run: Path, steps: int) -> int:
+    """How the state of every layer moves."""
+    from linrnn.train import measure_dynamics, write_dynamics
+
+    found = measure_dynamics(run, steps=steps)
+    write_dynamics(run, found)
+    sys.stdout.write("layer  numbers    largest     median   above 0  mean spectral radius\n")
+    for layer, one in enumerate(found, 1):
+        values = one.exponents
+        ends = f"{float(values[0]):>9.4f}  {float(values.median()):>9.4f}"
+        above = int((values > 0).sum())
+        sys.stdout.write(
+            f"{layer:>5}  {len(values):>7,}  {ends}  {above:>8,}  {one.radius:>20.4f}\n"
+        )
+    sys.stdout.write(f"{run} holds all exponents as lyapunov.csv, and the plot lyapunov.\n")
     return 0
 
 

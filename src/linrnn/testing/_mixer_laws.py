@@ -276,7 +276,10 @@ def low_precision(make: MakeMixer) -> None:
 
 
 def compiles(make: MakeMixer, compiler: str = "aot_eager") -> None:
-    """``torch.compile(fullgraph=True)`` agrees with eager; `dynamic_shapes` exports every form."""
+    """``torch.compile(fullgraph=True)`` and its gradients agree with eager.
+
+    `dynamic_shapes` exports and compiles every form, and a step.
+    """
     mixer = build(make, dtype=torch.float32)
     x, state = signal(BATCH, TIME, WIDTH, dtype=torch.float32), busy_state(mixer)
     torch._dynamo.reset()
@@ -293,9 +296,6 @@ def _compare_compiled(mixer: Mixer, x: Tensor, state: State, compiler: str) -> N
     eager = results(mixer, mixer, x, state)
     compiled = torch.compile(mixer, fullgraph=True, backend=compiler)
     compare("compiled", results(compiled, mixer, x, state), eager, 64)
-    step = torch.compile(mixer.step, fullgraph=True, backend=compiler)
-    y_t, _ = step(x[:, 0], state)
-    check_close("compiled step", y_t, mixer.step(x[:, 0], state)[0], roundings=64)
 
 
 def edges(make: MakeMixer) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from linrnn.train._evaluate import Score as Score
     from linrnn.train._evaluate import evaluate as evaluate
     from linrnn.train._evaluate import evaluate_lengths as evaluate_lengths
+    from linrnn.train._lyapunov import LayerDynamics as LayerDynamics
+    from linrnn.train._lyapunov import measure_dynamics as measure_dynamics
+    from linrnn.train._lyapunov import write_dynamics as write_dynamics
     from linrnn.train._model import load_model as load_model
     from linrnn.train._module import TrainingModule as TrainingModule
     from linrnn.train._optim import lr_factor as lr_factor
@@ -43,6 +46,7 @@ _HEAVY = {
     "OptimConfig": "_config",
     "TrainConfig": "_config",
     "Estimate": "_predict",
+    "LayerDynamics": "_lyapunov",
     "LengthScore": "_evaluate",
     "PositionLoss": "_positions",
     "Prediction": "_predict",
@@ -53,10 +57,12 @@ _HEAVY = {
     "load_model": "_model",
     "loss_by_position": "_positions",
     "lr_factor": "_optim",
+    "measure_dynamics": "_lyapunov",
     "param_groups": "_optim",
     "predict": "_predict",
     "resume": "_run",
     "run": "_run",
+    "write_dynamics": "_lyapunov",
     "write_positions": "_positions",
 }
 __all__ = [
@@ -64,6 +70,7 @@ __all__ = [
     "ContiguousBatches",
     "EpochReport",
     "Estimate",
+    "LayerDynamics",
     "LengthScore",
     "ModelConfig",
     "OptimConfig",
@@ -81,10 +88,12 @@ __all__ = [
     "load_model",
     "loss_by_position",
     "lr_factor",
+    "measure_dynamics",
     "param_groups",
     "predict",
     "resume",
     "run",
+    "write_dynamics",
     "write_positions",
 ]
 

@@ -67,6 +67,9 @@ class RunFolder:
         # of `linrnn eval` for a language model
         self.positions = path / "positions.csv"
         self.positions_plot = path / "positions"
+        # of `linrnn eval --lyapunov`
+        self.lyapunov = path / "lyapunov.csv"
+        self.lyapunov_plot = path / "lyapunov"
 
     @classmethod
     def create(

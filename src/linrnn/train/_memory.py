@@ -39,6 +39,15 @@ def measure(model: SequenceModel, x: Tensor) -> list[LayerMemory]:
         model: in evaluation mode.
         x: a batch of the model's input.
     """
+    inputs = inputs_of_mixers(model, x)
+    return [
+        LayerMemory(influence=_influence(m, z), time_constants=_time_constants(m))
+        for m, z in zip(model.mixers, inputs, strict=True)
+    ]
+
+
+def inputs_of_mixers(model: SequenceModel, x: Tensor) -> list[Tensor]:
+    """What every mixer reads when the model reads ``x``."""
     inputs: list[Tensor] = []
     hooks = [
         mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
@@ -50,10 +59,7 @@ def measure(model: SequenceModel, x: Tensor) -> list[LayerMemory]:
     finally:
         for hook in hooks:
             hook.remove()
-    return [
-        LayerMemory(influence=_influence(m, z), time_constants=_time_constants(m))
-        for m, z in zip(model.mixers, inputs, strict=True)
-    ]
+    return inputs
 
 
 def _influence(mixer: Mixer, z: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import pytest
 from linrnn.cli import main
 from linrnn.cli.eval import parse_lengths
 from linrnn.errors import ArgumentError
+from linrnn.train import load_model
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,38 @@ def test_eval_prints_a_row_for_each_length(heads, capsys):
     assert [row.split()[0] for row in rows] == ["8", "10", "16", "32"]
     assert all(row.split()[-3:] == ["6.667", "%", "4"] for row in rows)
     assert last.startswith(f"{heads} holds this table as lengths.csv")
+
+
+def test_eval_prints_how_the_state_of_every_layer_moves(run, capsys):
+    capsys.readouterr()
+    assert main(["eval", str(run), "--lyapunov", "--steps", "6"]) == 0
+    head, row, last = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["layer", "numbers", "largest", "median"]
+    model, _, _ = load_model(run)
+    logs = model.mixers[0].eigenvalues().abs().log()
+    layer, numbers, largest, _, above, radius = row.split()
+    assert (layer, int(numbers), int(above)) == ("1", 2 * len(logs), 0)
+    assert float(largest) == pytest.approx(logs.max().item(), abs=1e-4)
+    assert float(radius) == pytest.approx(logs.max().exp().item(), abs=1e-4)
+    assert last.startswith(f"{run} holds all exponents as lyapunov.csv")
+    rows = (run / "lyapunov.csv").read_text().splitlines()
+    assert rows[0] == "layer,index,exponent"
+    assert len(rows) == 1 + 2 * len(logs)
+    assert (run / "lyapunov.svg").read_text().count("Lyapunov exponents") == 1
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--steps", "4"], "--steps is of --lyapunov"),
+        (["--lyapunov", "--examples", "4"], "--lyapunov must be alone"),
+        (["--lyapunov", "--steps", "0"], "steps must be"),
+    ],
+)
+def test_options_of_lyapunov_that_do_not_fit_are_one_line(run, capsys, words, what):
+    assert main(["eval", str(run), *words]) == 2
+    assert what in capsys.readouterr().err
 
 
 @pytest.mark.unchecked
