@@ -130,6 +130,16 @@ def check_positive(where: str, **values: Any) -> None:
             raise ArgumentError(f"{where}: {name} must be positive and finite, got {show(value)}.")
 
 
+def check_not_negative(where: str, **values: Any) -> None:
+    """Raise `ArgumentError` unless every keyword's value is a finite number of at least 0."""
+    for name, value in values.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (number and 0 <= value < float("inf")):
+            raise ArgumentError(
+                f"{where}: {name} must be at least 0 and finite, got {show(value)}."
+            )
+
+
 def check_at_most(where: str, most: int, **values: int) -> None:
     """Raise `ArgumentError` unless every keyword's value is at most ``most``."""
     for name, value in values.items():

@@ -1,0 +1,92 @@
+"""UnICORNN against its equation; volume, reversal, energy."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+from transcribed import check, livelier, sigmoid, state_jacobian, weights
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers import UnICORNN
+from linrnn.testing import MIXER_LAWS
+
+F64 = {"dtype": torch.float64}
+
+
+def test_equals_a_transcription():
+    torch.manual_seed(0)
+    layer = livelier(UnICORNN(3, step_size=0.7, alpha=1.3, **F64))
+    p = weights(layer)
+
+    def step(states, x, dt):
+        y, z = states
+        s = 0.7 * dt * sigmoid(p["c"])
+        z = z - s * (np.tanh(p["w"] * y + p["V.weight"] @ x + p["V.bias"]) + 1.3 * y)
+        y = y + s * z
+        return y, [y, z]
+
+    check(layer, step, 2)
+
+
+def test_a_step_keeps_the_volume_and_is_undone():
+    torch.manual_seed(0)
+    layer = livelier(UnICORNN(4, step_size=0.9, alpha=2.0, **F64))
+    start = {name: torch.randn(1, 4, **F64) for name in ("y", "z")}
+    x = torch.randn(1, 300, 4, **F64)
+    for steps in (1, 300):
+        jacobian = state_jacobian(layer, start, steps, x[:, :steps])
+        assert torch.linalg.det(jacobian).item() == pytest.approx(1, abs=1e-8)
+    y, z = layer(x, start)[1].values()
+    s = 0.9 * layer.c.sigmoid()
+    for u in layer.V(x).unbind(1)[::-1]:
+        y = y - s * z
+        z = z + s * (torch.tanh(layer.w * y + u) + 2.0 * y)
+    torch.testing.assert_close({"y": y, "z": z}, start, rtol=0, atol=1e-9)
+
+
+def test_without_a_force_the_energy_of_symplectic_euler_is_kept():
+    layer = UnICORNN(2, step_size=0.5, alpha=3.0, **F64)
+    with torch.no_grad():
+        for p in (layer.w, layer.V.weight, layer.V.bias):
+            p.zero_()
+    s, state, found = 0.5 * layer.c.sigmoid(), {"y": torch.ones(1, 2, **F64)}, []
+    state["z"] = torch.full((1, 2), -0.4, **F64)
+    for _ in range(50):
+        y, z = state["y"], state["z"]
+        found.append(z**2 + 3 * y**2 - 3 * s * y * z)
+        _, state = layer(torch.randn(1, 20, 2, **F64), state)
+    torch.testing.assert_close(torch.cat(found), found[0].expand(50, 2), rtol=1e-12, atol=0)
+
+
+def test_gradients_through_time_neither_vanish_nor_explode():
+    torch.manual_seed(0)
+    layer = UnICORNN(8, **F64)
+    x = torch.randn(1, 2000, 8, **F64, requires_grad=True)
+    (grad,) = torch.autograd.grad(layer(x)[0][:, -1].sum(), x)
+    size = grad.norm(dim=-1)[0]
+    assert size[:200].mean().item() / size[-400:-200].mean().item() == pytest.approx(1, rel=0.5)
+
+
+def test_initial_distributions():
+    layer = UnICORNN(2048, d_state=1024)
+    w, c = layer.w.detach(), layer.c.detach()
+    assert kstest(w, "uniform").pvalue > 0.01
+    assert kstest(5 * (c + 0.1), "uniform").pvalue > 0.01
+    bound = (6 / 65 / 2048) ** 0.5  # gain sqrt(2 / (1 + 8^2))
+    assert layer.V.weight.abs().max().item() == pytest.approx(bound, rel=1e-3)
+    assert not layer.V.bias.any()
+
+
+@pytest.mark.unchecked
+def test_two_layers_learn_with_steps_of_one():
+    MIXER_LAWS["trains"](partial(UnICORNN, step_size=1.0, alpha=1.0))
+
+
+@pytest.mark.unchecked
+def test_errors():
+    with pytest.raises(ArgumentError, match="alpha must be at least 0 and finite, got -1"):
+        UnICORNN(4, alpha=-1)
+    with pytest.raises(ArgumentError, match="step_size must be positive and finite, got 0"):
+        UnICORNN(4, step_size=0)
