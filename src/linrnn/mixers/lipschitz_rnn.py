@@ -1,0 +1,76 @@
+"""LipschitzRNN, a linear part and a Lipschitz one whose symmetric parts are held down."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+
+from linrnn.errors import check_in
+from linrnn.mixers._cell_rnn import SHORT_STEPS, Timed, timed
+from linrnn.mixers._lipschitz import CELLS, Lipschitz
+
+
+class LipschitzRNN(Lipschitz):
+    r"""A linear map and a tanh that drive a state, stable by how their matrices are made.
+
+    Equation:
+        h' = F(h) = A h + tanh(W h + V x_t + b), in steps of s = step_size dt_t:
+        euler:     h_t = h_{t-1} + s F(h_{t-1})                            h in R^{d_state}
+        midpoint:  h_t = h_{t-1} + s F(h_{t-1} + s/2 F(h_{t-1}))           x_t held
+        A = (1 - beta_A) (M_A + M_A^T) + beta_A (M_A - M_A^T) - gamma_A I, W likewise of M_W
+        Read out is h, mapped by a linear layer where d_state is not d_model. All trajectories come
+        together where the largest singular value of W is below the least of (A + A^T) / 2 and the
+        eigenvalues of that are negative. Initially M are N(0, (init_std / d_state)^2), V, b as
+        `torch.nn.Linear`.
+
+    Args:
+        d_state: channels of h. Default: d_model.
+        step_size: s where the time between steps is 1; above 0.
+        solver: "euler" or "midpoint", of second order at twice the cost.
+        beta_A, beta_W: from 0, symmetric, to 1, skew: eigenvalues are on the real line or beside
+            the imaginary one.
+        gamma_A, gamma_W: what is taken from the real parts of the eigenvalues, at least 0.
+        init_std: of the entries of M, times d_state; above 0.
+
+    Departures from the paper:
+        The public code multiplies rows by A and W, which are the transposes of those here.
+
+    Example:
+        >>> y, state = LipschitzRNN(d_model=4)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4]))
+
+    Reference:
+        Erichson et al., "Lipschitz Recurrent Neural Networks", 2020, arXiv:2006.12070.
+        Key: erichson2020lipschitz.
+    """
+
+    family: ClassVar[str] = "dense"
+    declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}
+    cells: ClassVar[Mapping[str, Timed]] = timed(**CELLS)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        step_size: float = 0.03,
+        solver: Literal["euler", "midpoint"] = "euler",
+        beta_A: float = 0.75,
+        gamma_A: float = 0.001,
+        beta_W: float = 0.75,
+        gamma_W: float = 0.001,
+        init_std: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_in("LipschitzRNN", "solver", solver, self.cells)
+        self.solver = solver
+        split = beta_A, gamma_A, beta_W, gamma_W
+        to = {"device": device, "dtype": dtype}
+        self._make(d_model, d_state, step_size, split, init_std, to)
+        self.reset_parameters()
+
+    def _cells(self) -> Timed:
+        return self.cells[self.solver]
