@@ -35,6 +35,11 @@ def timed(**cells: Cell) -> dict[str, Timed]:
     return {name: Timed(x, _without_time(x)) for name, x in cells.items()}
 
 
+def steady(**cells: Cell) -> dict[str, Timed]:
+    """Each cell, of layers that count steps and know no time."""
+    return {name: Timed(x, x) for name, x in cells.items()}
+
+
 def _without_time(cell: Cell) -> Cell:
     names = [name for name in cell.arguments if name != "dt"]
 
