@@ -1,0 +1,97 @@
+"""nnRNN, a non-normal recurrence: rotations in an orthogonal basis, and what is passed on."""
+
+from math import pi
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers._orthogonal import Angles, ModReLURNN, skew
+from linrnn.nn import empty_parameters
+from linrnn.ops._precision import wide, without_autocast
+
+
+class NNRNN(ModReLURNN):
+    r"""Non-normal recurrence: a real Schur form of unit rotations with a part above them.
+
+    Equation:
+        h_t = modReLU(T x_t + V h_{t-1}),   V = P Theta P^T,   P = exp(A),   A = -A^T
+        modReLU(a) = sign(a) * relu(|a| + b)                                h in R^{d_state}
+        Theta has the blocks gamma_i [[cos theta_i, -sin theta_i], [sin theta_i, cos theta_i]] on
+        its diagonal, free numbers above these blocks, and zeros below: V has the eigenvalues
+        gamma_i exp(+-i theta_i), and what is above lets one pair of channels drive the next, for
+        some time more than orthogonal matrices can.
+        y_t = h_t, or W_out h_t + b_out where d_state is not d_model
+        Initially gamma is 1, theta uniform on [0, 2 pi], the part above zero, A turns pairs of
+        channels as "henaff" or "cayley" says, T is N(0, 1 / d_model) and b uniform on +-0.01.
+
+    Args:
+        d_state: channels of h, an even number. Default: d_model.
+        init: angles of P uniform on [-pi, pi], "henaff", or on [0, pi / 2], "cayley".
+
+    Departures from the paper:
+        The public code's free numbers are also inside the blocks, where they would change the
+        eigenvalues. The paper adds a multiple of sum (gamma - 1)^2 to the loss, which a layer does
+        not have.
+
+    Example:
+        >>> layer = NNRNN(d_model=4)
+        >>> y, state = layer(torch.randn(2, 100, 4))
+        >>> torch.linalg.eigvals(layer.transition()).abs()
+        tensor([1.0000, 1.0000, 1.0000, 1.0000], grad_fn=<AbsBackward0>)
+
+    Reference:
+        Kerg et al., "Non-normal Recurrent Neural Network (nnRNN): learning long time dependencies
+        while improving expressivity with transient dynamics", 2019, arXiv:1905.12080.
+        Key: kerg2019nonnormal.
+    """
+
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        init: Angles = "henaff",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.init = init
+        to: dict[str, Any] = {"device": device, "dtype": dtype}
+        N = self._make(d_model, d_state, init, to)
+        if N % 2:
+            raise ArgumentError(f"NNRNN: d_state must be even, got {N}.")
+        empty = empty_parameters(device, dtype)
+        self.gamma, self.theta, self.above = (
+            empty(N // 2),
+            empty(N // 2),
+            empty(N * (N - 2) // 8, 2, 2),
+        )
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        nn.init.ones_(self.gamma)
+        nn.init.uniform_(self.theta, 0, 2 * pi)
+        nn.init.zeros_(self.above)
+
+    def transition(self) -> Tensor:
+        """The matrix V (d_state, d_state), at least float32."""
+        with without_autocast(self.skew.device):
+            P = torch.linalg.matrix_exp(skew(wide(self.skew)))
+            V: Tensor = P @ self._schur() @ P.mT
+            return V
+
+    def _schur(self) -> Tensor:
+        gamma, theta, M = wide(self.gamma), wide(self.theta), self.d_state // 2
+        cos, sin = gamma * theta.cos(), gamma * theta.sin()
+        turns = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
+        on, above = torch.arange(M, device=theta.device), torch.triu_indices(M, M, 1)
+        blocks = theta.new_zeros(M, M, 2, 2).index_put((on, on), turns)
+        blocks = blocks.index_put(tuple(above.to(theta.device)), wide(self.above))
+        return blocks.transpose(1, 2).reshape(self.d_state, self.d_state)
