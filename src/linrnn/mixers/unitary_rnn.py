@@ -111,4 +111,4 @@ class UnitaryRNN(Mixer):
 
 def _reflected(W: Tensor, v: Tensor) -> Tensor:
     """Every column of W reflected at the plane that v stands on."""
-    return W - torch.outer(v, (2 / (v.abs() ** 2).sum()) * (v.conj() @ W))
+    return W - 2 * v[:, None] * (v.conj()[:, None] * W).sum(0) / (v.abs() ** 2).sum()

@@ -49,7 +49,7 @@ def _simple(op: str, swapped: bool = False) -> Rule:
     return write
 
 
-for _op in ("abs", "reciprocal", "sqrt", "expm1", "log", "log1p", "sigmoid", "tanh"):
+for _op in ("reciprocal", "sqrt", "expm1", "log", "log1p", "sigmoid", "tanh"):
     RULES[_op] = _simple(_op)
 for _op in ("relu", "erf", "sin", "cos", "maximum", "minimum", "lt", "le"):
     RULES[_op] = _simple(_op)
@@ -182,6 +182,27 @@ def _polar(tape: Tape, to: Number, size: Any, angle: Any) -> None:
 @rule("complex")
 def _complex(tape: Tape, to: Number, re: Any, im: Any) -> None:
     _each("move", tape, to, Number(real(tape.number(re)), real(tape.number(im))))
+
+
+@rule("abs")
+def _abs(tape: Tape, to: Number, x: Any) -> None:
+    a = tape.number(x)
+    if a.im is None:
+        tape.put("abs", target(to), a.re)
+        return
+    sizes = [tape.new("abs", part) for part in (a.re, a.im)]
+    # of squares of numbers up to 1, which do not overflow
+    most = tape.new("maximum", *sizes)
+    some = tape.new("div", tape.new("minimum", *sizes), most)
+    some = tape.new("where", tape.new("eq", most, 0.0), 0.0, some)
+    root = tape.new("sqrt", tape.new("add_v", tape.new("square", some), value=1.0))
+    tape.put("mul", target(to), most, root)
+
+
+@rule("sign")
+def _sign(tape: Tape, to: Number, x: Any) -> None:
+    a = real(tape.number(x))
+    tape.put("sub", target(to), tape.new("lt", 0.0, a), tape.new("lt", a, 0.0))
 
 
 @rule("where")
@@ -338,8 +359,25 @@ RULES["stack"] = lambda tape, to, tensors, dim=0: _cat(
 
 @rule("mm", "bmm")
 def _product(tape: Tape, to: Number, x: Any, y: Any, c: Real | None = None) -> None:
-    a, b, here = real(tape.number(x)), real(tape.number(y)), target(to)
-    a, b = (tape.view(z, t.shape) for z, t in ((a, x), (b, y)))
+    a, b = tape.number(x), tape.number(y)
+    if to.im is None:
+        _real_matrices(tape, target(to), (real(a), x), (real(b), y), c)
+        return
+    if a.im is None or b.im is None:
+        raise RefusedError("of real and complex numbers")
+    assert isinstance(to.re, View)
+    assert isinstance(to.im, View)
+    minus = tape.new("neg", tape.view(a.im, x.shape))
+    _real_matrices(tape, to.re, (a.re, x), (b.re, y), c)
+    _real_matrices(tape, to.re, (minus, x), (b.im, y), to.re)
+    _real_matrices(tape, to.im, (a.re, x), (b.im, y), None)
+    _real_matrices(tape, to.im, (a.im, x), (b.re, y), to.im)
+
+
+def _real_matrices(
+    tape: Tape, here: View, x: tuple[Real, Tensor], y: tuple[Real, Tensor], c: Real | None
+) -> None:
+    a, b = (tape.view(part, whole.shape) for part, whole in (x, y))
     if len(here.shape) == 2:
         here, a, b = here.wider(0), a.wider(0), b.wider(0)
         c = c.wider(0) if isinstance(c, View) else c

@@ -110,6 +110,7 @@ class Program:
         self._results = [_outline(y) for y in after]
         tape.finish([tape.number(y) for y in after], [STORED[y.dtype] for y in self._results])
         self._weights = recorder.weights
+        self._derivation = recorder.derivation()
         self._pointers = self._addresses()
         self._assemble(tape, len(leaves) + 1)
         self._watch(module)
@@ -123,6 +124,7 @@ class Program:
         first = {"given": 2, "result": 2 + given}
         first["weight"] = first["result"] + len(self._results)
         first["constant"] = first["weight"] + len(self._weights)
+        first["derived"] = first["constant"] + len(tape.constants)
         self._constants, self._lasting = tape.constants, ends[-1]
         codes, scratch = [], []
         for instructions in (early, late):
@@ -153,15 +155,29 @@ class Program:
             for x in step.read
             if isinstance(x, View) and x.slot.kind == "weight"
         }
-        self._watched = sorted(watched)
+        self._watched = sorted(watched | self._derived_from())
         self._prepared: _Prepared | None = None
+
+    def _derived_from(self) -> set[int]:
+        """The weights that PyTorch computes something from; no large ones are looked at."""
+        found = set()
+        for owner, name in self._derivation.places:
+            same = [i for i, (o, n) in enumerate(self._weights) if o is owner and n == name]
+            if not same or owner[name].numel() > _WATCHED:
+                raise RefusedError("it computes by PyTorch from a weight of too many numbers")
+            found.add(same[0])
+        return found
 
     def _prepare(self) -> "_Prepared":
         """What is computed from weights alone, as they are now."""
         weights = [self._weights[i][0][self._weights[i][1]].detach() for i in self._watched]
         kept = [x.clone() for x in weights]  # of the same strides: all are dense
-        table, scratch = self._bases.copy(), torch.empty(self._scratch, dtype=torch.uint8)
+        derived = self._derivation()
+        fixed = [x.untyped_storage().data_ptr() for x in derived]
+        table = np.append(self._bases, np.array(fixed, dtype=np.int64))
+        scratch = torch.empty(self._scratch, dtype=torch.uint8)
         lasting = torch.empty(self._lasting, dtype=torch.uint8)
+        bases = table.copy()
         table[:2] = scratch.data_ptr(), lasting.data_ptr()
         program = (self._early.ctypes.data, self._early_count, table.ctypes.data)
         _KERNEL(self._wide, *program, 0, 0, 0)
@@ -169,7 +185,7 @@ class Program:
             (x.data_ptr(), y.data_ptr(), x.numel() * x.element_size())
             for x, y in zip(weights, kept, strict=True)
         ]
-        return _Prepared(lasting, kept, np.array(triples, dtype=np.int64))
+        return _Prepared(lasting, derived, bases, kept, np.array(triples, dtype=np.int64))
 
     def _watch(self, module: nn.Module) -> None:
         """What else than weights the recording may have depended on."""
@@ -222,7 +238,7 @@ class Program:
         prepared = self._prepared
         while True:
             if prepared is None:
-                prepared = self._prepared = self._prepare() if self._early_count else _NONE
+                prepared = self._prepared = self._prepare()
             results = [torch.empty_like(y, memory_format=_PLAINLY) for y in self._results]
             if self._run(prepared, (*given, *results)):
                 return results[0], self._after.joined(iter(results[1:]))
@@ -231,7 +247,7 @@ class Program:
     def _run(self, prepared: "_Prepared", moving: Sequence[Tensor]) -> bool:
         """Compute; False where a weight is not what it was."""
         scratch, differ = torch.empty(self._scratch, dtype=torch.uint8), _WORD()
-        table, n = self._bases.copy(), len(moving)
+        table, n = prepared.bases.copy(), len(moving)
         table[0], table[1] = scratch.data_ptr(), prepared.memory.data_ptr()
         table[2 : 2 + n] = [y.data_ptr() for y in moving]
         program = (self._late.ctypes.data, self.count, table.ctypes.data)
@@ -244,13 +260,14 @@ class _Prepared(NamedTuple):
     """What was computed from weights alone."""
 
     memory: Tensor
+    derived: list[Tensor]
+    """By PyTorch."""
+    bases: "np.ndarray[Any, Any]"
+    """Addresses, all but those that change from step to step."""
     weights: list[Tensor]
     """What they were."""
     watched: "np.ndarray[Any, Any]"
     """The address of each, of what it was, and how many bytes."""
-
-
-_NONE = _Prepared(torch.empty(0, dtype=torch.uint8), [], np.empty((0, 3), dtype=np.int64))
 
 
 def _plain(x: object) -> bool:

@@ -25,7 +25,8 @@ class RefusedError(Exception):
 class Slot(NamedTuple):
     """Memory that a program reads or writes.
 
-    Kinds: ``given`` (the input and the states), ``weight``, ``constant``, ``scratch``, ``result``.
+    Kinds: ``given`` (the input and the states), ``weight``, ``constant``, ``derived`` (what PyTorch
+    computes from weights alone), ``scratch``, ``result``.
     """
 
     kind: str
@@ -356,7 +357,7 @@ def _views(step: Instruction) -> list[View]:
 
 
 def _is_early(slot: Slot, early: set[Slot]) -> bool:
-    return slot in early or slot.kind in ("weight", "constant")
+    return slot in early or slot.kind in ("weight", "constant", "derived")
 
 
 def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:

@@ -188,7 +188,9 @@ CHANGES = (
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("mixer", ["lru", pytest.param("s4d", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mixer", ["lru", *(pytest.param(x, marks=pytest.mark.slow) for x in ("s4d", "exp_rnn"))]
+)
 def test_a_model_that_was_changed_gives_what_it_is_now(mixer, name):
     model = built(mixer)
     x, state = torch.randn(1, 3), model.init_state(1)
@@ -201,6 +203,29 @@ def test_a_model_that_was_changed_gives_what_it_is_now(mixer, name):
     with torch.no_grad():
         for _ in range(4):
             same(model.step(x, state), want, 1e-5)
+
+
+@pytest.mark.parametrize("mixer", ["exp_rnn", "unitary_rnn"])
+def test_what_pytorch_computes_of_weights_follows_them(mixer):
+    model = built(mixer)
+    x, state = torch.randn(1, 3), model.init_state(1)
+    _, state = by_operators(model, x, state)
+    recorded = settled(model, x, state)
+    assert recorded is not None
+    before, _ = by_operators(model, x, state)
+    changed("behind_its_back")(model)
+    want = by_operators(model, x, state)
+    assert not torch.allclose(before, want[0], atol=1e-4)
+    with torch.no_grad():
+        for _ in range(3):
+            same(model.step(x, state), want, 1e-5)
+    assert program(model) is recorded
+
+
+def test_pytorch_computes_nothing_of_weights_too_large_to_be_watched():
+    model = built("exp_rnn", width=364)
+    step = explain(model.step, torch.randn(1, 3), model.init_state(1))
+    assert "weight of too many numbers" in str(step)
 
 
 def test_a_model_of_another_dtype_gives_what_it_is_now():
