@@ -41,11 +41,12 @@ def steady(**cells: Cell) -> dict[str, Timed]:
 
 
 def _without_time(cell: Cell) -> Cell:
-    names = [name for name in cell.arguments if name != "dt"]
+    place = cell.arguments.index("dt")
 
     def step(*arguments: Any) -> Any:
-        return cell.function(**dict(zip(names, arguments, strict=True)), dt=1.0)
+        return cell.function(*arguments[:place], 1.0, *arguments[place:])
 
+    names = [name for name in cell.arguments if name != "dt"]
     kinds = [inspect.Parameter(x, inspect.Parameter.POSITIONAL_OR_KEYWORD) for x in names]
     step.__signature__ = inspect.Signature(kinds)  # type: ignore[attr-defined]
     declared: dict[str, Any] = {
