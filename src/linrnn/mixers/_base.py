@@ -87,6 +87,10 @@ class Mixer(nn.Module):
     """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
     caller gave none, which is a time of 1 everywhere."""
 
+    random_training: ClassVar[bool] = False
+    """Whether training draws random numbers, from torch's global generator; evaluation never
+    does, and the laws about numbers are those of evaluation then."""
+
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because
     a step needs the result of the last, or with every step looking at all earlier ones."""

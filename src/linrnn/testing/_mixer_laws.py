@@ -25,6 +25,7 @@ from linrnn.testing._mixer_runs import (
     compare,
     detached,
     in_pieces,
+    quiet,
     results,
     signal,
     stepwise,
@@ -245,7 +246,7 @@ def round_trip(make: MakeMixer) -> None:
     y, _ = mixer(x, state)
     data = safetensors.torch.save({n: p.contiguous() for n, p in mixer.state_dict().items()})
     torch.manual_seed(99)
-    other = make(d_model=WIDTH, dtype=torch.float64)
+    other = quiet(make(d_model=WIDTH, dtype=torch.float64))
     other.load_state_dict(safetensors.torch.load(data))
     stored = safetensors.torch.load(safetensors.torch.save(flatten(state)))
     y_again, _ = other(x, unflatten(stored, mixer.init_state(1)))
@@ -313,6 +314,8 @@ def edges(make: MakeMixer) -> None:
     for before, after in zip(leaves(kept_state), leaves(state), strict=True):
         check_true("the state passed in was modified", torch.equal(before, after))
     check_true("two equal calls differ", torch.equal(y, mixer(x, state)[0]))
+    if mixer.random_training:
+        _noise_follows_the_seed(build(make).train(), x)
     one, _ = mixer(x[:1, :1], map_state(lambda h: h[:1], state))
     check_close("one row of one step", one, y[:1, :1], roundings=FORM_ROUNDINGS)
     strided = x.transpose(0, 1).contiguous().transpose(0, 1)
@@ -322,6 +325,15 @@ def edges(make: MakeMixer) -> None:
     got = results(single, single, huge, single.init_state(BATCH))
     for name, value in got.items():
         check_true(f"inputs of 1e4: {name} is not finite", bool(value.isfinite().all()))
+
+
+def _noise_follows_the_seed(mixer: Mixer, x: Tensor) -> None:
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(mixer(x)[0])
+    check_true("one seed gives two results in training", torch.equal(found[0], found[1]))
+    check_true("training draws nothing from the seed", not torch.equal(found[0], found[2]))
 
 
 def bad_input(make: MakeMixer) -> None:

@@ -19,9 +19,14 @@ FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than m
 
 
 def build(make: MakeMixer, *, dtype: torch.dtype = torch.float64, **options: object) -> Mixer:
-    """A mixer with the same random parameters at every call."""
+    """A mixer with the same random parameters at every call, without noise."""
     torch.manual_seed(0)
-    return make(d_model=WIDTH, dtype=dtype, **options)
+    return quiet(make(d_model=WIDTH, dtype=dtype, **options))
+
+
+def quiet(mixer: Mixer) -> Mixer:
+    """In evaluation where training is random; elsewhere the two must not differ."""
+    return mixer.eval() if mixer.random_training else mixer
 
 
 def signal(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:

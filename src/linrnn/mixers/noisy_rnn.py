@@ -1,0 +1,118 @@
+"""NoisyRNN, a LipschitzRNN with noise while it trains."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from linrnn.cells import cell
+from linrnn.errors import check_in, check_not_negative
+from linrnn.mixers._cell_rnn import Timed, timed
+from linrnn.mixers._lipschitz import CELLS, Lipschitz, slope
+from linrnn.nn import empty_parameters
+
+
+@cell(state="h", constant="step add mult", matrix="A W")
+def noisy_em(
+    h: Any, u: Any, xi: Any, dt: Any, step: Any, add: Any, mult: Any, A: Any, W: Any
+) -> tuple[Any, Any]:
+    """One step of Euler and Maruyama."""
+    s, f = dt * step, slope(h, u, A, W)
+    h = h + s * f + torch.sqrt(s) * (add + mult * f) * xi
+    return h, h
+
+
+@cell(state="h", constant="step", matrix="A W")
+def noisy_code(
+    h: Any, u: Any, added: Any, times: Any, dt: Any, step: Any, A: Any, W: Any
+) -> tuple[Any, Any]:
+    """One step of the public code."""
+    h = h + dt * step * times * slope(h, u, A, W) + added
+    return h, h
+
+
+class NoisyRNN(Lipschitz):
+    r"""A LipschitzRNN whose steps are noisy while it trains, which smooths what it learns.
+
+    Equation:
+        F(h) = A h + tanh(W h + V x_t + b), A and W as in LipschitzRNN, s = step_size dt_t:
+        em:    h_t = h_{t-1} + s F + sqrt(s) (sigma_add + sigma_mult F) * xi_t,     xi ~ N(0, I)
+        code:  h_t = h_{t-1} + dt_t d * m_t * F + a_t,     a ~ N(0, sigma_add^2), and m uniform on
+               1 - sigma_mult to 1; d in R^{d_state} is learned, and begins as step_size
+        In evaluation xi = a = 0 and m = 1. Read out is h in R^{d_state}, mapped by a linear layer
+        where d_state is not d_model. Initial values are those of LipschitzRNN.
+
+    Args:
+        d_state: channels of h. Default: d_model.
+        step_size: where the time between steps is 1; above 0.
+        noise: "em", the scheme of the paper, by Euler and Maruyama, or "code", the public code's.
+        sigma_add, sigma_mult: how large it is, at least 0.
+        beta_A, beta_W, gamma_A, gamma_W, init_std: as in LipschitzRNN.
+
+    Departures from the paper:
+        None. The noise is drawn from torch's global generator, for a whole call at once, so that
+        the same seed gives other noise to a sequence that is read in pieces.
+
+    Example:
+        >>> y, state = NoisyRNN(d_model=4)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4]))
+
+    Reference:
+        Lim et al., "Noisy Recurrent Neural Networks", 2021, arXiv:2102.04877. Key: lim2021noisy.
+    """
+
+    family: ClassVar[str] = "dense"
+    random_training: ClassVar[bool] = True
+    cells: ClassVar[Mapping[str, Timed]] = timed(em=noisy_em, code=noisy_code, **CELLS)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        step_size: float = 0.1,
+        noise: Literal["em", "code"] = "em",
+        sigma_add: float = 0.02,
+        sigma_mult: float = 0.02,
+        beta_A: float = 0.75,
+        gamma_A: float = 0.001,
+        beta_W: float = 0.75,
+        gamma_W: float = 0.001,
+        init_std: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_in("NoisyRNN", "noise", noise, ("em", "code"))
+        check_not_negative("NoisyRNN", sigma_add=sigma_add, sigma_mult=sigma_mult)
+        self.noise, self.sigma_add, self.sigma_mult = noise, sigma_add, sigma_mult
+        split = beta_A, gamma_A, beta_W, gamma_W
+        to: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._make(d_model, d_state, step_size, split, init_std, to)
+        self.d = empty_parameters(**to)(self.d_state) if noise == "code" else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        if self.d is not None:
+            self.d.fill_(self.step_size)
+
+    def _cells(self) -> Timed:
+        return self.cells[self.noise if self.training else "euler"]
+
+    def _given(self, x: Tensor) -> dict[str, Any]:
+        given = super()._given(x)
+        if self.d is not None:
+            given["step"] = self.d
+        if not self.training:
+            return given
+        like = given["A"].new_empty(given["u"].shape)  # of full width
+        if self.noise == "em":
+            scale = {"add": self.sigma_add, "mult": self.sigma_mult}
+            return {**given, **scale, "xi": torch.randn_like(like)}
+        given["added"] = self.sigma_add * torch.randn_like(like)
+        return {**given, "times": 1 - self.sigma_mult * torch.rand_like(like)}
