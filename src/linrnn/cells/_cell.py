@@ -108,6 +108,7 @@ class Cell:
         #: The program as text, by which operators and caches know it.
         self.text = self.program.text()
         self.parallel = parallel
+        self._with_start: Cell | None = None
         if parallel is not None:
             _at_once[self.text] = self
         functools.update_wrapper(self, step, updated=())
@@ -255,9 +256,31 @@ class Cell:
         kinds = (new.states, new.inputs, new.constants, new.matrices)
         new._names = Names(*kinds, new.is_complex)
         new._traced = Traced(program, (False,) * len(program.outputs), False)
-        new.text, new.parallel = program.text(), None
+        new.text, new.parallel, new._with_start = program.text(), None, None
         new.function = functools.partial(_evaluated, program, tuple(map(len, kinds)))
         return new
+
+    def with_start(self) -> "Cell":
+        """The cell that begins a sequence from given numbers, such as learned ones.
+
+        A reset begins from the numbers of the declaration, which are fixed. This cell has a last
+        state ``fresh``, 1 before the first step of a sequence and 0 after, and a constant ``h_0``
+        for each state h, which is added to h where ``fresh`` is not 0, h itself being taken for 0.
+
+        Raises:
+            ArgumentError: an argument of the cell has one of these names.
+
+        Example:
+            >>> import torch
+            >>> @cell(state="h")
+            ... def total(h, x):
+            ...     return h + x, h + x
+            >>> total.with_start().arguments
+            ('h', 'fresh', 'x', 'h_0')
+        """
+        if self._with_start is None:
+            self._with_start = _with_start(self)
+        return self._with_start
 
     def _check_diagonal(self, what: str, kinds: Sequence[str], results: Sequence[int]) -> None:
         matrix = mixing(self.program, kinds, results)
@@ -267,6 +290,41 @@ class Cell:
                 f"cell {self.name}: {what} must be of real channels apart, got {got}. "
                 "Use torch.func.jacrev on the cell."
             )
+
+
+def _with_start(cell: Cell) -> Cell:
+    given = {f"{h}_0": h for h in cell.states}
+    rest = [x for x in cell.arguments if x not in cell.states]
+    names = (*cell.states, "fresh", *rest, *given)
+    if len({*names}) < len(names):
+        raise ArgumentError(
+            f"cell {cell.name}: with_start must find {', '.join(('fresh', *given))} free, got "
+            f"a cell of {', '.join(cell.arguments)}. Give its arguments other names."
+        )
+
+    def step(*arguments: Any) -> Any:
+        values = dict(zip(names, arguments, strict=True))
+        fresh = values["fresh"] != 0
+        for start, h in given.items():
+            # a product, of which the compiler knows that it is affine in complex numbers too
+            values[h] = torch.where(fresh, 0.0, 1.0) * values[h] + torch.where(
+                fresh, values[start], 0.0
+            )
+        y, after = cell.function(*(values[x] for x in cell.arguments))
+        after = after if isinstance(after, tuple) else (after,)
+        return y, (*after, 0.0 * values["fresh"])  # of known width, unlike the number 0
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    step.__signature__ = inspect.Signature([inspect.Parameter(x, kind) for x in names])  # type: ignore[attr-defined]
+    return Cell(
+        step,
+        state=(*cell.states, "fresh"),
+        constant=(*cell.constants, *given),
+        matrix=cell.matrices,
+        complex=[x for x in names if x in cell.is_complex or given.get(x) in cell.is_complex],
+        start=cell.start | {"fresh": 1.0},
+        name=f"{cell.name}_with_start",
+    )
 
 
 _at_once: dict[str, Cell] = {}
