@@ -229,6 +229,14 @@ class MixesKindsOfNumbers(SelectiveLRU):
         return super()._run_scan(z, b, start, reset)
 
 
+class DrawsAsItEvaluates(LRU):
+    """every_option: only what trains may draw random numbers."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return y * torch.rand_like(y), state
+
+
 class WritesInPlace(LRU):
     """edges: the caller's tensor is changed."""
 
@@ -278,6 +286,7 @@ BROKEN_MIXERS = [
     ("meta_device", ForgetsABuffer),
     ("every_option", IgnoresResetOfAnOption),
     ("every_option", MixesKindsOfNumbers),
+    ("every_option", DrawsAsItEvaluates),
     ("edges", WritesInPlace),
     ("bad_input", AcceptsAnything),
 ]
