@@ -1,6 +1,5 @@
 """HGRN2: a gated linear recurrence whose state is expanded by outer products."""
 
-from math import log
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,6 +10,7 @@ from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import HeadNorm, Heads
 from linrnn.nn.channel_mix import check_layer
+from linrnn.nn.starts import start_bound
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
@@ -89,7 +89,7 @@ class HGRN2(Mixer):
         for part in (self.heads, self.out_norm, self.out_proj):
             part.reset_parameters()
         if self.bound is not None:
-            nn.init.constant_(self.bound, log(self.layer / (self.n_layers - self.layer)))
+            start_bound(self.bound, self.layer, self.n_layers)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: S."""

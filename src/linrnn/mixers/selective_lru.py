@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._starts import LearnedStart
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import linear_scan
@@ -21,7 +21,7 @@ from linrnn.typing import State
 _GATES = ("stable", "free", "normalised")
 
 
-class SelectiveLRU(Mixer):
+class SelectiveLRU(LearnedStart):
     r"""LRU whose decay depends on the input, so that it can choose what to forget.
 
     Equation:
@@ -71,6 +71,7 @@ class SelectiveLRU(Mixer):
     forms: ClassVar[tuple[str, ...]] = ("scan", "cumsum")
     without_reset: ClassVar[tuple[str, ...]] = ("cumsum",)
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu", "theta", "U")
+    complex_start: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class SelectiveLRU(Mixer):
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
-        self.gate, self.learn_initial, self.form = gate, learn_initial, form
+        self.gate, self.form = gate, form
         self.r_min, self.r_max, self.max_phase = r_min, r_max, max_phase
         check_positive_int("SelectiveLRU", d_state=self.d_state)
         check_in("SelectiveLRU", "gate", gate, _GATES)
@@ -100,10 +101,9 @@ class SelectiveLRU(Mixer):
         self.U, self.W = empty(N, D), empty(N, D)
         self.C_re, self.C_im = empty(D, N), empty(D, N)
         self.D = empty(D)
-        if learn_initial:
-            self.h0_re, self.h0_im = empty(N), empty(N)
-            if gate == "normalised":
-                self.log_norm0 = empty(N)
+        self._add_start(learn_initial, N, device=device, dtype=dtype)
+        if learn_initial and gate == "normalised":
+            self.log_norm0 = empty(N)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -127,8 +127,8 @@ class SelectiveLRU(Mixer):
             nn.init.normal_(weight, std=self.d_state**-0.5)
         nn.init.normal_(self.D)
         if self.learn_initial:
-            nn.init.normal_(self.h0_re)
-            nn.init.zeros_(self.h0_im)
+            self._reset_start()
+            nn.init.normal_(self.get_parameter("h0_re"))
             if self.gate == "normalised":
                 nn.init.zeros_(self.log_norm0)  # weighs as much as one input
 
@@ -148,14 +148,12 @@ class SelectiveLRU(Mixer):
     ) -> State:
         """Nothing read, or with ``learn_initial`` what was learned: see `Mixer.init_state`."""
         start = super().init_state(batch_size, device=device, dtype=dtype)
-        if not self.learn_initial:
+        if not self.learn_initial or self.gate != "normalised":
             return start
         state: Any = start
-        h0 = torch.complex(wide(self.h0_re), wide(self.h0_im))
-        if isinstance(state, Tensor):
-            return state + h0.to(state)
         mean, log_norm = state["mean"], torch.zeros_like(state["log_norm"])
-        return {"mean": mean + h0.to(mean), "log_norm": log_norm + self.log_norm0.to(log_norm)}
+        h0, log_norm0 = self.start_of("h"), self.log_norm0.to(log_norm)
+        return {"mean": mean + h0.to(mean), "log_norm": log_norm + log_norm0}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         z, b = self._gates(x)

@@ -1,0 +1,92 @@
+"""A learnable initial state, from which every sequence begins, one after a reset too."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.cells import Cell
+from linrnn.mixers._base import Mixer
+from linrnn.nn.parameters import empty_parameters
+from linrnn.ops import cell_scan
+from linrnn.ops._precision import wide
+from linrnn.typing import State
+
+
+class LearnedStart(Mixer):
+    """A mixer with the option ``learn_initial``; its constructor calls `_add_start`.
+
+    Of a part ``h`` of the state the parameter is ``h0``; of a complex one ``h0_re`` and ``h0_im``.
+    They are zero at first, as the state is without the option.
+    """
+
+    learned: ClassVar[tuple[str, ...]] = ("h",)
+    """Parts of the state that are learned, in the order of the cell; of a state that is one
+    tensor, its name."""
+
+    complex_start: ClassVar[bool] = False
+    """Whether these parts are complex."""
+
+    def _add_start(self, learn_initial: bool, size: int, **to: Any) -> None:
+        """Store the option, and add the parameters; `_reset_start` fills them."""
+        self.learn_initial = learn_initial
+        empty = empty_parameters(to["device"], to["dtype"])
+        for name in self._start_names() if learn_initial else ():
+            self.register_parameter(name, empty(size))
+
+    def _start_names(self) -> list[str]:
+        ends = ("0_re", "0_im") if self.complex_start else ("0",)
+        return [part + end for part in self.learned for end in ends]
+
+    def _reset_start(self) -> None:
+        """Zeros, as without the option."""
+        if self.learn_initial:
+            for name in self._start_names():
+                nn.init.zeros_(getattr(self, name))
+
+    def start_of(self, part: str) -> Tensor:
+        """The learned state (channels,) of a part, at least float32."""
+        if not self.complex_start:
+            return wide(getattr(self, f"{part}0"))
+        return torch.complex(*(wide(getattr(self, f"{part}0_{end}")) for end in ("re", "im")))
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> State:
+        """Nothing read, or with ``learn_initial`` what was learned: see `Mixer.init_state`."""
+        state = super().init_state(batch_size, device=device, dtype=dtype)
+        if not self.learn_initial:
+            return state
+        if isinstance(state, Tensor):
+            return state + self.start_of(self.learned[0]).to(state)
+        parts: Any = state
+        named = [p for p in self.learned if p in parts]
+        return {**parts, **{p: parts[p] + self.start_of(p).to(parts[p]) for p in named}}
+
+    def _scan(
+        self, cell: Cell, before: dict[str, Tensor], reset: Tensor | None, **arguments: Tensor
+    ) -> tuple[Any, dict[str, Tensor]]:
+        """`cell_scan` that begins from what was learned after a reset.
+
+        Args:
+            cell: the step.
+            before: parts of the state, in the order of the cell's.
+            reset: boolean (batch, time), or None.
+            arguments: the cell's others.
+
+        Returns:
+            Its output, and the parts after the last step.
+        """
+        states = tuple(before.values())
+        if reset is not None and self.learn_initial:
+            names = [f"{h}_0" for h in cell.states]
+            arguments |= zip(names, map(self.start_of, before), strict=True)
+            states += (torch.zeros_like(states[0].real),)  # not fresh: see `init_state`
+            cell = cell.with_start()
+        given: dict[str, Any] = dict(arguments)
+        y, last = cell_scan(cell, **given, state=states, reset=reset)
+        return y, dict(zip(before, last if isinstance(last, tuple) else (last,), strict=False))

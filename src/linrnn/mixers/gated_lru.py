@@ -1,0 +1,123 @@
+"""A linear recurrence between two products of linear maps, which can be linear attention."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.cells import cell
+from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._starts import LearnedStart
+from linrnn.nn import check_ring, lecun_normal, ring, uniform
+from linrnn.ops._parts import parts
+from linrnn.ops._precision import wide
+from linrnn.state_spec import Part, real
+
+
+@cell(state="h", constant="lam")
+def gated_lru(h: Any, m: Any, x: Any, lam: Any) -> tuple[Any, Any]:
+    """One step."""
+    h = lam * h + m * x
+    return h, h
+
+
+class GatedLRU(LearnedStart):
+    r"""Gates at the way in and at the way out of a diagonal recurrence, all of them products.
+
+    Equation:
+        h_t = lam * h_{t-1} + (W_m x_t + b_m) * (W_x x_t + b_x)         h in R^{d_state}
+        y_t = D ((V_m h_t + c_m) * (V_x h_t + c_x))                     V h in R^{d_out}
+        lam = exp(-exp(nu_log)), in (0, 1), or with decay="free" a parameter of any value.
+        Free, with lam = 1 for d^2 channels and 0 for d, it is linear attention exactly; above 1 h
+        grows without bound. Initially lam^2 is uniform on [r_min^2, r_max^2]; weights are
+        N(0, 1 / fan_in), rows of W_m times sqrt(1 - lam^2), so that h has variance 1 where x has;
+        biases 0.
+
+    Args:
+        d_state: channels of h. Default: d_model.
+        d_out: products at the way out. Default: d_state.
+        decay: "exp" or "free", as above.
+        r_min, r_max: range of the initial lam, 0 <= r_min < r_max <= 1.
+        bias: the vectors b and c; the paper appends a constant 1 to x.
+        learn_initial: learn the state that a sequence begins from.
+
+    Departures from the paper:
+        It trains an LRU of complex lam with gates around; here all numbers are real, as in its
+        construction. It does not say how the gates start.
+
+    Example:
+        >>> y, state = GatedLRU(d_model=4, d_state=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 8]))
+
+    Reference:
+        Zucchet et al., "Gated Recurrent Neural Networks Discover Attention", 2023,
+        arXiv:2309.01775. Key: zucchet2023gated.
+    """
+
+    family: ClassVar[str] = "diagonal"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "lam")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        d_out: int | None = None,
+        decay: Literal["exp", "free"] = "exp",
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        bias: bool = True,
+        learn_initial: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        self.d_out = self.d_state if d_out is None else d_out
+        self.decay, self.r_min, self.r_max, self.bias = decay, r_min, r_max, bias
+        check_positive_int("GatedLRU", d_state=self.d_state, d_out=self.d_out)
+        check_in("GatedLRU", "decay", decay, ("exp", "free"))
+        check_ring("GatedLRU", r_min, r_max)
+        to: Any = {"device": device, "dtype": dtype}
+        self._add_start(learn_initial, self.d_state, **to)
+        self.in_proj = nn.Linear(d_model, 2 * self.d_state, bias, **to)  # m, x
+        self.out_gates = nn.Linear(self.d_state, 2 * self.d_out, bias, **to)
+        self.out_proj = nn.Linear(self.d_out, d_model, False, **to)
+        rate = nn.Parameter(torch.empty(self.d_state, **to))
+        self.nu_log = rate if decay == "exp" else None
+        self.lam = rate if decay == "free" else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        lecun_normal(self.in_proj, self.out_gates, self.out_proj)
+        nu = ring(uniform(self.d_state), self.r_min, self.r_max)
+        if self.nu_log is not None:
+            self.nu_log.copy_(nu.log())
+        if self.lam is not None:
+            self.lam.copy_(torch.exp(-nu))
+        self.in_proj.weight[: self.d_state] *= torch.sqrt(-torch.expm1(-2 * nu))[:, None]
+        self._reset_start()
+
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return real(d_state=self.d_state)
+
+    def eigenvalues(self) -> Tensor:
+        """``lam`` as complex numbers, the diagonal of the transition."""
+        lam = self._decay()
+        return torch.complex(lam, torch.zeros_like(lam))
+
+    def _decay(self) -> Tensor:
+        """``lam``, at least float32."""
+        if self.nu_log is not None:
+            return torch.exp(-wide(self.nu_log).exp())
+        return wide(self.get_parameter("lam"))
+
+    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        m, x = parts(self.in_proj(x.to(self.in_proj.weight.dtype)), 2)
+        y, last = self._scan(gated_lru, {"h": h}, reset, m=m, x=x, lam=self._decay())
+        m, x = parts(self.out_gates(y.to(self.out_gates.weight.dtype)), 2)
+        return self.out_proj(m * x), last["h"]

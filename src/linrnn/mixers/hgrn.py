@@ -1,0 +1,127 @@
+"""HGRN: a complex gated linear recurrence whose deeper layers forget less."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cells import cell
+from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.mixers._starts import LearnedStart
+from linrnn.nn import HeadNorm
+from linrnn.nn.channel_mix import check_layer
+from linrnn.nn.starts import start_bound
+from linrnn.ops._parts import parts
+from linrnn.ops._precision import wide
+from linrnn.state_spec import Part, complex_
+
+
+@cell(state="h", constant="bound turn", complex="h turn")
+def hgrn(h: Any, re: Any, im: Any, f: Any, bound: Any, turn: Any) -> tuple[Any, Any]:
+    """One step; ``bound`` is the logit of the least modulus."""
+    rest = torch.sigmoid(-bound)
+    keep, write = torch.sigmoid(bound) + rest * torch.sigmoid(f), rest * torch.sigmoid(-f)
+    h = keep * turn * h + torch.complex(write * F.silu(re), write * F.silu(im))
+    return (h.real, h.imag), h
+
+
+class HGRN(LearnedStart):
+    r"""HGRN: complex numbers that turn as they are kept, by gates with a lower bound.
+
+    Equation:
+        c_t = silu(W_re x_t + b_re) + i silu(W_im x_t + b_im)               in C^{d_state}
+        lam_t = beta + (1 - beta) * sigmoid(W_f x_t + b_f)                  in (beta, 1)
+        h_t = lam_t * exp(i theta) * h_{t-1} + (1 - lam_t) * c_t
+        sigmoid  y_t = W_o (w * norm(sigmoid(W_g x_t + b_g) * [Re h_t; Im h_t])) + b_o
+        silu     y_t = W_o (silu(W_g x_t + b_g) * w * norm([Re h_t; Im h_t])) + b_o
+        The input's weight is 1 - lam, of the modulus. beta = sigmoid(bound), of every channel,
+        starts as layer / n_layers; the first layer has no bound, and beta = 0. Initially theta_k is
+        10000^(-2k / d_state), k = 0, 1, ...; the rest starts as in torch.nn.
+
+    Args:
+        d_state: complex channels. Default: d_model.
+        gate: of the output, "sigmoid" before the norm or "silu" after it, as above.
+        norm: over all channels, "layer" or "rms".
+        norm_eps: of the norm.
+        learn_initial: learn the state that a sequence begins from.
+        layer, n_layers: place in the stack, counted from 0.
+
+    Departures from the paper:
+        There beta is a cumulative sum over layers of a softmax that all of them share; a layer
+        that knows no other has one of its own, with the same start.
+
+    Example:
+        >>> y, state = HGRN(d_model=4, d_state=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 8]))
+
+    Reference:
+        Qin, Yang and Zhong, "Hierarchically Gated Recurrent Neural Network for Sequence Modeling",
+        NeurIPS 2023, arXiv:2311.04823. Key: qin2023hierarchically.
+    """
+
+    family: ClassVar[str] = "gated"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("bound", "theta")
+    complex_start: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        gate: Literal["sigmoid", "silu"] = "sigmoid",
+        norm: Literal["layer", "rms"] = "layer",
+        norm_eps: float = 1e-5,
+        learn_initial: bool = False,
+        layer: int = 0,
+        n_layers: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        self.gate, self.norm, self.norm_eps = gate, norm, norm_eps
+        self.layer, self.n_layers = layer, n_layers
+        check_positive_int("HGRN", d_state=self.d_state)
+        check_positive("HGRN", norm_eps=norm_eps)
+        check_in("HGRN", "gate", gate, ("sigmoid", "silu"))
+        check_layer("HGRN", layer, n_layers)
+        to: Any = {"device": device, "dtype": dtype}
+        self._add_start(learn_initial, self.d_state, **to)
+        self.in_proj = nn.Linear(d_model, 3 * self.d_state, **to)  # re, im, f
+        self.gate_proj = nn.Linear(d_model, 2 * self.d_state, **to)
+        self.theta = nn.Parameter(torch.empty(self.d_state, **to))
+        self.bound = nn.Parameter(torch.empty(self.d_state, **to)) if layer else None
+        self.out_norm = HeadNorm(1, 2 * self.d_state, norm=norm, eps=norm_eps, **to)
+        self.out_proj = nn.Linear(2 * self.d_state, d_model, **to)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for part in (self.in_proj, self.gate_proj, self.out_norm, self.out_proj):
+            part.reset_parameters()
+        k = torch.arange(self.d_state, dtype=torch.float64)
+        self.theta.copy_(10000 ** (-2 * k / self.d_state))
+        if self.bound is not None:
+            start_bound(self.bound, self.layer, self.n_layers)
+        self._reset_start()
+
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return complex_(d_state=self.d_state)
+
+    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        x = x.to(self.in_proj.weight.dtype)
+        theta = wide(self.theta)
+        low = torch.full_like(theta, -torch.inf) if self.bound is None else wide(self.bound)
+        given = dict(zip(("re", "im", "f"), parts(self.in_proj(x), 3), strict=True))
+        turn = torch.polar(torch.ones_like(theta), theta)
+        y, last = self._scan(hgrn, {"h": h}, reset, **given, bound=low, turn=turn)
+        o, g = torch.cat(y, -1), self.gate_proj(x)
+        if self.gate == "sigmoid":
+            o = self.out_norm((torch.sigmoid(g) * o).unsqueeze(-2))
+        else:
+            o = F.silu(g) * self.out_norm(o.unsqueeze(-2))
+        return self.out_proj(o.to(x.dtype)), last["h"]

@@ -1,0 +1,138 @@
+"""SRU, the simple recurrent unit."""
+
+from math import exp, isfinite, sqrt
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.cells import cell
+from linrnn.errors import ArgumentError
+from linrnn.mixers._gated import Gated
+from linrnn.nn.starts import check_gates, start_gates
+from linrnn.ops._precision import wide
+from linrnn.state_spec import Part, real
+
+
+@cell(state="c", constant="b_f b_r v_f v_r")
+def sru(
+    c: Any, z: Any, f: Any, r: Any, x: Any, b_f: Any, b_r: Any, v_f: Any, v_r: Any
+) -> tuple[Any, Any]:
+    """One step; both gates see the state before."""
+    f, r = torch.sigmoid(f + b_f + v_f * c), torch.sigmoid(r + b_r + v_r * c)
+    c = torch.lerp(z, c, f)
+    return torch.lerp(x, c, r), c
+
+
+@cell(state="c", constant="b_f b_r")
+def sru_without_peepholes(
+    c: Any, z: Any, f: Any, r: Any, x: Any, b_f: Any, b_r: Any
+) -> tuple[Any, Any]:
+    """The first version, which is linear in c."""
+    c = torch.lerp(z, c, torch.sigmoid(f + b_f))
+    return torch.lerp(x, c, torch.sigmoid(r + b_r)), c
+
+
+class SRU(Gated):
+    r"""SRU: light gates that look at their own channel alone, and a highway around them.
+
+    Equation:
+        f_t = sigmoid(W_f x_t + v_f * c_{t-1} + b_f)
+        r_t = sigmoid(W_r x_t + v_r * c_{t-1} + b_r)        both see c_{t-1}
+        c_t = f_t * c_{t-1} + (1 - f_t) * W x_t             c in R^{d_state}
+        h_t = r_t * c_t + (1 - r_t) * alpha x_t
+        y_t = h_t, or W_out h_t + b_out where d_state is not d_model
+        alpha = sqrt(1 + 2 exp(highway_bias)), or 1 without rescale, so that h starts with the
+        variance of x; where d_state is not d_model, a matrix W_x in the place of x, which starts
+        that much larger. c is a weighted mean of the past. Without peepholes v = 0.
+        Initially W, and W_x, are uniform within sqrt(3 / d_model), W_f and W_r within
+        sqrt(1.5 / d_model), v within sqrt(1.5); b_f = 0, b_r = highway_bias.
+
+    Args:
+        d_state: channels of c. Default: d_model.
+        peepholes: the vectors v. Without them, as in the paper's first version, a scan.
+        highway_bias: initial b_r; below 0 more of the input passes by.
+        rescale: alpha as above.
+        gates: how f starts: see `linrnn.nn.starts`.
+        t_max: of gates="chrono", the longest memory at the start, in steps.
+        learn_initial: learn the state that a sequence begins from.
+
+    Departures from the paper:
+        Rows of the weight lie in blocks (W, W_f, W_r, W_x), not interleaved as in the authors'
+        kernel. W_out is an extension: theirs is as wide as its state.
+
+    Example:
+        >>> y, state = SRU(d_model=4)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4]))
+
+    Reference:
+        Lei et al., "Simple Recurrent Units for Highly Parallelizable Recurrence", EMNLP 2018,
+        arXiv:1709.02755. Key: lei2018simple.
+    """
+
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("v",)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        peepholes: bool = True,
+        highway_bias: float = 0.0,
+        rescale: bool = True,
+        gates: Literal["plain", "chrono", "uniform"] = "plain",
+        t_max: int | None = None,
+        learn_initial: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        to: Any = {"device": device, "dtype": dtype}
+        self._add_gates(d_model, d_state, learn_initial, gates, t_max, **to)
+        check_gates("SRU", gates, t_max, ("plain", "chrono", "uniform"))
+        self.peepholes, self.highway_bias, self.rescale = peepholes, highway_bias, rescale
+        if not isfinite(highway_bias):
+            raise ArgumentError(f"SRU: highway_bias must be finite, got {highway_bias}.")
+        rows = (3 + (self.d_state != d_model)) * self.d_state
+        self.in_proj = nn.Linear(d_model, rows, bias=False, **to)
+        self.bias = nn.Parameter(torch.empty(2, self.d_state, **to))
+        self.v = nn.Parameter(torch.empty(2, self.d_state, **to)) if peepholes else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        bound = (3 / self.d_model) ** 0.5
+        sizes = (1.0, 0.5**0.5, 0.5**0.5, self.alpha)
+        for rows, size in zip(self.in_proj.weight.split(self.d_state), sizes, strict=False):
+            nn.init.uniform_(rows, -size * bound, size * bound)
+        if self.v is not None:
+            nn.init.uniform_(self.v, -(1.5**0.5), 1.5**0.5)
+        nn.init.zeros_(self.bias[0])
+        nn.init.constant_(self.bias[1], self.highway_bias)
+        start_gates(self.gates, self.t_max, self.bias[0])
+        if isinstance(self.out_proj, nn.Linear):
+            self.out_proj.reset_parameters()
+        self._reset_start()
+
+    @property
+    def alpha(self) -> float:
+        """How much larger the input passes by than it came."""
+        return sqrt(1 + 2 * exp(self.highway_bias)) if self.rescale else 1.0
+
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return real(d_state=self.d_state)
+
+    def _read(self, x: Tensor, c: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        x = x.to(self.in_proj.weight.dtype)
+        z, f, r, *wide_x = self._blocks(self.in_proj, x)
+        given = {"z": z, "f": f, "r": r, "x": wide_x[0] if wide_x else self.alpha * x}
+        given |= zip(("b_f", "b_r"), wide(self.bias), strict=True)
+        if self.v is not None:
+            given |= zip(("v_f", "v_r"), wide(self.v), strict=True)
+        cell = sru_without_peepholes if self.v is None else sru
+        y, last = self._scan(cell, {"c": c}, reset, **given)
+        return self._project_out(y), last["c"]

@@ -1,0 +1,115 @@
+"""How forget gates start and what refines them: the same few words for every gated layer.
+
+``gates`` is one of
+
+* ``plain``: biases as the layer says;
+* ``chrono``: memories of random lengths up to ``t_max`` steps (Tallec and Ollivier 2018);
+* ``uniform``: gates spread evenly over (0, 1) (Gu et al. 2020, "U-");
+* ``refine``: a second gate r moves the forget gate f towards ``f^2`` or ``1 - (1 - f)^2``, so that
+  it learns fast where f is almost shut or open (the same, "-R");
+* ``ur``: ``uniform`` and ``refine``.
+"""
+
+from math import log
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.nn.ring import uniform
+
+GATES = ("plain", "chrono", "uniform", "refine", "ur")
+
+
+def check_gates(where: str, gates: str, t_max: int | None, known: tuple[str, ...] = GATES) -> None:
+    """Raise unless ``gates`` is known, and ``t_max`` there where chrono needs it and only there.
+
+    Raises:
+        UnknownNameError: another word.
+        ArgumentError: no ``t_max`` of at least 2 for ``chrono``, or one for others.
+    """
+    check_in(where, "gates", gates, known)
+    if gates != "chrono":
+        if t_max is not None:
+            raise ArgumentError(
+                f"{where}: t_max must be None for gates={gates!r}, got {t_max}. Use gates='chrono'."
+            )
+        return
+    if t_max is not None:
+        check_positive_int(where, t_max=t_max)
+    if t_max is None or t_max < 2:
+        raise ArgumentError(
+            f"{where}: t_max must be at least 2 for gates='chrono', got {t_max}. "
+            "It is the longest dependency expected, in steps: the length of a sequence, say."
+        )
+
+
+def refines(gates: str) -> bool:
+    """Whether there is a refine gate."""
+    return gates in ("refine", "ur")
+
+
+@torch.no_grad()
+def start_gates(gates: str, t_max: int | None, forget: Tensor, *against: Tensor) -> None:
+    """Fill the biases of a forget gate, and with their negatives those of what works against it.
+
+    Of ``plain`` and ``refine`` nothing is touched. A channel with bias b forgets in
+    ``1 + exp(b)`` steps: of chrono that is uniform on [2, t_max].
+
+    Args:
+        gates, t_max: as `check_gates` lets through.
+        forget: biases of a gate that keeps at 1, one a channel.
+        against: those of an input gate or of the refine gate.
+
+    Example:
+        >>> b = torch.empty(1000)
+        >>> start_gates("chrono", 50, b)
+        >>> 2 <= float(1 + b.exp().min()), float(1 + b.exp().max()) <= 50.01
+        (True, True)
+
+    Reference:
+        Tallec and Ollivier, "Can Recurrent Neural Networks Warp Time?", 2018, arXiv:1804.11188;
+        Gu et al., "Improving the Gating Mechanism of Recurrent Neural Networks", 2020,
+        arXiv:1910.09890.
+    """
+    if gates == "chrono":
+        assert t_max is not None
+        b = torch.log(1 + (t_max - 2) * uniform(len(forget)))
+    elif gates in ("uniform", "ur"):
+        # as published on [1 / n, 1 - 1 / n], of a single channel in the middle
+        low = min(0.5, 1 / len(forget))
+        b = torch.logit(low + (1 - 2 * low) * uniform(len(forget)))
+    else:
+        return
+    forget.copy_(b)
+    for bias in against:
+        bias.copy_(-b)
+
+
+@torch.no_grad()
+def start_bound(bound: Tensor, layer: int, n_layers: int) -> None:
+    """Fill the logits of a forget gate's least value: ``layer / n_layers`` of all channels.
+
+    That is where HGRN's cumulative softmax over layers starts, layers being counted from 0.
+    """
+    bound.fill_(log(layer / (n_layers - layer)))
+
+
+def refined(f: Any, r: Any) -> Any:
+    """The logit of ``g = 2 r f + (1 - 2 r) f^2``, given the logits of f and r.
+
+    g lies between ``f^2`` (r = 0) and ``1 - (1 - f)^2`` (r = 1); at r = 1/2 it is f. With
+    ``1 - g = (1 - f) ((1 - f) + 2 f (1 - r))`` nothing cancels. In a cell too.
+
+    Example:
+        >>> f, r = torch.tensor(0.3), torch.tensor(0.9)
+        >>> refined(f.logit(), r.logit()).sigmoid() - (2 * r * f + (1 - 2 * r) * f**2) < 1e-6
+        tensor(True)
+    """
+    # log(f + 2 r (1 - f)) by logarithms, for both terms may be as small as exp(-100)
+    two = 0.6931471805599453
+    kept = torch.logaddexp(F.logsigmoid(f), two + F.logsigmoid(r) + F.logsigmoid(-f))
+    lost = torch.logaddexp(F.logsigmoid(-f), two + F.logsigmoid(-r) + F.logsigmoid(f))
+    return f + kept - lost
