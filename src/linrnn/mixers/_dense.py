@@ -1,16 +1,20 @@
 """What the recurrent layers with a full transition matrix share."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import check_positive_int
+from linrnn.cells import Cell
+from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._starts import LearnedStart
 from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.starts import GATES, check_gates, start_gates, starts
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.dense_recurrence import cell, recurrence
+from linrnn.ops.dense_recurrence import CELLS, arguments, cell, recurrence
 from linrnn.state_spec import Part, real
 
 
@@ -106,7 +110,7 @@ class ElmanRNN(DenseRNN):
         return cell(wide(x_t), [h], self._weights(), self.nonlinearity)[0]
 
 
-class TorchRNN(Mixer):
+class TorchRNN(LearnedStart):
     """One layer of a nonlinear recurrence, with the parameters of its `torch.nn` counterpart.
 
     A subclass says which recurrence it is, and how many gates it has.
@@ -120,18 +124,34 @@ class TorchRNN(Mixer):
     n_gates: ClassVar[int]
     """Blocks of d_state rows in each weight."""
 
+    forget: ClassVar[int]
+    """Which block is the gate that keeps the state at 1."""
+
+    against: ClassVar[tuple[int, ...]] = ()
+    """Blocks of gates that work against it."""
+
+    known_gates: ClassVar[tuple[str, ...]] = GATES
+
     def __init__(
         self,
         d_model: int,
         d_state: int | None,
         bias: bool,
+        gates: str,
+        t_max: int | None,
+        learn_initial: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
-        self.bias = bias
-        check_positive_int(type(self).__name__, d_state=self.d_state)
+        self.bias, self.gates, self.t_max = bias, gates, t_max
+        where = type(self).__name__
+        check_positive_int(where, d_state=self.d_state)
+        check_gates(where, gates, t_max, self.known_gates)
+        if starts(gates) and not bias:
+            raise ArgumentError(f"{where}: bias must be True for gates={gates!r}, got {bias}.")
+        self._add_start(learn_initial, self.d_state, device=device, dtype=dtype)
         empty, rows = empty_parameters(device, dtype), self.n_gates * self.d_state
         self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, self.d_state)
         self.bias_ih_l0 = empty(rows) if bias else None
@@ -146,6 +166,16 @@ class TorchRNN(Mixer):
         bound = self.d_state**-0.5
         for parameter in self.parameters():  # that of out_proj is torch.nn.Linear's own as well
             nn.init.uniform_(parameter, -bound, bound)
+        self._reset_start()
+        if starts(self.gates):
+            here, there = (self._bias_blocks(i) for i in ("ih", "hh"))
+            for i in (self.forget, *self.against):
+                nn.init.zeros_(there[i])  # only their sum acts
+            start_gates(self.gates, self.t_max, here[self.forget], *(here[i] for i in self.against))
+
+    def _bias_blocks(self, which: str) -> Sequence[Tensor]:
+        blocks: Sequence[Tensor] = self.get_parameter(f"bias_{which}_l0").split(self.d_state)
+        return blocks
 
     def state_spec(self) -> Part | dict[str, Part]:
         """See `Mixer.state_spec`."""
@@ -154,11 +184,23 @@ class TorchRNN(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         weights = self._weights()
         with without_autocast(x.device):
-            u = x.to(weights[0].dtype)
-            y, *last = recurrence(u, self._parts(state), weights, reset, self.kind)
+            u, before = x.to(weights[0].dtype), self._parts(state)
+            if self._own_cell() is not None or (self.learn_initial and reset is not None):
+                cell = self._own_cell() or CELLS[self.kind]
+                named = dict(zip(self.learned, before, strict=True))
+                y, after = self._scan(cell, named, reset, **arguments(cell, u, weights))
+                last = [*after.values()]
+            else:
+                y, *last = recurrence(u, before, weights, reset, self.kind)
         return self._project_out(y), self._whole(last)
 
+    def _own_cell(self) -> Cell | None:
+        """The cell of options that `recurrence` does not know, or None."""
+        return None
+
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        if self._own_cell() is not None:
+            return super()._step(x_t, state)
         weights = self._weights()
         with without_autocast(x_t.device):
             parts = cell(x_t.to(weights[0].dtype), self._parts(state), weights, self.kind)

@@ -1,6 +1,6 @@
 """Gated recurrent unit."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -22,6 +22,9 @@ class GRU(TorchRNN):
     Args:
         d_state: channels of h. Default: d_model.
         bias: the vectors b and c.
+        gates: how z starts: see `linrnn.nn.starts`.
+        t_max: of gates="chrono", the longest memory at the start, in steps.
+        learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:
         This is the variant of torch.nn.GRU and cuDNN: r multiplies the product U_n h and not h,
@@ -42,6 +45,8 @@ class GRU(TorchRNN):
 
     kind: ClassVar[str] = "gru"
     n_gates: ClassVar[int] = 3
+    forget: ClassVar[int] = 1
+    known_gates: ClassVar[tuple[str, ...]] = ("plain", "chrono", "uniform")
 
     def __init__(
         self,
@@ -49,8 +54,11 @@ class GRU(TorchRNN):
         *,
         d_state: int | None = None,
         bias: bool = True,
+        gates: Literal["plain", "chrono", "uniform"] = "plain",
+        t_max: int | None = None,
+        learn_initial: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, d_state, bias, device, dtype)
+        super().__init__(d_model, d_state, bias, gates, t_max, learn_initial, device, dtype)
         self.reset_parameters()

@@ -1,13 +1,16 @@
 """Long short-term memory."""
 
 from math import isfinite
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from linrnn.cells import Cell
 from linrnn.errors import ArgumentError
 from linrnn.mixers._dense import TorchRNN
+from linrnn.nn.starts import refines, starts
+from linrnn.ops.ur_lstm import ur_lstm
 from linrnn.state_spec import Part, real
 
 
@@ -30,6 +33,11 @@ class LSTM(TorchRNN):
         bias: the vectors b and d.
         forget_bias: initial b_f + d_f, the same for all channels; 1 is the usual choice, and with
             large values memory lasts about exp(forget_bias) steps. Default: as drawn, near 0.
+        gates: how f starts, with its negative for i, and whether a gate refines it, which takes
+            the rows of i: c_t = g_t * c_{t-1} + (1 - g_t) * g'_t, where g_t is
+            2 i_t f_t + (1 - 2 i_t) f_t^2 and g'_t the candidate above: see `linrnn.nn.starts`.
+        t_max: of gates="chrono", the longest memory at the start, in steps.
+        learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:
         The forget gate came later (Gers et al., 2000); there are no peepholes. Parameters have the
@@ -49,6 +57,9 @@ class LSTM(TorchRNN):
 
     kind: ClassVar[str] = "lstm"
     n_gates: ClassVar[int] = 4
+    forget: ClassVar[int] = 1
+    against: ClassVar[tuple[int, ...]] = (0,)
+    learned: ClassVar[tuple[str, ...]] = ("h", "c")
 
     def __init__(
         self,
@@ -57,16 +68,23 @@ class LSTM(TorchRNN):
         d_state: int | None = None,
         bias: bool = True,
         forget_bias: float | None = None,
+        gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
+        t_max: int | None = None,
+        learn_initial: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, d_state, bias, device, dtype)
+        super().__init__(d_model, d_state, bias, gates, t_max, learn_initial, device, dtype)
         self.forget_bias = forget_bias
         if forget_bias is not None and not isfinite(forget_bias):
             raise ArgumentError(f"LSTM: forget_bias must be finite, got {forget_bias}.")
         if forget_bias is not None and not bias:
             raise ArgumentError(
                 f"LSTM: forget_bias must be None without bias, got {forget_bias}. Use bias=True."
+            )
+        if forget_bias is not None and starts(gates):
+            raise ArgumentError(
+                f"LSTM: forget_bias must be None for gates={gates!r}, got {forget_bias}."
             )
         self.reset_parameters()
 
@@ -83,6 +101,9 @@ class LSTM(TorchRNN):
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`."""
         return {"h": real(d_state=self.d_state), "c": real(d_state=self.d_state)}
+
+    def _own_cell(self) -> Cell | None:
+        return ur_lstm if refines(self.gates) else None
 
     def _parts(self, state: dict[str, Tensor]) -> list[Tensor]:
         return [state["h"], state["c"]]

@@ -51,6 +51,11 @@ def refines(gates: str) -> bool:
     return gates in ("refine", "ur")
 
 
+def starts(gates: str) -> bool:
+    """Whether it says how biases start."""
+    return gates in ("chrono", "uniform", "ur")
+
+
 @torch.no_grad()
 def start_gates(gates: str, t_max: int | None, forget: Tensor, *against: Tensor) -> None:
     """Fill the biases of a forget gate, and with their negatives those of what works against it.

@@ -113,19 +113,31 @@ def _as_cell(
 def _by_cell(
     x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
 ) -> tuple[Tensor, ...]:
+    cell = CELLS[kind]
+    given: dict[str, Any] = dict(arguments(cell, x, weights))
+    y, last = cell_scan(cell, **given, state=tuple(state), reset=reset)
+    return y, *(last if kind == "lstm" else [last])
+
+
+def arguments(cell: Cell, x: Tensor, weights: list[Tensor]) -> dict[str, Tensor]:
+    """What `cell_scan` takes beside the state: inputs and matrices, of one block of rows each.
+
+    Args:
+        cell: one of `CELLS`, or another whose inputs and matrices lie in the same order.
+        x: (batch, time, d_model).
+        weights: as `recurrence` takes them.
+    """
     W, U, *bias = weights
     D = U.shape[1]
     b = None if not bias else bias[0] + bias[1]
-    given: dict[str, Any] = {}
-    if kind == "gru":
-        # the third gate multiplies its product with h together with its bias
+    given: dict[str, Tensor] = {}
+    if cell.constants:
+        # the third gate of the GRU multiplies its product with h together with its bias
         given["bn"] = bias[1][2 * D :] if bias else U.new_zeros(D)
         b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
-    cell = CELLS[kind]
     given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
     given |= zip(cell.matrices, U.split(D), strict=True)
-    y, last = cell_scan(cell, **given, state=tuple(state), reset=reset)
-    return y, *(last if kind == "lstm" else [last])
+    return given
 
 
 def _stretch(
