@@ -1,6 +1,7 @@
 """Which mixer each layer of a stack has: one for all, or a pattern repeated along the depth."""
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,7 +18,10 @@ OneMixer: TypeAlias = str | type[Mixer] | Mixer
 
 MixerLike: TypeAlias = OneMixer | Sequence[OneMixer]
 """One mixer for all layers, or several that are repeated along the depth; of texts they may be one
-text with commas between."""
+text with commas between, in which ``3*lru`` is ``lru,lru,lru``."""
+
+_MOST = 10_000
+"""Layers that a text may name."""
 
 _SET_BY_THE_STACK = ("d_model", "layer", "n_layers", "device", "dtype")
 _PLAIN = (bool, int, float, str, type(None))
@@ -32,14 +36,16 @@ def pattern(mixer: object) -> tuple[OneMixer, ...]:
     Example:
         >>> pattern("lru,lru,attention")
         ('lru', 'lru', 'attention')
+        >>> pattern("2*lru,attention")
+        ('lru', 'lru', 'attention')
     """
     if isinstance(mixer, str):
-        parts = tuple(part.strip() for part in mixer.split(","))
-        if "" in parts and parts != ("",):
+        parts = [part.strip() for part in mixer.split(",")]
+        if "" in parts and parts != [""]:
             raise ArgumentError(
                 f"mixer: a pattern must have a mixer between its commas, got {show(mixer)}."
             )
-        return parts
+        return _expanded(mixer, parts)
     if isinstance(mixer, tuple | list) and mixer:
         return tuple(part for one in mixer for part in pattern(one))
     if isinstance(mixer, Mixer | type):
@@ -48,6 +54,21 @@ def pattern(mixer: object) -> tuple[OneMixer, ...]:
         "mixer: it must be a name, an import path, a class, an instance, or several of these, got "
         f"{show(mixer)}."
     )
+
+
+def _expanded(mixer: str, parts: list[str]) -> tuple[str, ...]:
+    """The mixers of a text, ``parts`` of which may be a number of layers with the same one."""
+    names: list[str] = []
+    for part in parts:
+        found = re.fullmatch(r"([0-9]+)\s*\*\s*([^*\s]+)", part)
+        count = 1 if found is None else int(found[1][:9])
+        if not 0 < count <= _MOST - len(names):
+            raise ArgumentError(
+                f"mixer: a pattern must have 1 to {_MOST:,} layers of each mixer and in all, got "
+                f"{show(mixer)}."
+            )
+        names += [part if found is None else found[2]] * count
+    return tuple(names)
 
 
 def label(mixer: OneMixer) -> str:

@@ -43,7 +43,13 @@ def kinds(net):
 
 @pytest.mark.parametrize(
     "mixer",
-    ["lru,lru,attention", ("lru", LRU, "attention"), ["linrnn.mixers.lru:LRU", "lru", Attention]],
+    [
+        "lru,lru,attention",
+        "2*lru, attention",
+        ("2 * lru", "attention"),
+        ("lru", LRU, "attention"),
+        ["linrnn.mixers.lru:LRU", "lru", Attention],
+    ],
     ids=str,
 )
 def test_a_pattern_is_repeated_along_the_depth(mixer):
@@ -246,6 +252,10 @@ def test_what_cannot_be_stored_says_why(make, message):
     [
         ("lru,lur", {}, "no mixer named 'lur'. Did you mean 'lru'"),
         ("lru,,lru", {}, "must have a mixer between its commas"),
+        ("lru,0*lru", {}, "must have 1 to 10,000 layers of each mixer and in all, got 'lru,0"),
+        ("9999*lru,2*lru", {}, "must have 1 to 10,000 layers"),
+        ("123456789123456789*lru", {}, "must have 1 to 10,000 layers"),
+        ("2*", {}, "2"),
         ((), {}, r"must be a name, an import path, .* got \(\)"),
         (("lru", 3), {}, "must be a name, .* got 3"),
         (Mixer, {}, "got an abstract class"),
