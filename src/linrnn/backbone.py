@@ -69,7 +69,9 @@ class SequenceModel(nn.Module):
             the GLU.
         block: what follows the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
             (``glu``), an MLP of four times the width (``mlp``), RWKV's channel mixing
-            (``channel_mix``), or nothing (``bare``).
+            (``channel_mix``), a gated MLP of three times the width as in Hawk and Griffin
+            (``geglu``) or, behind mixers without an up-projection of their own, of 4/3 of it as in
+            xLSTM (``xlstm``), or nothing (``bare``).
         conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
             blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
         bidirectional: read in both directions and add the two: see `linrnn.mixers.Bidirectional`.
@@ -115,7 +117,7 @@ class SequenceModel(nn.Module):
         norm_eps: float | None = None,
         prenorm: bool = True,
         dropout: float = 0.0,
-        block: Literal["glu", "mlp", "channel_mix", "bare"] = "glu",
+        block: Literal["glu", "mlp", "channel_mix", "geglu", "xlstm", "bare"] = "glu",
         conv_width: int = 0,
         bidirectional: bool = False,
         pool: Literal["mean", "last", "none"] = "mean",

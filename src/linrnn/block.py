@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, DTypeError, check_in
 from linrnn.mixers._base import Mixer
-from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, make_norm
+from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import NativeStep
 from linrnn.state_spec import check_state
@@ -19,6 +19,8 @@ BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "glu": (("mixer", "gelu", "drop", "glu"),),
     "mlp": (("mixer",), ("mlp",)),
     "channel_mix": (("mixer",), ("channel_mix",)),
+    "geglu": (("mixer",), ("geglu",)),
+    "xlstm": (("mixer",), ("ffn",)),
     "bare": (("mixer",),),
 }
 """The published blocks: their parts in the order of computation, and what each part is a chain of.
@@ -26,6 +28,9 @@ BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
 The first of a chain names the part, and with ``_norm`` its norm, but for the mixer's, which is
 ``norm``. ``gelu`` and ``drop`` are functions, everything else a module, made as `MODULES` says.
 """
+
+BEHIND_NARROW = ("ffn",)
+"""Parts that a mixer has no use for if it is `Mixer.widening`, and that its block does without."""
 
 
 class Place(NamedTuple):
@@ -46,12 +51,22 @@ def _channel_mix(place: Place) -> ChannelMix:
     return ChannelMix(place.mixer.d_model, **start, **where, **place.factory)
 
 
+def _ffn(place: Place) -> GatedMLP:
+    d_model = place.mixer.d_model
+    d_inner = 64 * -(-4 * d_model // (3 * 64))  # 4/3, rounded up as in the published code
+    start: Any = {"init": "small", "n_layers": place.n_layers}
+    own: Any = {"bias": False, "approximate": "none", **start}
+    return GatedMLP(d_model, d_inner=d_inner, **own, **place.factory)
+
+
 MODULES: dict[str, Callable[[Place], nn.Module]] = {
     "mixer": lambda place: place.mixer,
     "glu": lambda place: GLU(place.mixer.d_model, **place.factory),
     "conv": lambda place: CausalConv(place.mixer.d_model, place.conv_width, **place.factory),
     "mlp": lambda place: MLP(place.mixer.d_model, **place.factory),
     "channel_mix": _channel_mix,
+    "geglu": lambda place: GatedMLP(place.mixer.d_model, n_layers=place.n_layers, **place.factory),
+    "ffn": _ffn,
 }
 """How each module of a block is made; one with ``init_state`` takes a state and returns it."""
 
@@ -70,6 +85,11 @@ class Block(nn.Module):
     - ``mlp``: the mixer, then a `linrnn.nn.MLP` of four times the width.
     - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV. It starts as published
       where the mixer was told to with ``init="published"``.
+    - ``geglu``: the mixer, then a `linrnn.nn.GatedMLP` of three times the width, as in Hawk and
+      Griffin.
+    - ``xlstm``: the mixer, and behind one that does not widen its channels itself, as mLSTM does
+      and sLSTM does not, a `linrnn.nn.GatedMLP` without biases of 4/3 of the width, rounded up to a
+      multiple of 64.
     - ``bare``: the mixer alone, for one that has gates of its own.
 
     With ``conv_width`` a `linrnn.nn.CausalConv` is the first part of any kind. The state is that of
@@ -78,13 +98,13 @@ class Block(nn.Module):
 
     Args:
         mixer: what mixes along time.
-        kind: ``glu``, ``mlp``, ``channel_mix`` or ``bare``.
+        kind: ``glu``, ``mlp``, ``channel_mix``, ``geglu``, ``xlstm`` or ``bare``.
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
         norm_eps: see `linrnn.nn.make_norm`.
         prenorm: normalise before each part (True) or after its skip (False).
         dropout: probability, on the output of each part, and before the GLU.
         conv_width: taps of the convolution; 0 leaves it out.
-        layer, n_layers: place in the stack, counted from 0, for the initial channel mixing.
+        layer, n_layers: place in the stack, counted from 0, for what starts differently there.
         device, dtype: of the parameters, as in torch.nn.
     """
 
@@ -94,7 +114,7 @@ class Block(nn.Module):
         self,
         mixer: Mixer,
         *,
-        kind: Literal["glu", "mlp", "channel_mix", "bare"] = "glu",
+        kind: Literal["glu", "mlp", "channel_mix", "geglu", "xlstm", "bare"] = "glu",
         norm: str = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,
@@ -115,7 +135,9 @@ class Block(nn.Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.kind, self.prenorm = kind, prenorm
         place = Place(mixer, layer, n_layers, conv_width, factory)
-        chains = [*([("conv",)] if conv_width else []), *BLOCKS[kind]]
+        without = BEHIND_NARROW if mixer.widening else ()
+        own = [chain for chain in BLOCKS[kind] if chain[0] not in without]
+        chains = [*([("conv",)] if conv_width else []), *own]
         # each with its norm, in the order of computation
         self._parts = [(chain, _norm_name(chain[0])) for chain in chains]
         self._stateful: list[str] = []

@@ -91,6 +91,10 @@ class Mixer(nn.Module):
     """Whether training draws random numbers, from torch's global generator; evaluation never
     does, and the laws about numbers are those of evaluation then."""
 
+    widening: ClassVar[bool] = False
+    """Whether it projects to more channels, gates these and projects back: what a feed-forward
+    network does for the others, so that a block of it is published without one."""
+
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because
     a step needs the result of the last, or with every step looking at all earlier ones."""

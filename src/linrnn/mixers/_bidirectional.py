@@ -69,6 +69,7 @@ class Bidirectional(Mixer):
         self.d_model = mixer.d_model
         # what is true of the mixer is true of two
         self.cost, self.constant_state = mixer.cost, mixer.constant_state  # type: ignore[misc]
+        self.widening = mixer.widening  # type: ignore[misc]
         self.declared = {**mixer.declared, **type(self).declared}  # type: ignore[misc]
         self.shared, self.merge = shared, merge
         self.ahead = mixer

@@ -76,6 +76,7 @@ class GAU(Mixer):
     """
 
     family: ClassVar[str] = "attention"
+    widening: ClassVar[bool] = True
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)

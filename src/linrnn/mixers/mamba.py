@@ -59,6 +59,7 @@ class Mamba(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    widening: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_proj.bias")
 
     def __init__(

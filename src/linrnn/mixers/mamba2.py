@@ -55,6 +55,7 @@ class Mamba2(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    widening: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(

@@ -53,6 +53,7 @@ class MLSTM(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    widening: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -155,9 +155,10 @@ class SLSTM(Mixer):
         c, past = x, {}
         if self.conv1d is not None:
             c, past["conv"] = self.conv1d(x, state["conv"], reset)  # and SiLU
-        gates = {"i": self.i_gate(c), "f": self.f_gate(c), "z": self.z_gate(x), "o": self.o_gate(x)}
-        R = dict(zip(("Ri", "Rf", "Rz", "Ro"), wide(self.R).unbind(), strict=True))
+        given: dict[str, Any] = {"i": self.i_gate(c), "f": self.f_gate(c)}
+        given |= {"z": self.z_gate(x), "o": self.o_gate(x)}
+        given |= zip(("Ri", "Rf", "Rz", "Ro"), wide(self.R).unbind(), strict=True)
         before = state["h"], state["mean"], state["log_norm"]
-        y, last = cell_scan(CELLS[self.forget], **gates, **R, state=before, reset=reset)
+        y, last = cell_scan(CELLS[self.forget], **given, state=before, reset=reset)
         after = dict(zip(("h", "mean", "log_norm"), last, strict=True))
         return self.outnorm(wide(y).unflatten(-1, (self.n_heads, -1))), {**after, **past}

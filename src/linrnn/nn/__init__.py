@@ -18,6 +18,7 @@ from linrnn.nn.heads import head_norm as head_norm
 from linrnn.nn.heads import l2_normalise as l2_normalise
 from linrnn.nn.heads import sum_normalise as sum_normalise
 from linrnn.nn.mlp import MLP as MLP
+from linrnn.nn.mlp import GatedMLP as GatedMLP
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pair import Pair as Pair
 from linrnn.nn.parameters import empty_parameters as empty_parameters
@@ -39,6 +40,7 @@ __all__ = [
     "CausalConv",
     "ChannelMix",
     "ConvHeads",
+    "GatedMLP",
     "GatedOut",
     "HeadNorm",
     "Heads",

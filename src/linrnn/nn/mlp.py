@@ -1,10 +1,12 @@
-"""Feed-forward network of a residual block."""
+"""Feed-forward networks of a residual block."""
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import check_positive_int
+from linrnn.errors import check_in, check_positive_int
 
 
 class MLP(nn.Module):
@@ -37,4 +39,79 @@ class MLP(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Transform the last axis, whatever precedes it."""
         y: Tensor = self.down(F.gelu(self.up(z)))
+        return y
+
+
+class GatedMLP(nn.Module):
+    """``W3 (GELU(W1 z) * W2 z)``: a feed-forward network with a gate of its own.
+
+    Initially with ``init="lecun"``, as in Griffin, weights are N(0, 1 / channels in), those of W3
+    N(0, 2 / (n_layers d_inner)); with ``init="small"``, as in xLSTM, N(0, 0.4 / d_model), those of
+    W3 N(0, 4 / (n_layers^2 d_model)). Biases are 0.
+
+    Args:
+        d_model: channels in and out.
+        d_inner: hidden width. Default: ``3 * d_model``.
+        bias: whether the maps are affine.
+        approximate: "tanh" or "none", as of `torch.nn.GELU`.
+        init: see above.
+        n_layers: depth of the stack it stands in.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ArgumentError: a size below 1.
+        UnknownNameError: another ``approximate`` or ``init``.
+
+    Example:
+        >>> GatedMLP(4)(torch.zeros(2, 3, 4)).shape
+        torch.Size([2, 3, 4])
+
+    Reference:
+        Shazeer, "GLU Variants Improve Transformer", 2020, arXiv:2002.05202.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_inner: int | None = None,
+        bias: bool = True,
+        approximate: Literal["tanh", "none"] = "tanh",
+        init: Literal["lecun", "small"] = "lecun",
+        n_layers: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_inner = 3 * d_model if d_inner is None else d_inner
+        check_positive_int("GatedMLP", d_model=d_model, d_inner=self.d_inner, n_layers=n_layers)
+        check_in("GatedMLP", "approximate", approximate, ("tanh", "none"))
+        check_in("GatedMLP", "init", init, ("lecun", "small"))
+        self.approximate, self.init, self.n_layers = approximate, init, n_layers
+        self.gate, self.up = (
+            nn.Linear(d_model, self.d_inner, bias=bias, device=device, dtype=dtype)
+            for _ in range(2)
+        )
+        self.down = nn.Linear(self.d_inner, d_model, bias=bias, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        width, depth = self.gate.in_features, self.n_layers
+        small = self.init == "small"
+        inner, outer = (0.4, 4 / depth**2 / width) if small else (1, 2 / depth / self.d_inner)
+        for linear, variance in (
+            (self.gate, inner / width),
+            (self.up, inner / width),
+            (self.down, outer),
+        ):
+            nn.init.normal_(linear.weight, std=variance**0.5)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Transform the last axis, whatever precedes it."""
+        gate = F.gelu(self.gate(z), approximate=self.approximate)
+        y: Tensor = self.down(gate * self.up(z))
         return y
