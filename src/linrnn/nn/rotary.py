@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from linrnn.errors import ArgumentError
+
 
 def rotate(
     x: Tensor, position: Tensor, base: float = 10_000.0, *, endpoint: bool = False
@@ -28,3 +30,28 @@ def rotate(
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+
+
+def rotate_first(x: Tensor, count: int, position: Tensor, base: float) -> Tensor:
+    """`rotate` of the first ``count`` channels; the others stay as they are.
+
+    Example:
+        >>> rotate_first(torch.ones(1, 1, 3), 2, torch.tensor([[1]]), 10_000.0)
+        tensor([[[-0.3012,  1.3818,  1.0000]]])
+    """
+    if count == x.shape[-1]:
+        return rotate(x, position, base)
+    return torch.cat([rotate(x[..., :count], position, base), x[..., count:]], -1) if count else x
+
+
+def check_rotary(where: str, d_rotary: int, d_head: int) -> None:
+    """Raise `ArgumentError` unless so many of the channels of a head can be turned in pairs."""
+    if isinstance(d_rotary, bool) or not isinstance(d_rotary, int) or not 0 <= d_rotary <= d_head:
+        raise ArgumentError(
+            f"{where}: d_rotary must be an integer from 0 to d_head={d_head}, got {d_rotary!r}."
+        )
+    if d_rotary % 2:
+        raise ArgumentError(
+            f"{where}: d_rotary must be even, and is d_head by default, got {d_rotary}. "
+            "Choose an even d_head, or d_rotary."
+        )

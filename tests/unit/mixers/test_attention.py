@@ -16,24 +16,38 @@ def transcription(layer, x):
     """Scores, softmax and sums one query at a time, rotations as complex numbers, in float64."""
     B, T, _ = x.shape
     H, K = layer.n_heads, layer.d_head
-    speed = layer.base ** -(torch.arange(K // 2, dtype=torch.float64) / (K // 2))
-    turn = torch.exp(1j * torch.arange(T)[:, None] * speed)  # (T, K/2)
+    R = layer.d_rotary
+    speed = layer.base ** -(torch.arange(R // 2, dtype=torch.float64) / max(R // 2, 1))
+    turn = torch.exp(1j * torch.arange(T)[:, None] * speed)  # (T, R/2)
     y = torch.zeros(B, T, H * K, dtype=torch.float64)
     for b in range(B):
         for h in range(H):
-            rows = slice(h * K, (h + 1) * K)
-            q, k, v = (x[b] @ p.weight[rows].T for p in (layer.q_proj, layer.k_proj, layer.v_proj))
-            q, k = (torch.complex(z[:, 0::2], z[:, 1::2]) * turn for z in (q, k))
+            rows, shared = (slice(i * K, (i + 1) * K) for i in (h, h * layer.n_kv_heads // H))
+            q = x[b] @ layer.q_proj.weight[rows].T
+            k, v = (x[b] @ p.weight[shared].T for p in (layer.k_proj, layer.v_proj))
+            turned = (torch.complex(z[:, 0:R:2], z[:, 1:R:2]) * turn for z in (q, k))
+            q, k = (
+                torch.cat([torch.view_as_real(c).flatten(1), z[:, R:]], 1)
+                for c, z in zip(turned, (q, k), strict=True)
+            )
             for t in range(T):
-                score = (q[t] * k[: t + 1].conj()).real.sum(-1) / K**0.5
-                y[b, t, rows] = torch.softmax(score, 0) @ v[: t + 1]
-    return y @ layer.o_proj.weight.T
+                first = 0 if layer.window is None else max(0, t + 1 - layer.window)
+                score = (q[t] * k[first : t + 1]).sum(-1) / K**0.5
+                y[b, t, rows] = torch.softmax(score, 0) @ v[first : t + 1]
+    y = y @ layer.o_proj.weight.T
+    return y if layer.o_proj.bias is None else y + layer.o_proj.bias
+
+
+SHARED = {"n_heads": 4, "n_kv_heads": 2, "d_rotary": 2, "out_bias": True, "window": 5}
 
 
 @torch.no_grad()
-def test_forward_equals_a_transcription():
+@pytest.mark.parametrize("options", [{"n_heads": 2}, SHARED, {**SHARED, "d_rotary": 0}], ids=str)
+def test_forward_equals_a_transcription(options):
     torch.manual_seed(0)
-    layer = Attention(6, n_heads=2, d_head=4, base=100.0, dtype=torch.float64)
+    layer = Attention(6, d_head=4, base=100.0, dtype=torch.float64, **options)
+    if layer.out_bias:
+        layer.o_proj.bias.normal_()
     x = torch.randn(2, 15, 6, dtype=torch.float64)
     y, state = layer(x)
     torch.testing.assert_close(y, transcription(layer, x), rtol=1e-12, atol=1e-12)
@@ -115,8 +129,23 @@ def test_initial_weights_are_glorot_uniform():
 
 
 @pytest.mark.parametrize("law", ["constant_memory", "reset_and_packing", "forms_agree"])
-def test_windowed_attention_keeps_the_laws(law):
-    check_law(law, partial(Attention, window=4))
+@pytest.mark.parametrize("options", [{}, {"n_heads": 2, "n_kv_heads": 1, "d_rotary": 4}], ids=str)
+def test_windowed_attention_keeps_the_laws(law, options):
+    check_law(law, partial(Attention, window=4, **options))
+
+
+def test_shared_keys_make_a_smaller_state():
+    state = Attention(8, n_heads=4, d_head=2, n_kv_heads=1, window=3).init_state(2)
+    assert state["k"].shape == state["v"].shape == (2, 2, 1, 2)
+
+
+def test_initial_weights_of_griffin():
+    torch.manual_seed(0)
+    layer = Attention(100, n_heads=2, d_head=200, init="lecun", out_bias=True)
+    assert layer.q_proj.weight.std().item() == pytest.approx(0.1, rel=0.03)
+    assert layer.o_proj.weight.std().item() == pytest.approx(0.05, rel=0.03)
+    assert not layer.o_proj.bias.any()
+    assert layer.q_proj.bias is None
 
 
 class RemembersTooMuch(Attention):
@@ -135,7 +164,10 @@ def test_growing_state_that_ignores_a_reset_is_caught():
 BAD = [
     ({"n_heads": 0}, "Attention: n_heads must be an integer of at least 1, got 0"),
     ({"d_head": 0}, "Attention: d_head must be an integer of at least 1, got 0"),
-    ({"d_head": 3}, "Attention: d_head must be even, got 3"),
+    ({"d_head": 3}, "Attention: d_rotary must be even, and is d_head by default, got 3"),
+    ({"d_head": 4, "d_rotary": 6}, "d_rotary must be an integer from 0 to d_head=4, got 6"),
+    ({"n_heads": 4, "n_kv_heads": 3}, "Attention: n_kv_heads must divide n_heads=4, got 3"),
+    ({"n_kv_heads": 0}, "Attention: n_kv_heads must be an integer of at least 1, got 0"),
     ({"window": 0}, "Attention: window must be an integer of at least 1, got 0"),
     ({"base": 0.0}, "Attention: base must be positive and finite, got 0.0"),
     ({"base": float("inf")}, "got inf"),
