@@ -9,10 +9,17 @@ from torch import Tensor, nn
 from linrnn._declared import Option, declared
 from linrnn._pattern import MixerLike, choose
 from linrnn.block import Block
-from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int, check_shape
+from linrnn.errors import (
+    ArgumentError,
+    DTypeError,
+    check_in,
+    check_positive,
+    check_positive_int,
+    check_shape,
+)
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import check_lengths
-from linrnn.nn import Pair, Pool, make_norm
+from linrnn.nn import Pair, Pool, make_head, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
@@ -81,8 +88,11 @@ class SequenceModel(nn.Module):
         encoder: ``linear`` for real inputs (batch, time, d_input), ``tokens`` for integer ones
             (batch, time).
         encoder_norm: normalise what the encoder gives, by the same ``norm``, as RWKV does.
+        encoder_scale: what the encoder gives is multiplied by this number, as Griffin's embeddings
+            are by the root of their width.
         final_norm: normalise once more before the pooling and the head, by the same ``norm``.
         head_bias: add a bias to each output.
+        logit_cap: bound of each output: ``cap tanh(y / cap)`` in the place of y. Default: none.
         tie_embeddings: one matrix for the embedding of tokens and for the head, which must be of
             the same size; it is initially normal with variance 1 / d_model.
         documents: 1, or 2 for a question about a pair: both are read by the same layers, and
@@ -123,8 +133,10 @@ class SequenceModel(nn.Module):
         pool: Literal["mean", "last", "none"] = "mean",
         encoder: Literal["linear", "tokens"] = "linear",
         encoder_norm: bool = False,
+        encoder_scale: float = 1.0,
         final_norm: bool = False,
         head_bias: bool = True,
+        logit_cap: float | None = None,
         tie_embeddings: bool = False,
         documents: int = 1,
         device: torch.device | str | None = None,
@@ -143,7 +155,9 @@ class SequenceModel(nn.Module):
                 f"{where}: documents must be 1, or 2 with a pool over time, got {documents} with "
                 f"pool={pool!r}."
             )
+        check_positive(where, encoder_scale=encoder_scale)
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
+        self.encoder_scale = encoder_scale
         self.documents = documents
         self._reads_tokens = encoder == "tokens"
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -176,7 +190,7 @@ class SequenceModel(nn.Module):
         )
         self.encoder_norm, self.final_norm = outer
         self.pair = Pair(d_model, **factory) if documents == 2 else None
-        self.head = nn.Linear(d_model, d_output, bias=head_bias, **factory)
+        self.head = make_head(d_model, d_output, logit_cap, bias=head_bias, **factory)
         self.tie_embeddings = tie_embeddings
         if tie_embeddings:
             self._tie()
@@ -340,6 +354,7 @@ class SequenceModel(nn.Module):
 
     def _encode(self, x: Tensor) -> Tensor:
         z: Tensor = self.encoder(x)
+        z = z if self.encoder_scale == 1 else z * self.encoder_scale
         return z if self.encoder_norm is None else cast(Tensor, self.encoder_norm(z))
 
     def _check(self, x: Tensor, *, time: bool) -> None:

@@ -35,6 +35,7 @@ STACKS = [
     *({"block": kind, "pool": "none", "conv_width": 4} for kind in BLOCKS),
     *({"block": kind, "pool": "last", "prenorm": False, "norm": "rms"} for kind in BLOCKS),
     {"block": "channel_mix", "mixer": "rwkv4", "norm": "layer"},
+    {"encoder_scale": 3.0, "logit_cap": 0.5, "pool": "none", "mixer": "rwkv4", "block": "bare"},
 ]
 
 
@@ -167,6 +168,18 @@ def test_a_step_of_float32_has_the_gelu_of_a_sequence():
     x = 20 * torch.randn(64, 1, 3)
     y_t, _ = net.step(x[:, 0], net.init_state(64))
     torch.testing.assert_close(y_t, net(x)[0][:, 0])
+
+
+def test_what_is_scaled_and_what_is_bounded():
+    plain, other = (model(pool="none", **o) for o in ({}, {"encoder_scale": 3, "logit_cap": 0.5}))
+    x = torch.randn(2, 5, 3, dtype=torch.float64)
+    with torch.no_grad():
+        plain.encoder.weight.mul_(3)
+        plain.encoder.bias.mul_(3)
+    expected = plain(x)[0]
+    assert expected.abs().max() > 0.5
+    torch.testing.assert_close(other(x)[0], 0.5 * torch.tanh(expected / 0.5))
+    assert other.head.bias is not None
 
 
 def test_the_default_block_keeps_its_names():

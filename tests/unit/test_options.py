@@ -66,8 +66,10 @@ CHANGED = {
     "bidirectional": True,
     "pool": "last",
     "encoder_norm": True,
+    "encoder_scale": 2.5,
     "final_norm": True,
     "head_bias": False,
+    "logit_cap": 30.0,
     "tie_embeddings": True,
 }
 
@@ -104,7 +106,9 @@ def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
     assert built.keys() >= {*OPTIONS, "mixer", "mixer_options"}
 
 
-@pytest.mark.parametrize("name", ["encoder_norm", "norm_eps", "head_bias"])
+@pytest.mark.parametrize(
+    "name", ["encoder_norm", "norm_eps", "head_bias", "encoder_scale", "logit_cap"]
+)
 def test_runs_of_before_an_option_have_its_default(name):
     values = to_json(Config(task="digits"))
     del values["model"][name]
@@ -116,6 +120,17 @@ def test_runs_of_before_an_option_have_its_default(name):
 def test_an_eps_is_checked(eps):
     with pytest.raises(ArgumentError, match=r"model\.norm_eps must be"):
         Config(task="digits", model=ModelConfig(norm_eps=eps))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", ["encoder_scale", "logit_cap"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan"), "small"])
+def test_a_scale_and_a_bound_are_checked(name, value):
+    with pytest.raises(ArgumentError, match=rf"model\.{name} must be"):
+        Config(task="digits", model=ModelConfig(**{name: value}))
+    if not isinstance(value, str):
+        with pytest.raises(ArgumentError, match=f"{name.partition('_')[2]} must be positive"):
+            SequenceModel(1, 1, **{name: value})
 
 
 PUBLISHED = {
@@ -132,23 +147,68 @@ PUBLISHED = {
 }
 
 
+def trained_on_text(folder, monkeypatch, options, layers):
+    """A tiny language model out of the command line: the run of it, and what was read back."""
+    monkeypatch.chdir(folder)
+    (folder / "text.txt").write_text("How does it read, and what does it write?\n" * 60)
+    words = [w for k, v in options.items() for w in (f"--{k}", v) if w is not None]
+    small = ["--recipe", "none", "--model.d-model", "8", "--model.n-layers", str(layers)]
+    small += ["--task.length", "16", "--train.batch-size", "32", "--train.epochs", "1"]
+    data = ["--task.data", "text.txt", "--task.tokenizer", "byte", "--model.pool", "none"]
+    assert main(["train", "lm", *data, *words, *small]) == 0
+    (run,) = (folder / "runs").iterdir()
+    return run, *load_model(run)
+
+
 def test_rwkv4_as_published_is_trained_from_the_command_line(tmp_path, monkeypatch, capsys):
     pytest.importorskip("transformers")
     from linrnn.interop.hf import from_run, to_rwkv
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("How does it read, and what does it write?\n" * 60)
-    words = [w for k, v in PUBLISHED.items() for w in (f"--{k}", v) if w is not None]
-    small = ["--recipe", "none", "--model.d-model", "8", "--model.n-layers", "2"]
-    small += ["--task.length", "16", "--train.batch-size", "32", "--train.epochs", "1"]
-    data = ["--task.data", "text.txt", "--task.tokenizer", "byte", "--model.pool", "none"]
-    assert main(["train", "lm", *data, *words, *small]) == 0
-    trained, task, config = load_model("runs/lm-rwkv4-1")
+    run, trained, task, config = trained_on_text(tmp_path, monkeypatch, PUBLISHED, 2)
     assert (config.model.encoder_norm, config.model.head_bias) == (True, False)
     assert trained.head.bias is None
     assert trained.encoder_norm.eps == trained.blocks[0].norm.eps == 1e-5
-    ours, _ = from_run("runs/lm-rwkv4-1")
+    ours, _ = from_run(run)
     theirs = to_rwkv(ours)
     ids = torch.as_tensor(task.tokenizer.encode("what does it").tolist())[None]
     with torch.no_grad():
         torch.testing.assert_close(theirs(ids).logits, trained(ids)[0], rtol=1e-4, atol=1e-5)
+
+
+GRIFFIN = {
+    "mixer": "2*rg_lru,attention",
+    "mixer.attention.n-heads": "1",
+    "mixer.attention.n-kv-heads": "1",
+    "mixer.attention.d-rotary": "4",
+    "mixer.attention.window": "6",
+    "mixer.attention.out-bias": None,
+    "mixer.attention.init": "lecun",
+    "model.block": "geglu",
+    "model.norm": "rms",
+    "model.norm-eps": "1e-6",
+    "model.final-norm": None,
+    "model.no-head-bias": None,
+    "model.tie-embeddings": None,
+    "model.encoder-scale": "2.828125",
+    "model.logit-cap": "30",
+}
+
+
+def test_griffin_as_published_is_trained_from_the_command_line(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("transformers")
+    from linrnn.interop.hf import from_run, to_recurrent_gemma
+
+    run, trained, task, _ = trained_on_text(tmp_path, monkeypatch, GRIFFIN, 3)
+    theirs = to_recurrent_gemma(from_run(run)[0])
+    ids = torch.as_tensor(task.tokenizer.encode("what does it").tolist())[None]
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits, trained(ids)[0], rtol=1e-4, atol=1e-5)
+
+
+XLSTM = {"mixer": "7*mlstm,slstm", "model.block": "xlstm", "model.norm": "layer"}
+
+
+def test_xlstm_as_published_is_trained_from_the_command_line(tmp_path, monkeypatch, capsys):
+    _, trained, _, _ = trained_on_text(tmp_path, monkeypatch, XLSTM, 8)
+    assert [type(m).__name__ for m in trained.mixers] == ["MLSTM"] * 7 + ["SLSTM"]
+    assert [hasattr(block, "ffn") for block in trained.blocks] == [False] * 7 + [True]

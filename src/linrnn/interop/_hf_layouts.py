@@ -101,9 +101,16 @@ def import_weights(
 
 
 def export_weights(
-    where: str, model: LinrnnForCausalLM, peer: Peer, names: Mapping[str, str]
+    where: str,
+    model: LinrnnForCausalLM,
+    peer: Peer,
+    names: Mapping[str, str],
+    *,
+    encoder_scale: float = 1.0,
+    logit_cap: float | None = None,
 ) -> Peer:
-    """``peer`` with the weights of ours under their ``names``."""
+    """``peer`` with the weights of ours under their ``names``; it scales and caps like this."""
+    require(where, model.config, encoder_scale=encoder_scale, logit_cap=logit_cap)
     weights = dict(model.model.state_dict())
     bias = weights.pop("head.bias", None)
     if bias is not None and bias.any():

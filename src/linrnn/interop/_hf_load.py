@@ -84,6 +84,7 @@ def weights_of(
         ) from error
     largest = max((n for weight in weights.values() for n in weight.shape), default=0)
     most = dict.fromkeys(_WIDTHS, largest) | dict.fromkeys(_DEPTHS, len(weights))
+    most["intermediate_size"] = 2 * largest  # some count the gate's channels as well
     for name, bound in most.items():
         value = sizes.get(name)
         if isinstance(value, int | float) and not value <= bound:

@@ -23,6 +23,7 @@ from linrnn.interop._hf_load import (
     weights_of,
 )
 from linrnn.interop._hf_padding import read_rows, split_padding
+from linrnn.nn import CappedLinear
 from linrnn.typing import Bool, Float, Integer, State
 
 _UNSUPPORTED = ("inputs_embeds", "output_hidden_states", "output_attentions")
@@ -145,7 +146,10 @@ class LinrnnForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         return self.model.head
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace it."""
+        """Replace it; one that bounds its outputs by one that does."""
+        head = self.model.head
+        if isinstance(head, CappedLinear) and not isinstance(new_embeddings, CappedLinear):
+            new_embeddings = CappedLinear.of(new_embeddings, head.cap)
         self.model.head, self.model.d_output = new_embeddings, new_embeddings.out_features
 
     def forward(

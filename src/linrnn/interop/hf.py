@@ -14,6 +14,8 @@ from linrnn.interop._hf_mamba import to_mamba as to_mamba
 from linrnn.interop._hf_mamba2 import from_mamba2 as from_mamba2
 from linrnn.interop._hf_mamba2 import to_mamba2 as to_mamba2
 from linrnn.interop._hf_model import LinrnnForCausalLM as LinrnnForCausalLM
+from linrnn.interop._hf_recurrent_gemma import from_recurrent_gemma as from_recurrent_gemma
+from linrnn.interop._hf_recurrent_gemma import to_recurrent_gemma as to_recurrent_gemma
 from linrnn.interop._hf_run import from_run as from_run
 from linrnn.interop._hf_rwkv4 import from_rwkv as from_rwkv
 from linrnn.interop._hf_rwkv4 import to_rwkv as to_rwkv
@@ -25,10 +27,12 @@ __all__ = [
     "LinrnnForCausalLM",
     "from_mamba",
     "from_mamba2",
+    "from_recurrent_gemma",
     "from_run",
     "from_rwkv",
     "to_mamba",
     "to_mamba2",
+    "to_recurrent_gemma",
     "to_rwkv",
     "to_tokenizer",
 ]

@@ -37,7 +37,7 @@ class Attention(Mixer):
             d_head in the exponent; 0 for no positions. Default: d_head.
         window: steps that can be seen, the current one included. Default: all.
         bias: biases in the four projections.
-        out_bias: in W_o. Default: as ``bias`` says.
+        out_bias: a bias in W_o, in any case.
         base: the slowest turn is about 1 / base radians per step.
         init: "glorot", or "lecun" for N(0, 1 / channels in), as in Griffin.
 
@@ -72,7 +72,7 @@ class Attention(Mixer):
         d_rotary: int | None = None,
         window: int | None = None,
         bias: bool = False,
-        out_bias: bool | None = None,
+        out_bias: bool = False,
         base: float = 10_000.0,
         init: Literal["glorot", "lecun"] = "glorot",
         device: torch.device | str | None = None,
@@ -86,7 +86,7 @@ class Attention(Mixer):
         self.d_head = 8 * eights if d_head is None else d_head
         self.n_kv_heads = self.n_heads if n_kv_heads is None else n_kv_heads
         self.d_rotary = self.d_head if d_rotary is None else d_rotary
-        self.bias, self.out_bias = bias, bias if out_bias is None else out_bias
+        self.bias, self.out_bias = bias, out_bias
         self.init, self.window, self.base = init, window, base
         self._check()
         if window is not None:  # which bounds cost and state
@@ -96,7 +96,7 @@ class Attention(Mixer):
             nn.Linear(d_model, width, bias=bias, device=device, dtype=dtype)
             for width in (inner, kept, kept)
         )
-        self.o_proj = nn.Linear(inner, d_model, bias=self.out_bias, device=device, dtype=dtype)
+        self.o_proj = nn.Linear(inner, d_model, bias=bias or out_bias, device=device, dtype=dtype)
         self.reset_parameters()
 
     def _check(self) -> None:

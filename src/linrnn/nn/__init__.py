@@ -7,6 +7,8 @@ from linrnn.nn.features import dpfp as dpfp
 from linrnn.nn.gates import softplus_steps as softplus_steps
 from linrnn.nn.gates import unit_gain as unit_gain
 from linrnn.nn.glu import GLU as GLU
+from linrnn.nn.head import CappedLinear as CappedLinear
+from linrnn.nn.head import make_head as make_head
 from linrnn.nn.heads import BlockDiagonal as BlockDiagonal
 from linrnn.nn.heads import GatedOut as GatedOut
 from linrnn.nn.heads import HeadNorm as HeadNorm
@@ -37,6 +39,7 @@ __all__ = [
     "GLU",
     "MLP",
     "BlockDiagonal",
+    "CappedLinear",
     "CausalConv",
     "ChannelMix",
     "ConvHeads",
@@ -58,6 +61,7 @@ __all__ = [
     "l2_normalise",
     "last_inputs",
     "lecun_normal",
+    "make_head",
     "make_norm",
     "recall",
     "ring",

@@ -10,7 +10,14 @@ from linrnn._declared import dataclass_of
 from linrnn._pattern import stored
 from linrnn._schema import check_fields, check_type, record
 from linrnn.backbone import model_options
-from linrnn.errors import ArgumentError, UnknownNameError, check_in, check_positive_int, show
+from linrnn.errors import (
+    ArgumentError,
+    UnknownNameError,
+    check_in,
+    check_positive,
+    check_positive_int,
+    show,
+)
 
 OnNan = Literal["stop", "skip", "rollback"]
 
@@ -184,6 +191,7 @@ _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": 
 # added after the first run folders were written: what those do not name is the default
 _LATER = {
     *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias"),  # of models
+    *("encoder_scale", "logit_cap"),
     *("order", "carry_state", "on_nan"),  # of training
     *("frame", "rows"),  # of tasks
 }
@@ -198,6 +206,9 @@ def _check_model(model: ModelConfig) -> None:
     _check_range("model.conv_width", model.conv_width, model.conv_width >= 0, "at least 0")
     eps = model.norm_eps
     _check_range("model.norm_eps", eps, eps is None or eps > 0, "above 0")
+    positive = {"encoder_scale": model.encoder_scale, "logit_cap": model.logit_cap}
+    given = {f"model.{name}": value for name, value in positive.items() if value is not None}
+    check_positive("Config", **given)
     _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")
 
 
