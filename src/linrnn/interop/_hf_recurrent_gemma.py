@@ -1,7 +1,7 @@
 """Weights of transformers' RecurrentGemma in and out, with equal logits."""
 
 import os
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -144,7 +144,7 @@ def _options(theirs: Any) -> dict[str, dict[str, Any]]:
 
 
 def _their_config(where: str, model: LinrnnForCausalLM) -> RecurrentGemmaConfig:
-    ours, mixers = model.config, model.model.mixers
+    ours, mixers = model.config, cast("list[Any]", model.model.mixers)
     kinds = {cls: kind for kind, (_, cls, _) in _MIXERS.items()}
     for mixer in mixers:
         if type(mixer) not in kinds:

@@ -7,14 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.cells import Cell
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._starts import LearnedStart
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import GATES, check_gates, start_gates, starts
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.dense_recurrence import CELLS, arguments, cell, recurrence
+from linrnn.ops.dense_recurrence import CELLS, KERNELS, arguments, cell, recurrence
 from linrnn.state_spec import Part, real
 
 
@@ -113,23 +112,12 @@ class ElmanRNN(DenseRNN):
 class TorchRNN(LearnedStart):
     """One layer of a nonlinear recurrence, with the parameters of its `torch.nn` counterpart.
 
-    A subclass says which recurrence it is, and how many gates it has.
+    A subclass says which recurrence of ``ops/dense_recurrence.py`` it is, and of its gates, blocks
+    of d_state rows in each weight, a letter each, which keeps the state and which work against it.
     """
 
     family: ClassVar[str] = "gated"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
-    kind: ClassVar[str]
-    """Which of the recurrences in ``ops/dense_recurrence.py``."""
-
-    n_gates: ClassVar[int]
-    """Blocks of d_state rows in each weight."""
-
-    forget: ClassVar[int]
-    """Which block is the gate that keeps the state at 1."""
-
-    against: ClassVar[tuple[int, ...]] = ()
-    """Blocks of gates that work against it."""
-
     known_gates: ClassVar[tuple[str, ...]] = GATES
 
     def __init__(
@@ -142,17 +130,24 @@ class TorchRNN(LearnedStart):
         learn_initial: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
+        *,
+        kind: str,
+        blocks: str,
+        keeps: str,
+        against: str = "",
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
-        self.bias, self.gates, self.t_max = bias, gates, t_max
+        self.bias, self.gates, self.t_max, self._kind = bias, gates, t_max, kind
         where = type(self).__name__
         check_positive_int(where, d_state=self.d_state)
         check_gates(where, gates, t_max, self.known_gates)
         if starts(gates) and not bias:
             raise ArgumentError(f"{where}: bias must be True for gates={gates!r}, got {bias}.")
+        self._keeps = blocks.index(keeps)
+        self._against = [blocks.index(gate) for gate in against if gate in blocks]
         self._add_start(learn_initial, self.d_state, device=device, dtype=dtype)
-        empty, rows = empty_parameters(device, dtype), self.n_gates * self.d_state
+        empty, rows = empty_parameters(device, dtype), len(blocks) * self.d_state
         self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, self.d_state)
         self.bias_ih_l0 = empty(rows) if bias else None
         self.bias_hh_l0 = empty(rows) if bias else None
@@ -169,9 +164,11 @@ class TorchRNN(LearnedStart):
         self._reset_start()
         if starts(self.gates):
             here, there = (self._bias_blocks(i) for i in ("ih", "hh"))
-            for i in (self.forget, *self.against):
+            for i in (self._keeps, *self._against):
                 nn.init.zeros_(there[i])  # only their sum acts
-            start_gates(self.gates, self.t_max, here[self.forget], *(here[i] for i in self.against))
+            start_gates(
+                self.gates, self.t_max, here[self._keeps], *(here[i] for i in self._against)
+            )
 
     def _bias_blocks(self, which: str) -> Sequence[Tensor]:
         blocks: Sequence[Tensor] = self.get_parameter(f"bias_{which}_l0").split(self.d_state)
@@ -182,28 +179,24 @@ class TorchRNN(LearnedStart):
         return real(d_state=self.d_state)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        weights = self._weights()
+        weights, kind = self._weights(), self._kind
+        u, before = x.to(weights[0].dtype), self._parts(state)
         with without_autocast(x.device):
-            u, before = x.to(weights[0].dtype), self._parts(state)
-            if self._own_cell() is not None or (self.learn_initial and reset is not None):
-                cell = self._own_cell() or CELLS[self.kind]
-                named = dict(zip(self.learned, before, strict=True))
-                y, after = self._scan(cell, named, reset, **arguments(cell, u, weights))
-                last = [*after.values()]
+            if kind in KERNELS and not (self.learn_initial and reset is not None):
+                y, *last = recurrence(u, before, weights, reset, kind)
             else:
-                y, *last = recurrence(u, before, weights, reset, self.kind)
+                given = arguments(kind, u, weights, self._constants())
+                named = dict(zip(self.learned, before, strict=True))
+                y, after = self._scan(CELLS[kind], named, reset, **given)
+                last = [*after.values()]
         return self._project_out(y), self._whole(last)
 
-    def _own_cell(self) -> Cell | None:
-        """The cell of options that `recurrence` does not know, or None."""
-        return None
-
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if self._own_cell() is not None:
+        if self._kind not in KERNELS:
             return super()._step(x_t, state)
         weights = self._weights()
         with without_autocast(x_t.device):
-            parts = cell(x_t.to(weights[0].dtype), self._parts(state), weights, self.kind)
+            parts = cell(x_t.to(weights[0].dtype), self._parts(state), weights, self._kind)
         return self._project_out(parts[0]), self._whole(parts)
 
     def _parts(self, state: Any) -> list[Tensor]:
@@ -213,6 +206,10 @@ class TorchRNN(LearnedStart):
     def _whole(self, parts: list[Tensor]) -> Any:
         """The inverse of `_parts`."""
         return parts[0]
+
+    def _constants(self) -> list[Tensor]:
+        """The constants of a recurrence that PyTorch has not, at least float32."""
+        return []
 
     def _weights(self) -> list[Tensor]:
         """The parameters in the order the kernels take them, at least float32."""

@@ -140,7 +140,8 @@ class Attention(Mixer):
         y = attend(
             "softmax",
             q.to(u.dtype),
-            *(self._shared(z.to(u.dtype)) for z in (k, v)),
+            self._shared(k.to(u.dtype)),
+            self._shared(v.to(u.dtype)),
             position if window is None else position.clamp(max=window - 1),
             window=window,
             whole=fresh and (window is None or window >= time),
@@ -150,7 +151,8 @@ class Attention(Mixer):
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, H, K), at least float32."""
-        return wide(x).unflatten(-1, (-1, self.d_head))
+        heads: Tensor = wide(x).unflatten(-1, (-1, self.d_head))
+        return heads
 
     def _shared(self, z: Tensor) -> Tensor:
         """Keys or values as every head of queries sees them."""

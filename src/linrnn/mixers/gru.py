@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from linrnn.errors import check_in
 from linrnn.mixers._dense import TorchRNN
 
 
@@ -15,6 +16,7 @@ class GRU(TorchRNN):
         z_t = sigmoid(W_z x_t + b_z + U_z h_{t-1} + c_z)
         n_t = tanh(W_n x_t + b_n + r_t * (U_n h_{t-1} + c_n))
         h_t = (1 - z_t) * n_t + z_t * h_{t-1}              h in R^{d_state}
+        or, with reset_gate="before", n_t = tanh(W_n x_t + b_n + U_n (r_t * h_{t-1}) + c_n)
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model
         |h_t| <= 1 if |h_0| <= 1. The gates see h_{t-1}, so time cannot be parallelised.
         Initially every parameter is uniform within d_state^(-1/2).
@@ -22,14 +24,15 @@ class GRU(TorchRNN):
     Args:
         d_state: channels of h. Default: d_model.
         bias: the vectors b and c.
+        reset_gate: r multiplies the product U_n h + c_n ("after"), as in torch.nn.GRU and cuDNN, or
+            h ("before"), as in the published paper.
         gates: how z starts: see `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:
-        This is the variant of torch.nn.GRU and cuDNN: r multiplies the product U_n h and not h,
-        and z keeps the old state where the paper's keeps the new one. Parameters have the names
-        and the gate order (r, z, n) of torch.nn.GRU, so its state_dict loads.
+        The default of ``reset_gate``. Parameters have the names and the gate order (r, z, n) of
+        torch.nn.GRU, so its state_dict loads.
 
     Example:
         >>> layer = GRU(d_model=4)
@@ -43,9 +46,6 @@ class GRU(TorchRNN):
         Machine Translation", EMNLP 2014, arXiv:1406.1078. Key: cho2014learning.
     """
 
-    kind: ClassVar[str] = "gru"
-    n_gates: ClassVar[int] = 3
-    forget: ClassVar[int] = 1
     known_gates: ClassVar[tuple[str, ...]] = ("plain", "chrono", "uniform")
 
     def __init__(
@@ -54,11 +54,16 @@ class GRU(TorchRNN):
         *,
         d_state: int | None = None,
         bias: bool = True,
+        reset_gate: Literal["after", "before"] = "after",
         gates: Literal["plain", "chrono", "uniform"] = "plain",
         t_max: int | None = None,
         learn_initial: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, d_state, bias, gates, t_max, learn_initial, device, dtype)
+        check_in("GRU", "reset_gate", reset_gate, ("after", "before"))
+        start = gates, t_max, learn_initial, device, dtype
+        kind = "gru" if reset_gate == "after" else "gru_before"
+        super().__init__(d_model, d_state, bias, *start, kind=kind, blocks="rzn", keeps="z")
+        self.reset_gate = reset_gate
         self.reset_parameters()

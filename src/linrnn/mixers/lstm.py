@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from linrnn.cells import Cell
 from linrnn.errors import ArgumentError
 from linrnn.mixers._dense import TorchRNN
+from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import refines, starts
-from linrnn.ops.ur_lstm import ur_lstm
+from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
 
 
@@ -25,12 +25,16 @@ class LSTM(TorchRNN):
         c_t = f_t * c_{t-1} + i_t * g_t                    c in R^{d_state}
         h_t = o_t * tanh(c_t)                              h in R^{d_state}
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model
+        With peepholes i and f also see p_i * c_{t-1} and p_f * c_{t-1}, and o sees p_o * c_t. Of
+        coupled gates i = 1 - f, and f has parameters.
         |h_t| < 1; |c_t| grows by at most 1 a step. The gates see h_{t-1}, so time cannot be
         parallelised. Initially every parameter is uniform within d_state^(-1/2).
 
     Args:
         d_state: channels of h and of c. Default: d_model.
         bias: the vectors b and d.
+        peepholes: the vectors p.
+        coupled: one gate for what is kept and what is written: then |c_t| < 1 if |c_0| < 1.
         forget_bias: initial b_f + d_f, the same for all channels; 1 is the usual choice, and with
             large values memory lasts about exp(forget_bias) steps. Default: as drawn, near 0.
         gates: how f starts, with its negative for i, and whether a gate refines it, which takes
@@ -40,8 +44,9 @@ class LSTM(TorchRNN):
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:
-        The forget gate came later (Gers et al., 2000); there are no peepholes. Parameters have the
-        names and the gate order (i, f, g, o) of torch.nn.LSTM, so its state_dict loads.
+        The forget gate came later (Gers et al., 2000), as did peepholes (Gers et al., 2002) and
+        coupled gates (Greff et al., 2017, arXiv:1503.04069). Parameters have the names and the gate
+        order (i, f, g, o) of torch.nn.LSTM, so its state_dict loads; coupled gates leave i out.
 
     Example:
         >>> layer = LSTM(d_model=4)
@@ -55,10 +60,6 @@ class LSTM(TorchRNN):
         Key: hochreiter1997long.
     """
 
-    kind: ClassVar[str] = "lstm"
-    n_gates: ClassVar[int] = 4
-    forget: ClassVar[int] = 1
-    against: ClassVar[tuple[int, ...]] = (0,)
     learned: ClassVar[tuple[str, ...]] = ("h", "c")
 
     def __init__(
@@ -67,6 +68,8 @@ class LSTM(TorchRNN):
         *,
         d_state: int | None = None,
         bias: bool = True,
+        peepholes: bool = False,
+        coupled: bool = False,
         forget_bias: float | None = None,
         gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
         t_max: int | None = None,
@@ -74,8 +77,22 @@ class LSTM(TorchRNN):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, d_state, bias, gates, t_max, learn_initial, device, dtype)
-        self.forget_bias = forget_bias
+        kind = "lstm" + "_coupled" * coupled + "_peephole" * peepholes
+        if refines(gates):
+            if coupled or peepholes:
+                raise ArgumentError(
+                    f"LSTM: coupled and peepholes must be False for gates={gates!r}, got "
+                    f"coupled={coupled}, peepholes={peepholes}."
+                )
+            kind = "lstm_refined"
+        start = gates, t_max, learn_initial, device, dtype
+        blocks = "fgo" if coupled else "ifgo"
+        super().__init__(
+            d_model, d_state, bias, *start, kind=kind, blocks=blocks, keeps="f", against="i"
+        )
+        self.peepholes, self.coupled, self.forget_bias = peepholes, coupled, forget_bias
+        empty = empty_parameters(device, dtype)
+        self.weight_ch_l0 = empty(3 - coupled, self.d_state) if peepholes else None
         if forget_bias is not None and not isfinite(forget_bias):
             raise ArgumentError(f"LSTM: forget_bias must be finite, got {forget_bias}.")
         if forget_bias is not None and not bias:
@@ -94,7 +111,8 @@ class LSTM(TorchRNN):
         super().reset_parameters()
         if self.forget_bias is None or self.bias_ih_l0 is None or self.bias_hh_l0 is None:
             return
-        forget = slice(self.d_state, 2 * self.d_state)
+        first = self._keeps * self.d_state
+        forget = slice(first, first + self.d_state)
         nn.init.constant_(self.bias_ih_l0[forget], self.forget_bias)
         nn.init.zeros_(self.bias_hh_l0[forget])  # only their sum acts
 
@@ -102,8 +120,8 @@ class LSTM(TorchRNN):
         """See `Mixer.state_spec`."""
         return {"h": real(d_state=self.d_state), "c": real(d_state=self.d_state)}
 
-    def _own_cell(self) -> Cell | None:
-        return ur_lstm if refines(self.gates) else None
+    def _constants(self) -> list[Tensor]:
+        return [] if self.weight_ch_l0 is None else [*wide(self.weight_ch_l0)]
 
     def _parts(self, state: dict[str, Tensor]) -> list[Tensor]:
         return [state["h"], state["c"]]

@@ -1,5 +1,6 @@
 """The dense nonlinear recurrences: as cells where native kernels run these, else by PyTorch's."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +14,14 @@ from linrnn.ops._opaque import opaque
 from linrnn.ops._parts import parts
 from linrnn.ops.cell_scan import cell_scan, has_kernels
 
-_KERNELS: dict[str, Any] = {
+KERNELS: dict[str, Any] = {
     "gru": torch.gru,
     "lstm": torch.lstm,
     "tanh": torch.rnn_tanh,
     "relu": torch.rnn_relu,
 }
+"""Those of PyTorch, which `recurrence` falls back to: the others are cells alone."""
+
 _CELLS: dict[str, Any] = {
     "gru": torch.gru_cell,
     "tanh": torch.rnn_tanh_cell,
@@ -43,6 +46,56 @@ def _lstm(
     return h, (h, c)
 
 
+def _gru_before(h: Any, xr: Any, xz: Any, xn: Any, Wr: Any, Wz: Any, Wn: Any) -> tuple[Any, Any]:
+    r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
+    n = torch.tanh(xn + F.linear(r * h, Wn))
+    h = torch.lerp(n, h, z)
+    return h, h
+
+
+def _peephole(
+    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    pi: Any, pf: Any, po: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    i = torch.sigmoid(xi + F.linear(h, Wi) + pi * c)
+    f = torch.sigmoid(xf + F.linear(h, Wf) + pf * c)
+    c = f * c + i * torch.tanh(xg + F.linear(h, Wg))
+    h = torch.sigmoid(xo + F.linear(h, Wo) + po * c) * torch.tanh(c)
+    return h, (h, c)
+
+
+def _coupled(
+    h: Any, c: Any, xf: Any, xg: Any, xo: Any, Wf: Any, Wg: Any, Wo: Any
+) -> tuple[Any, Any]:
+    f = torch.sigmoid(xf + F.linear(h, Wf))
+    c = torch.lerp(torch.tanh(xg + F.linear(h, Wg)), c, f)
+    h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
+    return h, (h, c)
+
+
+def _coupled_peephole(
+    h: Any, c: Any, xf: Any, xg: Any, xo: Any,
+    pf: Any, po: Any, Wf: Any, Wg: Any, Wo: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    f = torch.sigmoid(xf + F.linear(h, Wf) + pf * c)
+    c = torch.lerp(torch.tanh(xg + F.linear(h, Wg)), c, f)
+    h = torch.sigmoid(xo + F.linear(h, Wo) + po * c) * torch.tanh(c)
+    return h, (h, c)
+
+
+def _refined(
+    h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any, Wr: Any, Wf: Any, Wg: Any, Wo: Any
+) -> tuple[Any, Any]:
+    """``g = 2 r f + (1 - 2 r) f^2`` keeps, ``1 - g`` writes; written so that neither cancels."""
+    r, f = xr + F.linear(h, Wr), xf + F.linear(h, Wf)
+    stay, move, less = torch.sigmoid(f), torch.sigmoid(-f), torch.sigmoid(-r)
+    keep = stay * (stay + 2 * torch.sigmoid(r) * move)
+    write = move * (move + 2 * less * stay)
+    c = keep * c + write * torch.tanh(xg + F.linear(h, Wg))
+    h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
+    return h, (h, c)
+
+
 def _tanh(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
     h = torch.tanh(x + F.linear(h, W))
     return h, h
@@ -56,6 +109,20 @@ def _relu(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
 CELLS = {
     "gru": Cell(_gru, state="h", constant="bn", matrix="Wr Wz Wn", name="gru"),
     "lstm": Cell(_lstm, state="h c", matrix="Wi Wf Wg Wo", name="lstm"),
+    "gru_before": Cell(_gru_before, state="h", matrix="Wr Wz Wn", name="gru_before"),
+    "lstm_peephole": Cell(
+        _peephole, state="h c", constant="pi pf po", matrix="Wi Wf Wg Wo", name="lstm_peephole"
+    ),
+    "lstm_coupled": Cell(_coupled, state="h c", matrix="Wf Wg Wo", name="lstm_coupled"),
+    "lstm_coupled_peephole": Cell(
+        _coupled_peephole,
+        state="h c",
+        constant="pf po",
+        matrix="Wf Wg Wo",
+        name="lstm_coupled_peephole",
+    ),
+    # where the LSTM has its input gate, which is tied to the other here, stands the refine gate
+    "lstm_refined": Cell(_refined, state="h c", matrix="Wr Wf Wg Wo", name="lstm_refined"),
     "tanh": Cell(_tanh, state="h", matrix="W", name="tanh"),
     "relu": Cell(_relu, state="h", matrix="W", name="relu"),
 }
@@ -88,7 +155,9 @@ def recurrence(
         The outputs (batch, time, d_state), then the state after the last step.
     """
     if _as_cell(x, state, weights, reset, kind):
-        return _by_cell(x, state, weights, reset, kind)
+        given: dict[str, Any] = dict(arguments(kind, x, weights))
+        y, last = cell_scan(CELLS[kind], **given, state=tuple(state), reset=reset)
+        return y, *(last if isinstance(last, tuple) else [last])
     ys = []
     for begin, end in stretches(reset, x.shape[1]):
         if reset is not None:
@@ -110,31 +179,25 @@ def _as_cell(
     return x.shape[1] > 1 and x.numel() > 0 and has_kernels(x.device, x.dtype)
 
 
-def _by_cell(
-    x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
-) -> tuple[Tensor, ...]:
-    cell = CELLS[kind]
-    given: dict[str, Any] = dict(arguments(cell, x, weights))
-    y, last = cell_scan(cell, **given, state=tuple(state), reset=reset)
-    return y, *(last if kind == "lstm" else [last])
-
-
-def arguments(cell: Cell, x: Tensor, weights: list[Tensor]) -> dict[str, Tensor]:
-    """What `cell_scan` takes beside the state: inputs and matrices, of one block of rows each.
+def arguments(
+    kind: str, x: Tensor, weights: list[Tensor], constants: Sequence[Tensor] = ()
+) -> dict[str, Tensor]:
+    """What `cell_scan` takes beside the state: inputs, constants, matrices, a block of rows each.
 
     Args:
-        cell: one of `CELLS`, or another whose inputs and matrices lie in the same order.
+        kind: one of `CELLS`.
         x: (batch, time, d_model).
         weights: as `recurrence` takes them.
+        constants: those of the cell but the bias inside of the GRU, which is of the weights.
     """
     W, U, *bias = weights
-    D = U.shape[1]
+    D, cell = U.shape[1], CELLS[kind]
     b = None if not bias else bias[0] + bias[1]
-    given: dict[str, Tensor] = {}
-    if cell.constants:
-        # the third gate of the GRU multiplies its product with h together with its bias
-        given["bn"] = bias[1][2 * D :] if bias else U.new_zeros(D)
+    if kind == "gru":
+        # the third gate multiplies its product with h together with its bias
+        constants = [bias[1][2 * D :] if bias else U.new_zeros(D)]
         b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
+    given = dict(zip(cell.constants, constants, strict=True))
     given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
     given |= zip(cell.matrices, U.split(D), strict=True)
     return given
@@ -148,7 +211,7 @@ def _stretch(
         return state[0][:, None], state
     start = [h[None] for h in state]
     train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
-    y, *last = _KERNELS[kind](
+    y, *last = KERNELS[kind](
         x,
         tuple(start) if kind == "lstm" else start[0],
         weights,

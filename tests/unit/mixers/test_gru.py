@@ -1,11 +1,23 @@
 """The GRU against torch.nn.GRU with the same weights, and its resets against separate calls."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from linrnn.errors import ArgumentError, DTypeError, ShapeError
+from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameError
 from linrnn.mixers import GRU
+from linrnn.ops.cell_scan import forms
+from linrnn.ops.dense_recurrence import CELLS
+from linrnn.testing import check_law
+
+
+def arguments(cell, size):
+    """Of a call of a cell, of one row and two steps."""
+    given = {name: torch.ones(1, 2, size) for name in cell.inputs}
+    given |= {name: torch.ones(size) for name in cell.constants}
+    return given | {name: torch.ones(size, size) for name in cell.matrices}
 
 
 def grads(y, last, sources):
@@ -57,6 +69,40 @@ def test_equation_of_the_docstring():
         torch.testing.assert_close(y[:, t], h)
 
 
+def before_the_product(layer, x, h):
+    """The reset gate on h, one step at a time."""
+    y, D = [], layer.d_state
+    U, c = layer.weight_hh_l0, layer.bias_hh_l0
+    for x_t in x.unbind(1):
+        wr, wz, wn = (x_t @ layer.weight_ih_l0.T + layer.bias_ih_l0).chunk(3, 1)
+        ur, uz = (h @ U[: 2 * D].T + c[: 2 * D]).chunk(2, 1)
+        r, z = 1 / (1 + torch.exp(-(wr + ur))), 1 / (1 + torch.exp(-(wz + uz)))
+        n = torch.tanh(wn + (r * h) @ U[2 * D :].T + c[2 * D :])
+        h = (1 - z) * n + z * h
+        y.append(h)
+    return torch.stack(y, 1), h
+
+
+def test_reset_before_the_product_equals_a_transcription_gradients_too():
+    torch.manual_seed(0)
+    layer = GRU(3, reset_gate="before", dtype=torch.float64)
+    x, h0 = (torch.randn(2, *s, dtype=torch.float64, requires_grad=True) for s in ((9, 3), (3,)))
+    expected, expected_last = before_the_product(layer, x, h0)
+    first, state = layer(x[:, :4], h0)
+    rest, last = layer(x[:, 4:], state)
+    y = torch.cat([first, rest], 1)
+    torch.testing.assert_close((y, last), (expected, expected_last), rtol=0, atol=1e-14)
+    sources = [x, h0, *layer.parameters()]
+    got, want = grads(y, last, sources), grads(expected, expected_last, sources)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+    assert forms(CELLS["gru_before"], **arguments(CELLS["gru_before"], 3))["native"] is None
+
+
+@pytest.mark.parametrize("law", ["reset_and_packing", "gradients", "round_trip", "low_precision"])
+def test_reset_before_the_product_keeps_the_laws(law):
+    check_law(law, partial(GRU, reset_gate="before"))
+
+
 def resets():
     """Three rows that begin anew at steps of their own: never, at the first, at two others."""
     reset = torch.zeros(3, 9, dtype=torch.bool)
@@ -106,6 +152,8 @@ def test_initial_parameters_are_uniform():
 def test_errors():
     with pytest.raises(ArgumentError, match="GRU: d_state must be an integer of at least 1, got 0"):
         GRU(4, d_state=0)
+    with pytest.raises(UnknownNameError, match=r"reset_gate.*'never'"):
+        GRU(4, reset_gate="never")
     with pytest.raises(DTypeError, match=r"GRU.forward: reset must be boolean, got torch.int64"):
         GRU(4)(torch.ones(1, 3, 4), reset=torch.zeros(1, 3, dtype=torch.long))
     with pytest.raises(

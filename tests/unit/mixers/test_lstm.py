@@ -1,11 +1,16 @@
 """The LSTM against torch.nn.LSTM with the same weights, and its resets against separate calls."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import LSTM
+from linrnn.ops.cell_scan import forms
+from linrnn.ops.dense_recurrence import CELLS
+from linrnn.testing import check_law
 
 
 def grads(y, h, c, sources):
@@ -48,6 +53,72 @@ def test_equation_of_the_docstring():
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         torch.testing.assert_close(y[:, t], layer.out_proj(h))
+
+
+VARIANTS = [{"peepholes": True}, {"coupled": True}, {"peepholes": True, "coupled": True}]
+each_variant = pytest.mark.parametrize("options", VARIANTS, ids=str)
+
+
+def transcription(layer, x, h, c):
+    """Every gate written out, one step at a time."""
+
+    def gate(u):
+        return 1 / (1 + torch.exp(-u))
+
+    y, count = [], 3 if layer.coupled else 4
+    for x_t in x.unbind(1):
+        u = x_t @ layer.weight_ih_l0.T + layer.bias_ih_l0
+        parts = list((u + h @ layer.weight_hh_l0.T + layer.bias_hh_l0).chunk(count, 1))
+        peeps = layer.weight_ch_l0 if layer.peepholes else [0.0] * (count - 1)
+        f = gate(parts[-3] + peeps[-2] * c)
+        i = 1 - f if layer.coupled else gate(parts[0] + peeps[0] * c)
+        c = f * c + i * torch.tanh(parts[-2])
+        h = gate(parts[-1] + peeps[-1] * c) * torch.tanh(c)
+        y.append(h)
+    return torch.stack(y, 1), h, c
+
+
+@each_variant
+def test_variants_equal_a_transcription_gradients_too(options):
+    torch.manual_seed(0)
+    layer = LSTM(3, dtype=torch.float64, **options)
+    x, h0, c0 = (
+        torch.randn(2, *s, dtype=torch.float64, requires_grad=True) for s in ((9, 3), (3,), (3,))
+    )
+    expected = transcription(layer, x, h0, c0)
+    first, state = layer(x[:, :4], {"h": h0, "c": c0})
+    rest, last = layer(x[:, 4:], state)
+    got = torch.cat([first, rest], 1), last["h"], last["c"]
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-14)
+    sources = [x, h0, c0, *layer.parameters()]
+    allowed = {"rtol": 1e-12, "atol": 1e-14}
+    torch.testing.assert_close(grads(*got, sources), grads(*expected, sources), **allowed)
+
+
+@each_variant
+@pytest.mark.parametrize("law", ["reset_and_packing", "gradients", "round_trip", "low_precision"])
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(LSTM, **options))
+
+
+def test_variants_have_native_kernels():
+    for kind in ("lstm_peephole", "lstm_coupled", "lstm_coupled_peephole"):
+        cell = CELLS[kind]
+        given = {name: torch.ones(1, 2, 3) for name in cell.inputs}
+        given |= {name: torch.ones(3) for name in cell.constants}
+        given |= {name: torch.ones(3, 3) for name in cell.matrices}
+        assert forms(cell, **given)["native"] is None
+
+
+def test_variants_have_the_parameters_they_need():
+    shapes = {n: tuple(p.shape) for n, p in LSTM(2, d_state=5, **VARIANTS[2]).named_parameters()}
+    assert shapes["weight_hh_l0"] == (15, 5)
+    assert shapes["weight_ch_l0"] == (2, 5)
+    assert LSTM(2, d_state=5, peepholes=True).weight_ch_l0.shape == (3, 5)
+    forget = LSTM(2, coupled=True, forget_bias=1.5)
+    total = forget.bias_ih_l0 + forget.bias_hh_l0
+    torch.testing.assert_close(total[:2], torch.full((2,), 1.5))
+    assert "weight_ch_l0" not in LSTM(2).state_dict()
 
 
 def resets():
