@@ -75,12 +75,13 @@ class SequenceModel(nn.Module):
         dropout: probability of dropping a channel, on what each part of a block adds, and before
             the GLU.
         block: what follows the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
-            (``glu``), an MLP of four times the width (``mlp``), RWKV's channel mixing
-            (``channel_mix``), a gated MLP of three times the width as in Hawk and Griffin
-            (``geglu``) or, behind mixers without an up-projection of their own, of 4/3 of it as in
-            xLSTM (``xlstm``), or nothing (``bare``).
+            (``glu``), an MLP (``mlp``), RWKV's channel mixing (``channel_mix``), an MLP gated by
+            GELU as in Hawk and Griffin (``geglu``) or by SiLU (``swiglu``), one behind mixers
+            without an up-projection of their own as in xLSTM (``xlstm``), or nothing (``bare``).
         conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
             blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
+        d_ffn: hidden width of a block's part that has one. Default: 4 d_model; of ``geglu`` 3
+            d_model, of ``swiglu`` 8/3, rounded up, of ``xlstm`` 4/3, up to a multiple of 64.
         bidirectional: read in both directions and add the two: see `linrnn.mixers.Bidirectional`.
             Such a model needs whole sequences and cannot be streamed: it has no `step`.
         pool: how the outputs over time become one: their ``mean``, the ``last`` one, or ``none``
@@ -92,7 +93,7 @@ class SequenceModel(nn.Module):
             are by the root of their width.
         final_norm: normalise once more before the pooling and the head, by the same ``norm``.
         head_bias: add a bias to each output.
-        logit_cap: bound of each output: ``cap tanh(y / cap)`` in the place of y. Default: none.
+        logit_soft_cap: bound of each output, ``cap tanh(y / cap)`` for y. Default: none.
         tie_embeddings: one matrix for the embedding of tokens and for the head, which must be of
             the same size; it is initially normal with variance 1 / d_model.
         documents: 1, or 2 for a question about a pair: both are read by the same layers, and
@@ -127,8 +128,9 @@ class SequenceModel(nn.Module):
         norm_eps: float | None = None,
         prenorm: bool = True,
         dropout: float = 0.0,
-        block: Literal["glu", "mlp", "channel_mix", "geglu", "xlstm", "bare"] = "glu",
+        block: Literal["glu", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"] = "glu",
         conv_width: int = 0,
+        d_ffn: int | None = None,
         bidirectional: bool = False,
         pool: Literal["mean", "last", "none"] = "mean",
         encoder: Literal["linear", "tokens"] = "linear",
@@ -136,7 +138,7 @@ class SequenceModel(nn.Module):
         encoder_scale: float = 1.0,
         final_norm: bool = False,
         head_bias: bool = True,
-        logit_cap: float | None = None,
+        logit_soft_cap: float | None = None,
         tie_embeddings: bool = False,
         documents: int = 1,
         device: torch.device | str | None = None,
@@ -156,6 +158,8 @@ class SequenceModel(nn.Module):
                 f"pool={pool!r}."
             )
         check_positive(where, encoder_scale=encoder_scale)
+        if logit_soft_cap is not None:
+            check_positive(where, logit_soft_cap=logit_soft_cap)
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
         self.encoder_scale = encoder_scale
         self.documents = documents
@@ -179,6 +183,7 @@ class SequenceModel(nn.Module):
                     prenorm=prenorm,
                     dropout=dropout,
                     conv_width=conv_width,
+                    d_ffn=d_ffn,
                     **place,
                     **factory,
                 )
@@ -190,7 +195,7 @@ class SequenceModel(nn.Module):
         )
         self.encoder_norm, self.final_norm = outer
         self.pair = Pair(d_model, **factory) if documents == 2 else None
-        self.head = make_head(d_model, d_output, logit_cap, bias=head_bias, **factory)
+        self.head = make_head(d_model, d_output, logit_soft_cap, bias=head_bias, **factory)
         self.tie_embeddings = tie_embeddings
         if tie_embeddings:
             self._tie()

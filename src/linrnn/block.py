@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, DTypeError, check_in
+from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.ops import _native_step
@@ -20,6 +20,7 @@ BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "mlp": (("mixer",), ("mlp",)),
     "channel_mix": (("mixer",), ("channel_mix",)),
     "geglu": (("mixer",), ("geglu",)),
+    "swiglu": (("mixer",), ("swiglu",)),
     "xlstm": (("mixer",), ("ffn",)),
     "bare": (("mixer",),),
 }
@@ -33,6 +34,10 @@ BEHIND_NARROW = ("ffn",)
 """Parts that a mixer has no use for if it is `Mixer.widening`, and that its block does without."""
 
 
+FEED_FORWARD = ("mlp", "channel_mix", "geglu", "swiglu", "ffn")
+"""Parts that have a width of their own, ``d_ffn``."""
+
+
 class Place(NamedTuple):
     """What a part of a block may depend on."""
 
@@ -40,6 +45,7 @@ class Place(NamedTuple):
     layer: int
     n_layers: int
     conv_width: int
+    d_ffn: int | None
     factory: dict[str, Any]
 
 
@@ -48,24 +54,34 @@ def _channel_mix(place: Place) -> ChannelMix:
     published = getattr(place.mixer, "init", None) == "published"
     start: Any = {"init": "published"} if published else {}
     where: Any = {"layer": place.layer, "n_layers": place.n_layers}
-    return ChannelMix(place.mixer.d_model, **start, **where, **place.factory)
+    d_inner = place.d_ffn
+    return ChannelMix(place.mixer.d_model, d_inner=d_inner, **start, **where, **place.factory)
+
+
+def _gated(place: Place, d_inner: int | None = None, **options: Any) -> GatedMLP:
+    d_inner = d_inner if place.d_ffn is None else place.d_ffn
+    options |= place.factory
+    return GatedMLP(place.mixer.d_model, d_inner=d_inner, n_layers=place.n_layers, **options)
+
+
+def _swiglu(place: Place) -> GatedMLP:
+    d_inner = -(-8 * place.mixer.d_model // 3)  # as many weights as an MLP of four times the width
+    return _gated(place, d_inner, bias=False, activation="silu", init="small_inner")
 
 
 def _ffn(place: Place) -> GatedMLP:
-    d_model = place.mixer.d_model
-    d_inner = 64 * -(-4 * d_model // (3 * 64))  # 4/3, rounded up as in the published code
-    start: Any = {"init": "small", "n_layers": place.n_layers}
-    own: Any = {"bias": False, "approximate": "none", **start}
-    return GatedMLP(d_model, d_inner=d_inner, **own, **place.factory)
+    d_inner = 64 * -(-4 * place.mixer.d_model // (3 * 64))  # as in the published code
+    return _gated(place, d_inner, bias=False, activation="gelu", init="small")
 
 
 MODULES: dict[str, Callable[[Place], nn.Module]] = {
     "mixer": lambda place: place.mixer,
     "glu": lambda place: GLU(place.mixer.d_model, **place.factory),
     "conv": lambda place: CausalConv(place.mixer.d_model, place.conv_width, **place.factory),
-    "mlp": lambda place: MLP(place.mixer.d_model, **place.factory),
+    "mlp": lambda place: MLP(place.mixer.d_model, d_inner=place.d_ffn, **place.factory),
     "channel_mix": _channel_mix,
-    "geglu": lambda place: GatedMLP(place.mixer.d_model, n_layers=place.n_layers, **place.factory),
+    "geglu": _gated,
+    "swiglu": _swiglu,
     "ffn": _ffn,
 }
 """How each module of a block is made; one with ``init_state`` takes a state and returns it."""
@@ -82,11 +98,13 @@ class Block(nn.Module):
     The parts, by the block's kind, a row of `BLOCKS`:
 
     - ``glu``: ``z -> GLU(drop(GELU(mixer(z))))``, the block of the LRU paper.
-    - ``mlp``: the mixer, then a `linrnn.nn.MLP` of four times the width.
+    - ``mlp``: the mixer, then a `linrnn.nn.MLP`, of four times the width.
     - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV. It starts as published
       where the mixer was told to with ``init="published"``.
     - ``geglu``: the mixer, then a `linrnn.nn.GatedMLP` of three times the width, as in Hawk and
       Griffin.
+    - ``swiglu``: the mixer, then one with SiLU and without biases, of 8/3 of the width, rounded up,
+      as in xLSTM 7B and most language models of today.
     - ``xlstm``: the mixer, and behind one that does not widen its channels itself, as mLSTM does
       and sLSTM does not, a `linrnn.nn.GatedMLP` without biases of 4/3 of the width, rounded up to a
       multiple of 64.
@@ -98,12 +116,13 @@ class Block(nn.Module):
 
     Args:
         mixer: what mixes along time.
-        kind: ``glu``, ``mlp``, ``channel_mix``, ``geglu``, ``xlstm`` or ``bare``.
+        kind: ``glu``, ``mlp``, ``channel_mix``, ``geglu``, ``swiglu``, ``xlstm`` or ``bare``.
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
         norm_eps: see `linrnn.nn.make_norm`.
         prenorm: normalise before each part (True) or after its skip (False).
         dropout: probability, on the output of each part, and before the GLU.
         conv_width: taps of the convolution; 0 leaves it out.
+        d_ffn: hidden width of the part that has one. Default: see above.
         layer, n_layers: place in the stack, counted from 0, for what starts differently there.
         device, dtype: of the parameters, as in torch.nn.
     """
@@ -114,12 +133,13 @@ class Block(nn.Module):
         self,
         mixer: Mixer,
         *,
-        kind: Literal["glu", "mlp", "channel_mix", "geglu", "xlstm", "bare"] = "glu",
+        kind: Literal["glu", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"] = "glu",
         norm: str = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,
         dropout: float = 0.0,
         conv_width: int = 0,
+        d_ffn: int | None = None,
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
@@ -131,10 +151,12 @@ class Block(nn.Module):
             raise ArgumentError(
                 f"Block: conv_width must be an integer of at least 0, got {conv_width!r}."
             )
+        if d_ffn is not None:
+            _check_width(kind, d_ffn)
         width = mixer.d_model
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.kind, self.prenorm = kind, prenorm
-        place = Place(mixer, layer, n_layers, conv_width, factory)
+        place = Place(mixer, layer, n_layers, conv_width, d_ffn, factory)
         without = BEHIND_NARROW if mixer.widening else ()
         own = [chain for chain in BLOCKS[kind] if chain[0] not in without]
         chains = [*([("conv",)] if conv_width else []), *own]
@@ -278,6 +300,16 @@ class Block(nn.Module):
                     "Block", state[name], spec, rows, x.device, dtype, name=label
                 )
         return found
+
+
+def _check_width(kind: str, d_ffn: int) -> None:
+    check_positive_int("Block", d_ffn=d_ffn)
+    if not any(name in FEED_FORWARD for chain in BLOCKS[kind] for name in chain):
+        able = [k for k, row in BLOCKS.items() if any(c[0] in FEED_FORWARD for c in row)]
+        raise ArgumentError(
+            f"Block: d_ffn must be None where block is {kind!r}, which has no such part, got "
+            f"{d_ffn}. It is for {', '.join(able)}."
+        )
 
 
 def _norm_name(part: str) -> str:

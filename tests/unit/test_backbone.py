@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from linrnn import SequenceModel, mixers
-from linrnn.block import BLOCKS, Block
+from linrnn.block import BLOCKS, FEED_FORWARD, Block
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameError
 from linrnn.state import leaves
 
@@ -35,7 +35,13 @@ STACKS = [
     *({"block": kind, "pool": "none", "conv_width": 4} for kind in BLOCKS),
     *({"block": kind, "pool": "last", "prenorm": False, "norm": "rms"} for kind in BLOCKS),
     {"block": "channel_mix", "mixer": "rwkv4", "norm": "layer"},
-    {"encoder_scale": 3.0, "logit_cap": 0.5, "pool": "none", "mixer": "rwkv4", "block": "bare"},
+    {
+        "encoder_scale": 3.0,
+        "logit_soft_cap": 0.5,
+        "pool": "none",
+        "mixer": "rwkv4",
+        "block": "bare",
+    },
 ]
 
 
@@ -171,7 +177,9 @@ def test_a_step_of_float32_has_the_gelu_of_a_sequence():
 
 
 def test_what_is_scaled_and_what_is_bounded():
-    plain, other = (model(pool="none", **o) for o in ({}, {"encoder_scale": 3, "logit_cap": 0.5}))
+    plain, other = (
+        model(pool="none", **o) for o in ({}, {"encoder_scale": 3, "logit_soft_cap": 0.5})
+    )
     x = torch.randn(2, 5, 3, dtype=torch.float64)
     with torch.no_grad():
         plain.encoder.weight.mul_(3)
@@ -192,6 +200,27 @@ def test_parts_that_depend_on_their_place_are_told_it():
     net = model(mixer="rwkv4", block="channel_mix", n_layers=3)
     assert [m.layer for m in net.mixers] == [b.channel_mix.layer for b in net.blocks] == [0, 1, 2]
     assert {m.n_layers for m in net.mixers} == {3}
+
+
+@pytest.mark.parametrize("kind", FEED_FORWARD)
+def test_the_width_between_is_an_option(kind):
+    wide, usual = (model(block=kind, d_ffn=width).blocks[1] for width in (5, None))
+    changed = {
+        name: tuple(p.shape)
+        for (name, p), q in zip(wide.named_parameters(), usual.parameters(), strict=True)
+        if p.shape != q.shape
+    }
+    assert changed
+    assert all(5 in shape and name.startswith(f"{kind}.") for name, shape in changed.items())
+
+
+@pytest.mark.unchecked
+def test_a_width_for_nothing_is_refused():
+    with pytest.raises(ArgumentError, match=r"d_ffn must be None where block is 'glu'.*mlp, cha"):
+        model(d_ffn=5)
+    for kind in FEED_FORWARD:
+        with pytest.raises(ArgumentError, match="d_ffn must be an integer of at least 1, got 0"):
+            model(block=kind, d_ffn=0)
 
 
 def test_dropout_is_on_every_part():

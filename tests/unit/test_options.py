@@ -63,13 +63,14 @@ CHANGED = {
     "dropout": 0.5,
     "block": "channel_mix",
     "conv_width": 3,
+    "d_ffn": 5,
     "bidirectional": True,
     "pool": "last",
     "encoder_norm": True,
     "encoder_scale": 2.5,
     "final_norm": True,
     "head_bias": False,
-    "logit_cap": 30.0,
+    "logit_soft_cap": 30.0,
     "tie_embeddings": True,
 }
 
@@ -107,7 +108,7 @@ def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["encoder_norm", "norm_eps", "head_bias", "encoder_scale", "logit_cap"]
+    "name", ["encoder_norm", "norm_eps", "head_bias", "encoder_scale", "logit_soft_cap", "d_ffn"]
 )
 def test_runs_of_before_an_option_have_its_default(name):
     values = to_json(Config(task="digits"))
@@ -123,13 +124,13 @@ def test_an_eps_is_checked(eps):
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("name", ["encoder_scale", "logit_cap"])
+@pytest.mark.parametrize("name", ["encoder_scale", "logit_soft_cap"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan"), "small"])
 def test_a_scale_and_a_bound_are_checked(name, value):
     with pytest.raises(ArgumentError, match=rf"model\.{name} must be"):
         Config(task="digits", model=ModelConfig(**{name: value}))
     if not isinstance(value, str):
-        with pytest.raises(ArgumentError, match=f"{name.partition('_')[2]} must be positive"):
+        with pytest.raises(ArgumentError, match=f"{name} must be positive"):
             SequenceModel(1, 1, **{name: value})
 
 
@@ -190,7 +191,7 @@ GRIFFIN = {
     "model.no-head-bias": None,
     "model.tie-embeddings": None,
     "model.encoder-scale": "2.828125",
-    "model.logit-cap": "30",
+    "model.logit-soft-cap": "30",
 }
 
 

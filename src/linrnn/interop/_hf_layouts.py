@@ -107,10 +107,10 @@ def export_weights(
     names: Mapping[str, str],
     *,
     encoder_scale: float = 1.0,
-    logit_cap: float | None = None,
+    logit_soft_cap: float | None = None,
 ) -> Peer:
     """``peer`` with the weights of ours under their ``names``; it scales and caps like this."""
-    require(where, model.config, encoder_scale=encoder_scale, logit_cap=logit_cap)
+    require(where, model.config, encoder_scale=encoder_scale, logit_soft_cap=logit_soft_cap)
     weights = dict(model.model.state_dict())
     bias = weights.pop("head.bias", None)
     if bias is not None and bias.any():

@@ -33,7 +33,7 @@ _SPARE, _TIMES = 64 << 20, 8  # bytes beside the stored weights, and of each of 
 # sizes that some tensor has, and of which there are tensors
 _WIDTHS = (
     *("vocab_size", "hidden_size", "d_model", "intermediate_size", "attention_hidden_size"),
-    *("state_size", "conv_kernel", "conv_width"),
+    *("state_size", "conv_kernel", "conv_width", "d_ffn"),
 )
 _DEPTHS = ("num_hidden_layers", "n_layers")
 

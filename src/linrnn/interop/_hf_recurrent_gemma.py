@@ -93,7 +93,7 @@ def from_recurrent_gemma(
         encoder_scale=_scale(theirs.hidden_size),
         final_norm=True,
         head_bias=False,
-        logit_cap=float(theirs.logits_soft_cap),
+        logit_soft_cap=float(theirs.logits_soft_cap),
         tie_word_embeddings=theirs.tie_word_embeddings,
     )
     names = _names(theirs)
@@ -116,10 +116,12 @@ def to_recurrent_gemma(model: LinrnnForCausalLM) -> RecurrentGemmaForCausalLM:
     where, ours = "to_recurrent_gemma", model.config
     expected = {"norm": "rms", "block": "geglu", "encoder_norm": False, "final_norm": True}
     require(where, ours, **expected, prenorm=True, conv_width=0)
-    if ours.logit_cap is None:
-        raise ArgumentError(f"{where}: logit_cap must be a number, which theirs have, got None.")
+    if ours.logit_soft_cap is None:
+        raise ArgumentError(
+            f"{where}: logit_soft_cap must be a number, which theirs have, got None."
+        )
     peer = RecurrentGemmaForCausalLM(_their_config(where, model))
-    names, beyond = _names(peer.config), {"logit_cap": ours.logit_cap}
+    names, beyond = _names(peer.config), {"logit_soft_cap": ours.logit_soft_cap}
     scale = _scale(ours.d_model)
     peer = export_weights(where, model, peer, names, encoder_scale=scale, **beyond)
     weights = peer.state_dict()
@@ -169,7 +171,7 @@ def _their_config(where: str, model: LinrnnForCausalLM) -> RecurrentGemmaConfig:
     return RecurrentGemmaConfig(
         **{"vocab_size": ours.vocab_size, "hidden_size": ours.d_model, "rms_norm_eps": eps},
         **{"num_hidden_layers": ours.n_layers, "intermediate_size": 6 * ours.d_model},
-        **{"logits_soft_cap": ours.logit_cap, "tie_word_embeddings": ours.tie_word_embeddings},
+        **{"logits_soft_cap": ours.logit_soft_cap, "tie_word_embeddings": ours.tie_word_embeddings},
         **given,
         **special_tokens(ours),
     )

@@ -85,6 +85,7 @@ def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausa
         n_layers=theirs.num_hidden_layers,
         norm="layer",
         block="channel_mix",
+        d_ffn=theirs.intermediate_size,
         encoder_norm=True,
         final_norm=True,
         head_bias=False,
@@ -120,6 +121,7 @@ def to_rwkv(model: LinrnnForCausalLM) -> RwkvForCausalLM:
             vocab_size=ours.vocab_size,
             hidden_size=ours.d_model,
             attention_hidden_size=options.get("d_state"),
+            intermediate_size=ours.d_ffn,
             num_hidden_layers=ours.n_layers,
             layer_norm_epsilon=LAYER_EPS,
             tie_word_embeddings=ours.tie_word_embeddings,
@@ -130,5 +132,4 @@ def to_rwkv(model: LinrnnForCausalLM) -> RwkvForCausalLM:
 
 
 def _check(where: str, theirs: Any) -> None:
-    require(where, theirs, intermediate_size=4 * theirs.hidden_size)
     require(where, theirs, layer_norm_epsilon=LAYER_EPS)

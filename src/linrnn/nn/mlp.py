@@ -1,5 +1,7 @@
 """Feed-forward networks of a residual block."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -42,25 +44,33 @@ class MLP(nn.Module):
         return y
 
 
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
 class GatedMLP(nn.Module):
-    """``W3 (GELU(W1 z) * W2 z)``: a feed-forward network with a gate of its own.
+    """``W3 (act(W1 z) * W2 z)``: a feed-forward network with a gate of its own.
 
     Initially with ``init="lecun"``, as in Griffin, weights are N(0, 1 / channels in), those of W3
     N(0, 2 / (n_layers d_inner)); with ``init="small"``, as in xLSTM, N(0, 0.4 / d_model), those of
-    W3 N(0, 4 / (n_layers^2 d_model)). Biases are 0.
+    W3 N(0, 4 / (n_layers^2 d_model)), or with ``init="small_inner"``, as in xLSTM 7B,
+    N(0, 4 / (n_layers^2 d_inner)). Biases are 0.
 
     Args:
         d_model: channels in and out.
         d_inner: hidden width. Default: ``3 * d_model``.
         bias: whether the maps are affine.
-        approximate: "tanh" or "none", as of `torch.nn.GELU`.
+        activation: of the gate: "gelu", the same by its tanh formula, "gelu_tanh", or "silu".
         init: see above.
         n_layers: depth of the stack it stands in.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ArgumentError: a size below 1.
-        UnknownNameError: another ``approximate`` or ``init``.
+        UnknownNameError: another ``activation`` or ``init``.
 
     Example:
         >>> GatedMLP(4)(torch.zeros(2, 3, 4)).shape
@@ -76,8 +86,8 @@ class GatedMLP(nn.Module):
         *,
         d_inner: int | None = None,
         bias: bool = True,
-        approximate: Literal["tanh", "none"] = "tanh",
-        init: Literal["lecun", "small"] = "lecun",
+        activation: Literal["gelu", "gelu_tanh", "silu"] = "gelu_tanh",
+        init: Literal["lecun", "small", "small_inner"] = "lecun",
         n_layers: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -85,9 +95,9 @@ class GatedMLP(nn.Module):
         super().__init__()
         self.d_inner = 3 * d_model if d_inner is None else d_inner
         check_positive_int("GatedMLP", d_model=d_model, d_inner=self.d_inner, n_layers=n_layers)
-        check_in("GatedMLP", "approximate", approximate, ("tanh", "none"))
-        check_in("GatedMLP", "init", init, ("lecun", "small"))
-        self.approximate, self.init, self.n_layers = approximate, init, n_layers
+        check_in("GatedMLP", "activation", activation, _ACTIVATIONS)
+        check_in("GatedMLP", "init", init, ("lecun", "small", "small_inner"))
+        self.activation, self.init, self.n_layers = activation, init, n_layers
         self.gate, self.up = (
             nn.Linear(d_model, self.d_inner, bias=bias, device=device, dtype=dtype)
             for _ in range(2)
@@ -99,8 +109,12 @@ class GatedMLP(nn.Module):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         width, depth = self.gate.in_features, self.n_layers
-        small = self.init == "small"
-        inner, outer = (0.4, 4 / depth**2 / width) if small else (1, 2 / depth / self.d_inner)
+        last = {
+            "lecun": 2 / depth / self.d_inner,
+            "small": 4 / depth**2 / width,
+            "small_inner": 4 / depth**2 / self.d_inner,
+        }
+        inner, outer = 1 if self.init == "lecun" else 0.4, last[self.init]
         for linear, variance in (
             (self.gate, inner / width),
             (self.up, inner / width),
@@ -112,6 +126,6 @@ class GatedMLP(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Transform the last axis, whatever precedes it."""
-        gate = F.gelu(self.gate(z), approximate=self.approximate)
+        gate = _ACTIVATIONS[self.activation](self.gate(z))
         y: Tensor = self.down(gate * self.up(z))
         return y

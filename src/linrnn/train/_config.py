@@ -191,7 +191,7 @@ _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": 
 # added after the first run folders were written: what those do not name is the default
 _LATER = {
     *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias"),  # of models
-    *("encoder_scale", "logit_cap"),
+    *("encoder_scale", "logit_soft_cap", "d_ffn"),
     *("order", "carry_state", "on_nan"),  # of training
     *("frame", "rows"),  # of tasks
 }
@@ -201,12 +201,14 @@ def _check_model(model: ModelConfig) -> None:
     check_positive_int(
         "Config", **{"model.d_model": model.d_model, "model.n_layers": model.n_layers}
     )
+    if model.d_ffn is not None:
+        check_positive_int("Config", **{"model.d_ffn": model.d_ffn})
     few = model.n_layers <= MAX_LAYERS
     _check_range("model.n_layers", model.n_layers, few, f"at most {MAX_LAYERS:,}")
     _check_range("model.conv_width", model.conv_width, model.conv_width >= 0, "at least 0")
     eps = model.norm_eps
     _check_range("model.norm_eps", eps, eps is None or eps > 0, "above 0")
-    positive = {"encoder_scale": model.encoder_scale, "logit_cap": model.logit_cap}
+    positive = {"encoder_scale": model.encoder_scale, "logit_soft_cap": model.logit_soft_cap}
     given = {f"model.{name}": value for name, value in positive.items() if value is not None}
     check_positive("Config", **given)
     _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")

@@ -74,6 +74,7 @@ CASES = {
     "rwkv": (rwkv, from_rwkv, to_rwkv, {}),
     "rwkv rescaled": (rwkv, from_rwkv, to_rwkv, {"rescale_every": 2}),
     "rwkv tied": (rwkv, from_rwkv, to_rwkv, {"tie_word_embeddings": True, "rescale_every": 0}),
+    "rwkv of another width": (rwkv, from_rwkv, to_rwkv, {"intermediate_size": 7}),
     "mamba": (mamba, from_mamba, to_mamba, {}),
     "mamba untied": (mamba, from_mamba, to_mamba, {"tie_word_embeddings": False}),
     "mamba with other sizes": (
@@ -215,8 +216,8 @@ BAD = [
     (lambda _: to_mamba(own("mamba", **MAMBA)), "the head must have no bias"),
     (lambda _: from_mamba(mamba(hidden_act="relu")), "hidden_act must be 'silu'.*got 'relu'"),
     (
-        lambda _: from_rwkv(rwkv(intermediate_size=7)),
-        "from_rwkv: intermediate_size must be 48 to be converted, got 7",
+        lambda _: from_rwkv(rwkv(layer_norm_epsilon=0.1)),
+        "from_rwkv: layer_norm_epsilon must be 1e-05 to be converted, got 0.1",
     ),
     (lambda _: from_rwkv(mamba()), "must be a RwkvForCausalLM.*got MambaForCausalLM"),
     (
@@ -224,17 +225,17 @@ BAD = [
         "intermediate_size must be 144 to be converted, got 140",
     ),
     (lambda _: to_recurrent_gemma(own("rg_lru", **MAMBA)), "block must be 'geglu'.*got 'bare'"),
-    (lambda _: to_recurrent_gemma(own("rg_lru", **GRIFFIN)), "logit_cap must be a number"),
+    (lambda _: to_recurrent_gemma(own("rg_lru", **GRIFFIN)), "logit_soft_cap must be a number"),
     (
-        lambda _: to_recurrent_gemma(own("lru", logit_cap=1.0, **GRIFFIN)),
+        lambda _: to_recurrent_gemma(own("lru", logit_soft_cap=1.0, **GRIFFIN)),
         "mixers must be rg_lru and attention, got LRU",
     ),
     (
-        lambda _: to_recurrent_gemma(own("attention", logit_cap=1.0, **GRIFFIN)),
+        lambda _: to_recurrent_gemma(own("attention", logit_soft_cap=1.0, **GRIFFIN)),
         "attention.window must be a number, got None",
     ),
     (
-        lambda _: to_recurrent_gemma(own("rg_lru", logit_cap=1.0, **GRIFFIN)),
+        lambda _: to_recurrent_gemma(own("rg_lru", logit_soft_cap=1.0, **GRIFFIN)),
         "encoder_scale must be 2.828125 to be converted, got 1.0",
     ),
     *((partial(outside, name), f"to_{name}: encoder_scale must be 1.0") for name in PLAIN),

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from scipy.stats import kstest
 from plain_loop import check_equal
+from scipy.stats import kstest
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GatedLRU

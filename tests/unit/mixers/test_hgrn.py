@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from public_loops import naive
 from plain_loop import check_equal
+from public_loops import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import HGRN

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from plain_loop import check_equal, lead_out
 from scipy.signal import lfilter
 from scipy.stats import kstest
-from plain_loop import check_equal, lead_out
 
 from linrnn import SequenceModel
 from linrnn.errors import LinrnnError

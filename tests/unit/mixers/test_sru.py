@@ -5,8 +5,8 @@ from math import exp
 import numpy as np
 import pytest
 import torch
-from scipy.stats import kstest
 from plain_loop import check_equal, lead_out
+from scipy.stats import kstest
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import SRU
