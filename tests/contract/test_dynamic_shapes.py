@@ -63,6 +63,7 @@ def test_rnn(name, batch_first):
 MODELS = {
     "glu": {"pool": "mean", "mixer": "slru"},
     "mlp": {"pool": "last", "block": "mlp", "conv_width": 4, "norm": "rms", "mixer": "gru"},
+    "swiglu": {"pool": "none", "block": "swiglu", "norm": "rms", "d_ffn": 9, "mixer": "mingru"},
     "channel_mix": {"pool": "none", "block": "channel_mix", "norm": "layer", "mixer": "gru"},
     "bare": {"block": "bare", "prenorm": False, "final_norm": True, "mixer": "mingru"},
     "bidirectional": {"pool": "last", "bidirectional": True, "mixer": "mingru"},

@@ -216,7 +216,7 @@ def test_the_width_between_is_an_option(kind):
 
 @pytest.mark.unchecked
 def test_a_width_for_nothing_is_refused():
-    with pytest.raises(ArgumentError, match=r"d_ffn must be None where block is 'glu'.*mlp, cha"):
+    with pytest.raises(ArgumentError, match=r"d_ffn must be None where block is 'glu'.*mlp, swi"):
         model(d_ffn=5)
     for kind in FEED_FORWARD:
         with pytest.raises(ArgumentError, match="d_ffn must be an integer of at least 1, got 0"):

@@ -34,6 +34,7 @@ VARIANTS = {
 STACKS = {
     "glu": {"mixer": "lru", "pool": "mean"},
     "mlp": {"mixer": "mingru", "block": "mlp", "conv_width": 3, "norm": "rms", "pool": "none"},
+    "swiglu": {"mixer": "mingru", "block": "swiglu", "d_ffn": 9, "logit_soft_cap": 0.5},
     "channel_mix": {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer", "pool": "last"},
 }
 

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from linrnn.errors import LinrnnError
 from linrnn.nn import GatedMLP
 
-
 ACTIVATIONS = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),

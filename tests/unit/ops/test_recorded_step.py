@@ -23,6 +23,7 @@ GROWING = {"attention", "gau"}
 BLOCKS = [
     {"block": "glu", "norm": "batch", "pool": "mean"},
     {"block": "mlp", "norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
+    {"block": "swiglu", "norm": "rms", "pool": "last", "d_ffn": 7},
     {"block": "channel_mix", "norm": "rms", "pool": "none"},
     {"block": "bare", "norm": "none", "pool": "none", "prenorm": False},
 ]
