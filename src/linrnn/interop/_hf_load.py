@@ -33,9 +33,9 @@ _SPARE, _TIMES = 64 << 20, 8  # bytes beside the stored weights, and of each of 
 # sizes that some tensor has, and of which there are tensors
 _WIDTHS = (
     *("vocab_size", "hidden_size", "d_model", "intermediate_size", "attention_hidden_size"),
-    *("state_size", "conv_kernel", "conv_width", "d_ffn"),
+    *("state_size", "conv_kernel", "conv_width", "d_ffn", "embedding_dim"),
 )
-_DEPTHS = ("num_hidden_layers", "n_layers")
+_DEPTHS = ("num_hidden_layers", "num_blocks", "n_layers")
 
 
 def files_of(where: str, path: Any, options: dict[str, Any]) -> Files:

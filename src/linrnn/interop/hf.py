@@ -20,6 +20,8 @@ from linrnn.interop._hf_run import from_run as from_run
 from linrnn.interop._hf_rwkv4 import from_rwkv as from_rwkv
 from linrnn.interop._hf_rwkv4 import to_rwkv as to_rwkv
 from linrnn.interop._hf_tokenizer import to_tokenizer as to_tokenizer
+from linrnn.interop._hf_xlstm import from_xlstm as from_xlstm
+from linrnn.interop._hf_xlstm import to_xlstm as to_xlstm
 
 __all__ = [
     "LinrnnCache",
@@ -30,11 +32,13 @@ __all__ = [
     "from_recurrent_gemma",
     "from_run",
     "from_rwkv",
+    "from_xlstm",
     "to_mamba",
     "to_mamba2",
     "to_recurrent_gemma",
     "to_rwkv",
     "to_tokenizer",
+    "to_xlstm",
 ]
 
 transformers.AutoConfig.register(LinrnnConfig.model_type, LinrnnConfig, exist_ok=True)

@@ -15,10 +15,12 @@ from linrnn.interop.hf import (  # noqa: E402
     from_mamba2,
     from_recurrent_gemma,
     from_rwkv,
+    from_xlstm,
     to_mamba,
     to_mamba2,
     to_recurrent_gemma,
     to_rwkv,
+    to_xlstm,
 )
 
 VOCABULARY = 41
@@ -70,6 +72,14 @@ def gemma(**options):
     return shaken(transformers.RecurrentGemmaForCausalLM(made))
 
 
+def xlstm(**options):
+    config = {
+        **{"vocab_size": VOCABULARY, "hidden_size": 12, "num_hidden_layers": 3, "bos_token_id": 3},
+        **{"num_heads": 2, "ffn_round_up_to_multiple_of": 8, "chunk_size": 16, "use_cache": False},
+    }
+    return shaken(transformers.xLSTMForCausalLM(transformers.xLSTMConfig(**config | options)))
+
+
 CASES = {
     "rwkv": (rwkv, from_rwkv, to_rwkv, {}),
     "rwkv rescaled": (rwkv, from_rwkv, to_rwkv, {"rescale_every": 2}),
@@ -114,6 +124,14 @@ CASES = {
         *(gemma, from_recurrent_gemma, to_recurrent_gemma),
         {"block_types": ["recurrent"], "num_hidden_layers": 2, "use_cache": False},
     ),
+    "xlstm": (xlstm, from_xlstm, to_xlstm, {}),
+    "xlstm with other sizes": (
+        *(xlstm, from_xlstm, to_xlstm),
+        {
+            **{"num_heads": 3, "qk_dim_factor": 1.3, "v_dim_factor": 0.8, "ffn_proj_factor": 1.1},
+            **{"gate_soft_cap": 2.0, "output_logit_soft_cap": 3.0, "norm_eps": 0.1},
+        },
+    ),
 }
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -125,7 +143,13 @@ def check_equal(ours, theirs):
         expected = theirs(ids).logits
         assert expected.std() > 0.1  # there is something to compare
         size = expected.abs().max()
-        torch.testing.assert_close(ours(ids).logits / size, expected / size, rtol=0, atol=1e-4)
+        found = [ours(ids).logits]
+        if isinstance(ours, LinrnnForCausalLM):
+            first = ours(ids[:, :9])
+            rest = ours(ids[:, 9:], past_key_values=first.past_key_values)
+            found.append(torch.cat([first.logits, rest.logits], 1))
+    for logits in found:
+        torch.testing.assert_close(logits / size, expected / size, rtol=0, atol=1e-4)
 
 
 @EVERY
@@ -147,6 +171,23 @@ def test_logits_are_equal_both_ways(case):
 
 
 @EVERY
+def test_gradients_are_equal(case):
+    make, into, back, options = case
+    peer = make(**options).train()
+    ours, ids = into(peer).train(), torch.randint(VOCABULARY, (2, 20))
+    for model in (ours, peer):
+        model(ids).logits.square().mean().backward()
+    with torch.no_grad():  # go the way of the weights
+        for weight in ours.parameters():
+            weight.copy_(weight.grad)
+    got = dict(back(ours).named_parameters())
+    for name, weight in peer.named_parameters():
+        size = weight.grad.abs().max()
+        assert size > 0, name
+        torch.testing.assert_close(got[name] / size, weight.grad / size, rtol=0, atol=1e-3)
+
+
+@EVERY
 def test_a_folder_is_read_by_the_same_call(case, tmp_path):
     make, into, _, options = case
     peer = make(**options)
@@ -161,6 +202,19 @@ def test_generation_is_that_of_transformers(make, into):
     ours, mask = into(peer), torch.ones(2, 6, dtype=torch.long)
     kwargs = {"attention_mask": mask, "do_sample": False, "max_new_tokens": 8}
     assert torch.equal(ours.generate(ids, **kwargs), peer.generate(ids, **kwargs))
+
+
+def test_xlstm_is_read_in_pieces_by_both():
+    peer = to_xlstm(from_xlstm(xlstm(hidden_size=128, num_hidden_layers=1)))
+    ours, ids = from_xlstm(peer), torch.randint(VOCABULARY, (2, 30))
+    cache, state = None, None
+    with torch.no_grad():
+        for part in ids.split([17, 1, 12], 1):
+            theirs = peer(part, cache_params=cache)
+            mine = ours(part, past_key_values=state)
+            cache, state = theirs.cache_params, mine.past_key_values
+            torch.testing.assert_close(mine.logits, theirs.logits, rtol=1e-4, atol=1e-4)
+    assert cache is not None
 
 
 def test_a_converted_model_is_saved_as_one_of_ours(tmp_path):
@@ -201,6 +255,17 @@ def outside(name, _):
     return to(own(mixer, encoder_scale=2.0, n_layers=2, **options))
 
 
+XLSTM = {"norm": "rms", "block": "swiglu", "final_norm": True}
+
+
+def fused(path):
+    """A folder of the layout that transformers itself cannot start."""
+    xlstm().save_pretrained(path)
+    config = path / "config.json"
+    config.write_text(config.read_text().replace('"single"', '"fused"'))
+    return path
+
+
 BAD = [
     (lambda _: to_rwkv(own("mamba", **RWKV)), "to_rwkv: mixer must be 'rwkv4'.*got 'mamba'"),
     (lambda _: to_rwkv(own("rwkv4")), "to_rwkv: block must be 'channel_mix'.*got 'glu'"),
@@ -219,6 +284,22 @@ BAD = [
         lambda _: from_rwkv(rwkv(layer_norm_epsilon=0.1)),
         "from_rwkv: layer_norm_epsilon must be 1e-05 to be converted, got 0.1",
     ),
+    (lambda _: to_xlstm(own("lru", **XLSTM)), "to_xlstm: mixer must be 'mlstm_large'.*got 'lru'"),
+    (lambda _: to_xlstm(own("mlstm_large", **XLSTM)), "to_xlstm: logit_soft_cap must be a number"),
+    (
+        lambda _: to_xlstm(own("mlstm_large", logit_soft_cap=3.0, norm_eps=0.1, **XLSTM)),
+        "to_xlstm: the mixer's norm_eps must be that of the model, 0.1, .*got 1e-06",
+    ),
+    (
+        lambda _: from_xlstm(xlstm(use_bias=True)),
+        "from_xlstm: use_bias must be False to be converted, got True",
+    ),
+    (lambda _: from_xlstm(xlstm(eps=0.1)), "from_xlstm: eps must be 1e-06 to be converted, got"),
+    (
+        lambda _: from_xlstm(xlstm(output_logit_soft_cap=0.0)),
+        "output_logit_soft_cap must be positive and finite to be converted, got 0.0",
+    ),
+    (lambda path: from_xlstm(fused(path)), "weight_mode must be 'single' .*got 'fused'"),
     (lambda _: from_rwkv(mamba()), "must be a RwkvForCausalLM.*got MambaForCausalLM"),
     (
         lambda _: from_recurrent_gemma(gemma(intermediate_size=140)),

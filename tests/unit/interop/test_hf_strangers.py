@@ -17,6 +17,7 @@ from linrnn.interop.hf import (  # noqa: E402
     LinrnnForCausalLM,
     from_mamba,
     from_rwkv,
+    from_xlstm,
 )
 
 pytestmark = pytest.mark.unchecked
@@ -37,6 +38,10 @@ MODELS = {
     "linrnn by its type": (ours, read_auto),
     "mamba": (lambda: transformers.MambaForCausalLM(transformers.MambaConfig(**SMALL)), from_mamba),
     "rwkv": (lambda: transformers.RwkvForCausalLM(transformers.RwkvConfig(**SMALL)), from_rwkv),
+    "xlstm": (
+        lambda: transformers.xLSTMForCausalLM(transformers.xLSTMConfig(**SMALL, num_heads=1)),
+        from_xlstm,
+    ),
 }
 EVERY = pytest.mark.parametrize("model", MODELS)
 
@@ -185,7 +190,7 @@ def test_an_index_names_no_file_outside_its_folder(saved):
         read(folder)
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
 @pytest.mark.parametrize("kind", ["link", "link inside", "pipe", "folder"])
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "generation_config.json"])
 def test_a_file_that_is_no_file_of_the_folder(saved, file, kind):
@@ -218,7 +223,7 @@ def as_cached(folder, cache):
     return snapshot
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
 def test_the_cache_of_the_hub_is_read_by_folder(saved, tmp_path):
     folder, read = saved
     expected = logits(read(folder))
@@ -235,7 +240,7 @@ def test_the_cache_of_the_hub_is_read_by_folder(saved, tmp_path):
             read(snapshot)
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
 @pytest.mark.parametrize("in_shards", [False, True])
 def test_a_name_on_the_hub_is_read_from_its_cache(saved, tmp_path, monkeypatch, in_shards):
     folder, read = saved
@@ -270,7 +275,7 @@ def test_options_of_whoever_calls_still_count(tmp_path):
         read(tmp_path, subfolder="../elsewhere")
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
 def test_sizes_that_do_not_suit_the_weights(saved):
     folder, read = saved
     file = folder / "config.json"
