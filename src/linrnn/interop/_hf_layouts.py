@@ -78,6 +78,14 @@ def require(where: str, config: Any, **expected: Any) -> None:
             raise error(f"{where}: {name} must be {value!r} to be converted, got {got!r}.")
 
 
+def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
+    """Raise unless a model of ours is the stack that all layouts have, and ``expected``."""
+    require(where, config, **expected)
+    usual = {"encoder_norm": False, "final_norm": True, "prenorm": True, "conv_width": 0}
+    others = usual | {"logit_soft_cap": None}
+    require(where, config, **{k: v for k, v in others.items() if k not in expected})
+
+
 def special_tokens(config: Any) -> dict[str, Any]:
     """The ids of special tokens of a configuration."""
     return {name: getattr(config, name, None) for name in _SPECIAL}

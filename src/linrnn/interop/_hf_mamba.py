@@ -17,6 +17,7 @@ from linrnn.interop._hf_layouts import (
     load_peer,
     names_of,
     require,
+    require_stack,
     special_tokens,
 )
 from linrnn.interop._hf_model import LinrnnForCausalLM
@@ -105,8 +106,7 @@ def to_bare_blocks(where: str, model: LinrnnForCausalLM, mixer: str) -> dict[str
         ArgumentError: a model of other blocks or with another mixer.
     """
     ours, layer = model.config, cast("Any", model.model.mixers[0])
-    expected = {"mixer": mixer, "norm": "rms", "block": "bare", "encoder_norm": False}
-    require(where, ours, **expected, final_norm=True, prenorm=True, conv_width=0)
+    require_stack(where, ours, mixer=mixer, norm="rms", block="bare")
     eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps
     return {
         "vocab_size": ours.vocab_size,

@@ -16,6 +16,7 @@ from linrnn.interop._hf_layouts import (
     load_peer,
     names_of,
     require,
+    require_stack,
     special_tokens,
 )
 from linrnn.interop._hf_model import LinrnnForCausalLM
@@ -111,16 +112,20 @@ def to_rwkv(model: LinrnnForCausalLM) -> RwkvForCausalLM:
     """
     ours, options = model.config, dict(model.config.mixer_options or {})
     expected = {"mixer": "rwkv4", "norm": "layer", "block": "channel_mix", "encoder_norm": True}
-    require("to_rwkv", ours, **expected, final_norm=True, prenorm=True, conv_width=0)
+    require_stack("to_rwkv", ours, **expected)
     if not options.get("token_shift", True):
         raise ArgumentError("to_rwkv: token_shift must be True, got False.")
     if ours.norm_eps not in (None, LAYER_EPS):
         raise ArgumentError(f"to_rwkv: norm_eps must be {LAYER_EPS}, got {ours.norm_eps}.")
+    if ours.n_layers < 2:  # which transformers divides by, less one
+        raise ArgumentError(f"to_rwkv: n_layers must be at least 2, got {ours.n_layers}.")
     peer = RwkvForCausalLM(
         RwkvConfig(
             vocab_size=ours.vocab_size,
             hidden_size=ours.d_model,
             attention_hidden_size=options.get("d_state"),
+            # with which transformers can compute no other width
+            use_cache=options.get("d_state", ours.d_model) == ours.d_model,
             intermediate_size=ours.d_ffn,
             num_hidden_layers=ours.n_layers,
             layer_norm_epsilon=LAYER_EPS,

@@ -16,6 +16,7 @@ from linrnn.interop._hf_layouts import (
     load_peer,
     names_of,
     require,
+    require_stack,
     special_tokens,
 )
 from linrnn.interop._hf_model import LinrnnForCausalLM
@@ -103,8 +104,8 @@ def to_xlstm(model: LinrnnForCausalLM) -> xLSTMForCausalLM:
         ArgumentError: a model that xLSTM's layout cannot express.
     """
     ours, layer = model.config, cast("Any", model.model.mixers[0])
-    expected = {"mixer": "mlstm_large", "norm": "rms", "block": "swiglu", "encoder_norm": False}
-    require("to_xlstm", ours, **expected, final_norm=True, prenorm=True, conv_width=0)
+    own = {"mixer": "mlstm_large", "norm": "rms", "block": "swiglu"}
+    require_stack("to_xlstm", ours, **own, logit_soft_cap=ours.logit_soft_cap)
     if ours.logit_soft_cap is None:
         raise ArgumentError("to_xlstm: logit_soft_cap must be a number to be converted, got None.")
     eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps

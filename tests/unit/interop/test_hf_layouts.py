@@ -7,7 +7,8 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
-from linrnn.errors import ArgumentError, DataError, DTypeError  # noqa: E402
+from linrnn.errors import ArgumentError, DataError, DTypeError, LinrnnError  # noqa: E402
+from linrnn.interop._hf_config import OPTIONS as MODEL_OPTIONS  # noqa: E402
 from linrnn.interop.hf import (  # noqa: E402
     LinrnnConfig,
     LinrnnForCausalLM,
@@ -185,6 +186,30 @@ def test_gradients_are_equal(case):
         size = weight.grad.abs().max()
         assert size > 0, name
         torch.testing.assert_close(got[name] / size, weight.grad / size, rtol=0, atol=1e-3)
+
+
+OTHER = {
+    **{"norm": "none", "norm_eps": 0.5, "prenorm": False, "dropout": 0.5, "conv_width": 2},
+    **{"d_ffn": 7, "encoder_norm": None, "final_norm": None, "head_bias": True},
+    **{"logit_soft_cap": 0.3, "block": "mlp", "d_model": 24, "n_layers": 1},
+    **{"tie_word_embeddings": None},
+}
+"""Another value of every option; None is for not what it is."""
+
+
+@pytest.mark.parametrize("option", OTHER)
+@pytest.mark.parametrize("layout", ["rwkv", "mamba", "mamba2", "xlstm"])
+def test_every_option_is_converted_or_refused(layout, option):
+    make, into, back, options = CASES[layout]
+    values = into(make(**options)).config.to_dict()
+    assert OTHER.keys() >= values.keys() & set(MODEL_OPTIONS)
+    values[option] = not values[option] if OTHER[option] is None else OTHER[option]
+    try:
+        ours = shaken(LinrnnForCausalLM(LinrnnConfig.from_dict(values)))
+        theirs = back(ours)
+    except LinrnnError:
+        return
+    check_equal(ours, theirs)
 
 
 @EVERY
