@@ -82,7 +82,7 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     """Raise unless a model of ours is the stack that all layouts have, and ``expected``."""
     require(where, config, **expected)
     usual = {"encoder_norm": False, "final_norm": True, "prenorm": True, "conv_width": 0}
-    others = usual | {"logit_soft_cap": None}
+    others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None}
     require(where, config, **{k: v for k, v in others.items() if k not in expected})
 
 
@@ -109,16 +109,9 @@ def import_weights(
 
 
 def export_weights(
-    where: str,
-    model: LinrnnForCausalLM,
-    peer: Peer,
-    names: Mapping[str, str],
-    *,
-    encoder_scale: float = 1.0,
-    logit_soft_cap: float | None = None,
+    where: str, model: LinrnnForCausalLM, peer: Peer, names: Mapping[str, str]
 ) -> Peer:
-    """``peer`` with the weights of ours under their ``names``; it scales and caps like this."""
-    require(where, model.config, encoder_scale=encoder_scale, logit_soft_cap=logit_soft_cap)
+    """``peer`` with the weights of ours under their ``names``."""
     weights = dict(model.model.state_dict())
     bias = weights.pop("head.bias", None)
     if bias is not None and bias.any():

@@ -16,6 +16,7 @@ from linrnn.interop._hf_layouts import (
     import_weights,
     load_peer,
     require,
+    require_stack,
     special_tokens,
 )
 from linrnn.interop._hf_model import LinrnnForCausalLM
@@ -114,16 +115,15 @@ def to_recurrent_gemma(model: LinrnnForCausalLM) -> RecurrentGemmaForCausalLM:
         ArgumentError: a model that RecurrentGemma's layout cannot express.
     """
     where, ours = "to_recurrent_gemma", model.config
-    expected = {"norm": "rms", "block": "geglu", "encoder_norm": False, "final_norm": True}
-    require(where, ours, **expected, prenorm=True, conv_width=0)
+    free = {"logit_soft_cap": ours.logit_soft_cap, "encoder_scale": _scale(ours.d_model)}
+    require_stack(where, ours, norm="rms", block="geglu", **free)
     if ours.logit_soft_cap is None:
         raise ArgumentError(
             f"{where}: logit_soft_cap must be a number, which theirs have, got None."
         )
     peer = RecurrentGemmaForCausalLM(_their_config(where, model))
-    names, beyond = _names(peer.config), {"logit_soft_cap": ours.logit_soft_cap}
-    scale = _scale(ours.d_model)
-    peer = export_weights(where, model, peer, names, encoder_scale=scale, **beyond)
+    names = _names(peer.config)
+    peer = export_weights(where, model, peer, names)
     weights = peer.state_dict()
     with torch.no_grad():
         for own, name in names.items():
