@@ -1,6 +1,7 @@
 """How gates start: their distributions, the refine gate, and every layer that has the words."""
 
 import inspect
+import re
 from typing import get_args
 
 import pytest
@@ -54,7 +55,13 @@ def test_refined_gate_is_the_papers_and_precise_at_both_ends():
 
 
 def with_option(name):
-    return [m for m in mixers.names() if name in inspect.signature(mixers.load(m)).parameters]
+    """Layers that have an option; one of this name with other words is none of these."""
+    found = {m: inspect.signature(mixers.load(m)).parameters.get(name) for m in mixers.names()}
+    return [m for m, x in found.items() if x is not None and (name != "gates" or "t_max" in _of(m))]
+
+
+def _of(mixer):
+    return inspect.signature(mixers.load(mixer)).parameters
 
 
 @pytest.mark.parametrize("name", with_option("gates"))
@@ -71,6 +78,21 @@ def test_every_layer_with_gates_learns_from_every_start(name):
         assert all(p.grad.abs().max() > 0 for p in layer.parameters()), gates
         largest = max(float(p.detach().abs().max()) for p in layer.parameters())
         assert largest > 3 or gates != "chrono"
+
+
+def test_the_page_names_every_layer_that_has_them(root):
+    page = (root / "docs" / "gates.md").read_text(encoding="utf-8")
+    found = {}
+    for name in sorted({*with_option("gates"), *with_option("learn_initial")}):
+        options = inspect.signature(mixers.load(name)).parameters
+        words = get_args(options["gates"].annotation) if name in with_option("gates") else ()
+        found[name] = (" ".join(words), "yes" if "learn_initial" in options else "")
+    rows = re.findall(r"^\| (\w+) \| ?(.*?) \| (\w*) ?\|$", page, re.MULTILINE)
+    assert {name: said for name, *said in rows if name != "layer"} == {
+        name: [*said] for name, said in found.items()
+    }
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(examples[0], "gates.md", "exec"), {})
 
 
 @pytest.mark.parametrize("name", with_option("learn_initial"))
