@@ -20,6 +20,8 @@ def test_memories_of_chrono_are_uniform_up_to_t_max():
     memory = 1 / (1 - torch.sigmoid(b.double()))
     assert kstest((memory - 2) / 498, "uniform").pvalue > 0.01
     torch.testing.assert_close(against, -b)
+    start_gates("chrono", 3, b)
+    assert 2 <= 1 + b.exp().min() < 1 + b.exp().max() <= 3
 
 
 @pytest.mark.parametrize("gates", ["uniform", "ur"])
