@@ -60,7 +60,7 @@ class SequenceModel(nn.Module):
         d_output: outputs of the head: classes, regression targets, or vocabulary.
         mixer: a name from `linrnn.mixers.names`, an import path such as ``pkg.module:Mine``, a
             class, an instance, or a pattern of these, ``("lru", "lru", "attention")`` or
-            ``"lru,lru,attention"``, which is repeated along the depth. An instance is taken as it
+            ``"2*lru,attention"``, which is repeated along the depth. An instance is taken as it
             is where one layer alone has it; else each has a copy with parameters drawn anew.
         mixer_options: keyword arguments of that mixer besides ``d_model``. Of a pattern each goes
             to every mixer that has it, ``{"attention": {"n_heads": 2}}`` to the mixer of that name,

@@ -65,6 +65,8 @@ MODELS = {
     "mlp": {"pool": "last", "block": "mlp", "conv_width": 4, "norm": "rms", "mixer": "gru"},
     "swiglu": {"pool": "none", "block": "swiglu", "norm": "rms", "d_ffn": 9, "mixer": "mingru"},
     "channel_mix": {"pool": "none", "block": "channel_mix", "norm": "layer", "mixer": "gru"},
+    "geglu": {"pool": "none", "block": "geglu", "norm": "rms", "mixer": "rg_lru", "logit_cap": 3.0},
+    "xlstm": {"pool": "none", "block": "xlstm", "norm": "layer", "mixer": "slstm"},
     "bare": {"block": "bare", "prenorm": False, "final_norm": True, "mixer": "mingru"},
     "bidirectional": {"pool": "last", "bidirectional": True, "mixer": "mingru"},
     "tokens": {"pool": "none", "encoder": "tokens", "tie_embeddings": True, "mixer": "mingru"},

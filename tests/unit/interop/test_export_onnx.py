@@ -30,12 +30,18 @@ VARIANTS = {
     "s4d real": ("s4d", {"init": "real", "project": True}),
     "mamba zoh": ("mamba", {"b_disc": "zoh"}),
     "lru naive": ("lru", {"parametrisation": "naive", "form": "real"}),
+    "gru before": ("gru", {"reset_gate": "before"}),
+    "lstm variants": ("lstm", {"peepholes": True, "coupled": True}),
 }
 STACKS = {
     "glu": {"mixer": "lru", "pool": "mean"},
     "mlp": {"mixer": "mingru", "block": "mlp", "conv_width": 3, "norm": "rms", "pool": "none"},
     "swiglu": {"mixer": "mingru", "block": "swiglu", "d_ffn": 9, "logit_soft_cap": 0.5},
     "channel_mix": {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer", "pool": "last"},
+    "griffin": {
+        **{"mixer": "rg_lru,attention", "block": "geglu", "norm": "rms", "pool": "none"},
+        **{"mixer_options": {"window": 4, "d_rotary": 4}, "encoder_scale": 2.5, "logit_cap": 3.0},
+    },
 }
 
 EACH = [*mixers.names(), *VARIANTS, *STACKS]
