@@ -7,7 +7,7 @@ keys that are known here, and tensors.
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,27 @@ class Files:
             raise FileNotFoundError(f"no file {name} at {self.name}") from error
 
 
+class OneFile(Files):
+    """One file of weights with nothing beside it.
+
+    Args:
+        where: the caller, for messages.
+        path: of the file.
+    """
+
+    def __init__(self, where: str, path: Path) -> None:
+        self.where, self.name, self.path = where, str(path), path
+
+    def json(self, name: str) -> Any:
+        """None is there: see `Files.json`."""
+        raise FileNotFoundError(name)
+
+    def tensors(self, variant: str | None = None) -> dict[str, Tensor]:
+        """All weights: see `Files.tensors`."""
+        with open_tensors(self.path, inside=None) as stored:
+            return {n: stored.get_tensor(n) for n in stored.keys()}  # noqa: SIM118
+
+
 def _resolved(name: Path, folder: Path) -> tuple[Path, Path]:
     """A file in a folder, or what the hub's cache has in the place of it."""
     real = Path(os.path.realpath(folder))
@@ -155,12 +176,14 @@ def _resolved(name: Path, folder: Path) -> tuple[Path, Path]:
     return folder / name, folder
 
 
-def read_config(files: Files, model_type: str, keys: Iterable[str]) -> dict[str, Any]:
+def read_config(
+    files: Files, model_type: str | Collection[str], keys: Iterable[str]
+) -> dict[str, Any]:
     """The known keys of a model's configuration; what else it may hold reaches nobody.
 
     Args:
         files: of the model.
-        model_type: that it must be of.
+        model_type: that it must be of, or several of which it must be of one.
         keys: that are known.
 
     Raises:
@@ -176,13 +199,14 @@ def read_config(files: Files, model_type: str, keys: Iterable[str]) -> dict[str,
             f"got: {error}."
         ) from error
     found = config.get("model_type")
-    if found != model_type:
+    types = (model_type,) if isinstance(model_type, str) else tuple(model_type)
+    if found not in types:
         fix = ""
         if "sha256" in config:
             fix = " Convert a run of `linrnn train lm` with linrnn.interop.hf.from_run."
         raise DataError(
-            f"{files.where}: {files}/config.json: model_type must be {model_type!r}, got "
-            f"{found!r:.60}.{fix}"
+            f"{files.where}: {files}/config.json: model_type must be "
+            f"{' or '.join(map(repr, types))}, got {found!r:.60}.{fix}"
         )
     return {key: _plain(value) for key, value in known(config, keys).items()}
 

@@ -108,10 +108,8 @@ def import_weights(
     return model
 
 
-def export_weights(
-    where: str, model: LinrnnForCausalLM, peer: Peer, names: Mapping[str, str]
-) -> Peer:
-    """``peer`` with the weights of ours under their ``names``."""
+def weights_to_export(where: str, model: LinrnnForCausalLM) -> dict[str, Tensor]:
+    """The weights of ours, none of them a bias of the head."""
     weights = dict(model.model.state_dict())
     bias = weights.pop("head.bias", None)
     if bias is not None and bias.any():
@@ -119,6 +117,14 @@ def export_weights(
             f"{where}: the head must have no bias to be converted, got one. Train with "
             "head_bias=False."
         )
+    return weights
+
+
+def export_weights(
+    where: str, model: LinrnnForCausalLM, peer: Peer, names: Mapping[str, str]
+) -> Peer:
+    """``peer`` with the weights of ours under their ``names``."""
+    weights = weights_to_export(where, model)
     peer.to(model.device, model.dtype)
     own = peer.state_dict()
     _copy({theirs: weights[ours] for ours, theirs in names.items()}, own)

@@ -117,7 +117,7 @@ def load(
         DataError: the configuration or the weights do not suit the model.
     """
     if options.get("generation_config") is None:
-        options["generation_config"] = _generation(files)
+        options["generation_config"] = generation_of(files)
     options |= {"config": config, "state_dict": weights, "output_loading_info": True}
     stored = sum(x.numel() * x.element_size() for x in weights.values())
     limit = min(available(), _SPARE + _TIMES * stored)
@@ -160,7 +160,7 @@ def check_numbers(files: Files, stored: Mapping[str, Tensor], model: Any) -> Non
         raise DataError(f"{files.where}: {files}: weights must be finite, got {bad}.")
 
 
-def _generation(files: Files) -> GenerationConfig | None:
+def generation_of(files: Files) -> GenerationConfig | None:
     """How the model is to generate, if a file says so."""
     name = "generation_config.json"
     try:

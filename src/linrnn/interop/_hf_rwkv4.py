@@ -57,23 +57,11 @@ _BLOCK = {
 }
 
 
-def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausalLM:
-    """RWKV-4 of ``transformers`` as a model of ours, with equal logits.
+def from_rwkv4(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausalLM:
+    """RWKV-4 of ``transformers`` as a model of ours: see ``from_rwkv``.
 
-    Args:
-        model: a ``RwkvForCausalLM``, the folder of one, or its name on the hub; weights in
-            safetensors only.
-
-    Returns:
-        A copy, in evaluation mode, with the mixer ``rwkv4`` in blocks with ``channel_mix``.
-
-    Raises:
-        DataError: a folder that holds no such model, or one that we have no counterpart of.
-        DTypeError: a model of another class.
-
-    Reference:
-        Peng et al. 2023, arXiv:2305.13048. transformers halves the activations every
-        ``rescale_every`` layers, and the weights with them once a model was called; here neither.
+    transformers halves the activations every ``rescale_every`` layers, and the weights with them
+    once a model was called; here neither.
     """
     peer = load_peer("from_rwkv", model, RwkvForCausalLM, _KEYS, _check)
     theirs = peer.config
@@ -102,10 +90,11 @@ def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausa
 
 
 def to_rwkv(model: LinrnnForCausalLM) -> RwkvForCausalLM:
-    """The inverse of `from_rwkv`.
+    """RWKV-4 as a model of ``transformers``, which has no class of other versions.
 
     Args:
-        model: with the mixer ``rwkv4`` and the block structure of RWKV.
+        model: with the mixer ``rwkv4`` and the block structure of RWKV. See `to_rwkv_weights` for
+            ``rwkv5`` and ``rwkv6``.
 
     Raises:
         ArgumentError: a model that RWKV's layout cannot express.

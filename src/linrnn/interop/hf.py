@@ -17,7 +17,8 @@ from linrnn.interop._hf_model import LinrnnForCausalLM as LinrnnForCausalLM
 from linrnn.interop._hf_recurrent_gemma import from_recurrent_gemma as from_recurrent_gemma
 from linrnn.interop._hf_recurrent_gemma import to_recurrent_gemma as to_recurrent_gemma
 from linrnn.interop._hf_run import from_run as from_run
-from linrnn.interop._hf_rwkv4 import from_rwkv as from_rwkv
+from linrnn.interop._hf_rwkv import from_rwkv as from_rwkv
+from linrnn.interop._hf_rwkv import to_rwkv_weights as to_rwkv_weights
 from linrnn.interop._hf_rwkv4 import to_rwkv as to_rwkv
 from linrnn.interop._hf_tokenizer import to_tokenizer as to_tokenizer
 from linrnn.interop._hf_xlstm import from_xlstm as from_xlstm
@@ -37,6 +38,7 @@ __all__ = [
     "to_mamba2",
     "to_recurrent_gemma",
     "to_rwkv",
+    "to_rwkv_weights",
     "to_tokenizer",
     "to_xlstm",
 ]

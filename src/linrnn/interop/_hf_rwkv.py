@@ -1,0 +1,233 @@
+"""RWKV-4, 5 and 6: checkpoints in and out, of transformers' layout and of their author's."""
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import RwkvForCausalLM
+
+from linrnn.errors import ArgumentError, DataError, DTypeError
+from linrnn.interop._hf_config import LinrnnConfig
+from linrnn.interop._hf_files import Files, OneFile, read_config
+from linrnn.interop._hf_layouts import LAYER_EPS, require_stack, weights_to_export
+from linrnn.interop._hf_load import check_numbers, configured, files_of, generation_of, weights_of
+from linrnn.interop._hf_model import LinrnnForCausalLM
+from linrnn.interop._hf_rwkv4 import from_rwkv4
+from linrnn.interop._hf_rwkv_names import entries, short, version_of
+
+_TYPES = {"rwkv": 4, "rwkv5": 5, "rwkv6": 6}
+_SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
+_HEAD_EPS = 64e-5
+# what a folder may say about its tensors, which say it themselves
+_SAID = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "attention_hidden_size", "head_size"),
+    *("intermediate_size", "layer_norm_epsilon", "head_size_divisor", "tie_word_embeddings"),
+)
+_PICKLES = (".pth", ".pt", ".bin")
+_BLOCK = re.compile(r"blocks\.(\d+)\.", re.ASCII)
+
+
+def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausalLM:
+    """RWKV-4, 5 or 6 as a model of ours, with equal logits.
+
+    Args:
+        model: a ``RwkvForCausalLM`` of ``transformers``, which is RWKV-4; a folder or a name on the
+            hub whose ``config.json`` is of the type ``rwkv``, ``rwkv5`` or ``rwkv6``; or a file of
+            safetensors with tensors of either naming, ``blocks.0.att.key.weight`` or
+            ``rwkv.blocks.0.attention.key.weight``. Weights in safetensors only.
+
+    Returns:
+        A copy, in evaluation mode, with the mixer ``rwkv4``, ``rwkv5`` or ``rwkv6`` in blocks with
+        ``channel_mix``.
+
+    Raises:
+        DataError: no such model, one that we have no counterpart of, such as RWKV-7, weights of
+            other shapes than their model's, not finite or not real.
+        DTypeError: something else than a model or its place.
+
+    Reference:
+        Peng et al. 2023, arXiv:2305.13048, and 2024, arXiv:2404.05892; of RWKV-5 what its author
+        calls 5.2. Other programs halve the activations every few layers, which guards float16.
+    """
+    if isinstance(model, RwkvForCausalLM):
+        return from_rwkv4(model)
+    if not isinstance(model, str | os.PathLike):
+        raise DTypeError(
+            "from_rwkv: model must be a RwkvForCausalLM, a folder, a name on the hub, or a file of "
+            f"safetensors, got {type(model).__name__}."
+        )
+    files, said = _place(model), {}
+    if not isinstance(files, OneFile):
+        said = read_config(files, _TYPES, ("model_type", *_SAID, *_SPECIAL))
+        if said["model_type"] == "rwkv":
+            return from_rwkv4(model)
+    weights = {short(name): x for name, x in weights_of(files, said).items()}
+    config = _config(files, weights, said)
+    with torch.device("meta"):  # to compare with before anything is made
+        ours = configured(files, lambda: LinrnnForCausalLM(config))
+    values = _values(files, ours.model.state_dict(), weights, config)
+    dtype = functools.reduce(torch.promote_types, (x.dtype for x in weights.values()))
+    found = {name: x.to(dtype, copy=True).contiguous() for name, x in values.items()}
+    ours.model.load_state_dict(found, assign=True)
+    check_numbers(files, found, ours.model)
+    ours.name_or_path = str(files)
+    if (how := generation_of(files)) is not None:
+        ours.generation_config = how
+    return cast(LinrnnForCausalLM, ours.eval())
+
+
+def to_rwkv_weights(model: LinrnnForCausalLM) -> dict[str, Tensor]:
+    """The weights of RWKV-4, 5 or 6 by the names of their author, which ``from_rwkv`` reads.
+
+    Written by `torch.save` the package ``rwkv`` reads them, by `safetensors.torch.save_file` many
+    programs do.
+
+    Args:
+        model: with the mixer ``rwkv4``, ``rwkv5`` or ``rwkv6`` and the block structure of RWKV.
+
+    Returns:
+        Copies: ``emb.weight``, ``blocks.0.att.key.weight`` and so on.
+
+    Raises:
+        ArgumentError: a model that RWKV's layout cannot express.
+    """
+    where, ours, layer = "to_rwkv_weights", model.config, cast("Any", model.model.mixers[0])
+    version = {f"rwkv{v}": v for v in _TYPES.values()}.get(ours.mixer)
+    if version is None:
+        raise ArgumentError(
+            f"{where}: mixer must be 'rwkv4', 'rwkv5' or 'rwkv6' to be converted, got "
+            f"{ours.mixer!r}."
+        )
+    require_stack(where, ours, norm="layer", block="channel_mix", encoder_norm=True)
+    epsilons = {"norm_eps": (ours.norm_eps, LAYER_EPS)}
+    if version > 4:
+        epsilons["the mixer's norm_eps"] = (layer.norm_eps, _HEAD_EPS)
+    for name, (eps, wanted) in epsilons.items():
+        if eps not in (None, wanted):
+            raise ArgumentError(f"{where}: {name} must be {wanted} to be converted, got {eps}.")
+    if version == 4 and not layer.token_shift:
+        raise ArgumentError(f"{where}: token_shift must be True, got False.")
+    weights = weights_to_export(where, model)
+    return {
+        name: x.detach().clone(memory_format=torch.contiguous_format)
+        for own, entry in entries(version, ours.n_layers).items()
+        for name, x in zip(entry.theirs, entry.write(weights[own]), strict=True)
+    }
+
+
+def _place(path: str | os.PathLike[str]) -> Files:
+    """One file, or a folder, or a name on the hub."""
+    file = Path(path).expanduser()
+    if file.suffix in _PICKLES:
+        raise DataError(
+            f"from_rwkv: {path}: the file must be safetensors, got a pickle, which can run code. "
+            "If you trust it: safetensors.torch.save_file(torch.load(path, weights_only=True), "
+            "'model.safetensors')."
+        )
+    if file.suffix == ".safetensors" or file.is_file():
+        return OneFile("from_rwkv", file)
+    return files_of("from_rwkv", path, {})
+
+
+def _config(files: Files, weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> LinrnnConfig:
+    """The model that such tensors are the weights of, if all are there and no other."""
+    version = version_of([*weights])
+    if version is None or version != _TYPES.get(said.get("model_type", ""), version):
+        raise DataError(
+            f"from_rwkv: {files}: the weights must be those of RWKV-4, 5.2 or 6, as the "
+            f"configuration beside them says, got {len(weights):,} tensors"
+            f"{f', such as {min(weights)}' if weights else ''}."
+        )
+    layers = {found[1] for name in weights if (found := _BLOCK.match(name))}
+    wanted = {n for entry in entries(version, len(layers)).values() for n in entry.theirs}
+    for kind, names in (("missing", wanted - weights.keys()), ("more", weights.keys() - wanted)):
+        if names:
+            raise DataError(
+                f"from_rwkv: {files}: the weights must be those of RWKV-{version}, got "
+                f"{len(names)} {kind}, such as {min(names)}."
+            )
+    sizes = _sizes(files, weights, version) | {"num_hidden_layers": len(layers)}
+    for name, value in said.items():
+        unsaid = value is None and name in ("attention_hidden_size", "intermediate_size")
+        if name in sizes and value != sizes[name] and not unsaid:
+            raise DataError(
+                f"from_rwkv: {files}/config.json: {name} must be {sizes[name]} for these weights, "
+                f"got {value!r:.40}."
+            )
+    made = configured(files, lambda: _made(version, sizes, said))
+    return cast(LinrnnConfig, made)
+
+
+def _sizes(files: Files, weights: Mapping[str, Tensor], version: int) -> dict[str, Any]:
+    """What the shapes of tensors say, and what is the same for all."""
+
+    def shape(name: str) -> tuple[int, int]:
+        x = weights[name]
+        if x.ndim != 2:
+            raise DataError(
+                f"from_rwkv: {files}: {name} must have two axes, got shape {tuple(x.shape)}."
+            )
+        return x.shape[0], x.shape[1]
+
+    vocab_size, hidden_size = shape("emb.weight")
+    sizes: dict[str, Any] = {"vocab_size": vocab_size, "hidden_size": hidden_size}
+    sizes["attention_hidden_size"] = shape("blocks.0.att.key.weight")[0]
+    sizes["intermediate_size"] = shape("blocks.0.ffn.key.weight")[0]
+    if version > 4:
+        sizes["n_heads"], sizes["head_size"] = shape("blocks.0.att.time_faaaa")
+    if version == 6:
+        sizes["mix_rank"] = shape("blocks.0.att.time_maa_w1")[1] // 5
+        sizes["decay_rank"] = shape("blocks.0.att.time_decay_w1")[1]
+    fixed = {"layer_norm_epsilon": LAYER_EPS, "head_size_divisor": 8, "tie_word_embeddings": False}
+    return sizes | fixed
+
+
+def _made(version: int, sizes: Mapping[str, Any], said: Mapping[str, Any]) -> LinrnnConfig:
+    options: dict[str, Any] = {"init": "published"}
+    if version == 4:
+        options["d_state"] = sizes["attention_hidden_size"]
+    else:
+        options |= {"n_heads": sizes["n_heads"], "d_head": sizes["head_size"]}
+    options |= {name: sizes[name] for name in ("mix_rank", "decay_rank") if name in sizes}
+    return LinrnnConfig(
+        vocab_size=sizes["vocab_size"],
+        mixer=f"rwkv{version}",
+        mixer_options=options,
+        d_model=sizes["hidden_size"],
+        n_layers=sizes["num_hidden_layers"],
+        norm="layer",
+        block="channel_mix",
+        d_ffn=sizes["intermediate_size"],
+        encoder_norm=True,
+        final_norm=True,
+        head_bias=False,
+        **{name: said.get(name) for name in _SPECIAL},
+    )
+
+
+def _values(
+    files: Files, own: Mapping[str, Tensor], weights: Mapping[str, Tensor], config: LinrnnConfig
+) -> dict[str, Tensor]:
+    """Our tensors, once theirs are real numbers in the shapes that they must have."""
+    found = {}
+    for name, entry in entries(int(config.mixer[-1]), config.n_layers).items():
+        given = []
+        for theirs, like in zip(entry.theirs, entry.write(own[name]), strict=True):
+            x = weights[theirs]
+            if x.squeeze().shape != like.squeeze().shape:
+                raise DataError(
+                    f"from_rwkv: {files}: {theirs} must have shape {tuple(like.shape)}, got "
+                    f"{tuple(x.shape)}."
+                )
+            if not x.is_floating_point():
+                raise DataError(
+                    f"from_rwkv: {files}: weights must be real numbers, got {theirs} of {x.dtype}."
+                )
+            given.append(x.reshape(like.shape))
+        found[name] = entry.read(*given)
+    return found
