@@ -18,6 +18,7 @@ from linrnn.interop.hf import (  # noqa: E402
     from_mamba,
     from_rwkv,
     from_xlstm,
+    to_rwkv_weights,
 )
 
 pytestmark = pytest.mark.unchecked
@@ -33,10 +34,24 @@ def read_auto(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder)
 
 
+class Finch:
+    """RWKV-6, of which transformers has no class."""
+
+    def save_pretrained(self, folder):
+        config = LinrnnConfig(
+            **{"vocab_size": 7, "mixer": "rwkv6", "d_model": 4, "n_layers": 2, "norm": "layer"},
+            **{"block": "channel_mix", "encoder_norm": True, "head_bias": False},
+        )
+        folder.mkdir()
+        save_file(to_rwkv_weights(LinrnnForCausalLM(config)), folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({"model_type": "rwkv6", **SMALL}))
+
+
 MODELS = {
     "linrnn": (ours, LinrnnForCausalLM.from_pretrained),
     "linrnn by its type": (ours, read_auto),
     "mamba": (lambda: transformers.MambaForCausalLM(transformers.MambaConfig(**SMALL)), from_mamba),
+    "rwkv6": (Finch, from_rwkv),
     "rwkv": (lambda: transformers.RwkvForCausalLM(transformers.RwkvConfig(**SMALL)), from_rwkv),
     "xlstm": (
         lambda: transformers.xLSTMForCausalLM(transformers.xLSTMConfig(**SMALL, num_heads=1)),
@@ -111,12 +126,12 @@ def test_what_a_configuration_asks_for_is_not_done(saved, monkeypatch):
         seen.clear()
         config.write_text(json.dumps(json.loads(whole) | keys))
         same(read, folder, expected)
-        assert seen, asked
+        assert seen or read(folder).config.mixer == "rwkv6", asked
         for found in seen:
             assert not [key for key, value in keys.items() if found.get(key) == value], asked
 
 
-@pytest.mark.parametrize("model", ["linrnn", "linrnn by its type", "mamba"])
+@pytest.mark.parametrize("model", ["linrnn", "linrnn by its type", "mamba", "rwkv6"])
 def test_what_generation_is_told_is_values_alone(saved):
     folder, read = saved
     change(
@@ -190,7 +205,7 @@ def test_an_index_names_no_file_outside_its_folder(saved):
         read(folder)
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "rwkv6", "xlstm"])
 @pytest.mark.parametrize("kind", ["link", "link inside", "pipe", "folder"])
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "generation_config.json"])
 def test_a_file_that_is_no_file_of_the_folder(saved, file, kind):
@@ -223,7 +238,7 @@ def as_cached(folder, cache):
     return snapshot
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "rwkv6", "xlstm"])
 def test_the_cache_of_the_hub_is_read_by_folder(saved, tmp_path):
     folder, read = saved
     expected = logits(read(folder))
@@ -240,7 +255,7 @@ def test_the_cache_of_the_hub_is_read_by_folder(saved, tmp_path):
             read(snapshot)
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "rwkv6", "xlstm"])
 @pytest.mark.parametrize("in_shards", [False, True])
 def test_a_name_on_the_hub_is_read_from_its_cache(saved, tmp_path, monkeypatch, in_shards):
     folder, read = saved
@@ -275,7 +290,7 @@ def test_options_of_whoever_calls_still_count(tmp_path):
         read(tmp_path, subfolder="../elsewhere")
 
 
-@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "xlstm"])
+@pytest.mark.parametrize("model", ["linrnn", "mamba", "rwkv", "rwkv6", "xlstm"])
 def test_sizes_that_do_not_suit_the_weights(saved):
     folder, read = saved
     file = folder / "config.json"
