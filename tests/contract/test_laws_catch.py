@@ -237,6 +237,14 @@ class DrawsAsItEvaluates(LRU):
         return y * torch.rand_like(y), state
 
 
+class IgnoresTimeOfAnOption(LRU):
+    """every_option: what is no default leaves the time between steps out, but in single steps."""
+
+    def _read(self, x, h0, reset, dt):
+        known = self.parametrisation == "stable"
+        return super()._read(x, h0, reset, dt if known else None)
+
+
 class WritesInPlace(LRU):
     """edges: the caller's tensor is changed."""
 
@@ -253,6 +261,79 @@ class AcceptsAnything(LRU):
     def _start(self, state, x):
         fresh = self.init_state(len(x))
         return fresh if state is None else state[:1].expand_as(fresh)
+
+
+class IgnoresTime(LRU):
+    """times: takes every step for one of time 1."""
+
+    def _times(self, call, dt, x):
+        super()._times(call, dt, x)
+        return (None,)
+
+
+class CountsTimeTwice(LRU):
+    """times: its unit of time is half a step."""
+
+    def _times(self, call, dt, x):
+        (dt,) = super()._times(call, dt, x)
+        return (None if dt is None else 2 * dt,)
+
+
+class StepsAlike(LRU):
+    """times: a single step knows no time."""
+
+    def _step(self, x_t, h, dt):
+        return super()._step(x_t, h, None)
+
+
+class WaitsAfterwards(LRU):
+    """times: the time of a step is that until the next one."""
+
+    def _read(self, x, h0, reset, dt):
+        return super()._read(x, h0, reset, None if dt is None else dt.roll(-1, 1))
+
+
+class CutsTimesGradient(LRU):
+    """times: right numbers, but no gradient reaches the times."""
+
+    def _times(self, call, dt, x):
+        (dt,) = super()._times(call, dt, x)
+        return (None if dt is None else dt.detach(),)
+
+
+class TimeOfAll(LRU):
+    """times: the mean of a batch in the place of each row's."""
+
+    def _read(self, x, h0, reset, dt):
+        mean = None if dt is None else dt.mean(0, keepdim=True).expand_as(dt)
+        return super()._read(x, h0, reset, mean)
+
+
+class WidensItsState(LRU):
+    """times: those of double precision make the state one of double precision."""
+
+    def _times(self, call, dt, x):
+        return (dt if dt is None else super()._times(call, dt, x)[0].double(),)
+
+
+class TakesAnyTime(LRU):
+    """times: what is no time is not refused."""
+
+    def _times(self, call, dt, x):
+        return (dt if dt is None else dt.to(torch.float64).abs(),)
+
+
+class SwallowsTime(RWKV4):
+    """times: knows none, and does not say so."""
+
+    def _times(self, call, dt, x):
+        return ()
+
+
+class FormThatIgnoresTime(LRU):
+    """times: a form that cannot read them does not refuse them."""
+
+    without_dt = ("conv",)
 
 
 BROKEN_MIXERS = [
@@ -287,8 +368,19 @@ BROKEN_MIXERS = [
     ("every_option", IgnoresResetOfAnOption),
     ("every_option", MixesKindsOfNumbers),
     ("every_option", DrawsAsItEvaluates),
+    ("every_option", IgnoresTimeOfAnOption),
     ("edges", WritesInPlace),
     ("bad_input", AcceptsAnything),
+    ("times", IgnoresTime),
+    ("times", CountsTimeTwice),
+    ("times", StepsAlike),
+    ("times", WaitsAfterwards),
+    ("times", CutsTimesGradient),
+    ("times", TimeOfAll),
+    ("times", WidensItsState),
+    ("times", TakesAnyTime),
+    ("times", SwallowsTime),
+    ("times", FormThatIgnoresTime),
 ]
 
 

@@ -8,7 +8,7 @@ from linrnn.testing._graph_laws import dynamic_shapes
 from linrnn.testing._mixer_laws import LONG, finite_when_long
 
 # tracers cannot look through the shape checker, which also words errors before we do
-NEEDS_NO_CHECKER = {"compiles", "dynamic_shapes", "untraceable", "bad_input"}
+NEEDS_NO_CHECKER = {"compiles", "dynamic_shapes", "untraceable", "bad_input", "times"}
 
 
 def laws(*, unchecked: bool) -> list[str]:

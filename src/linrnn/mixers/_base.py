@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
+from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._modes import eager, transformed
 from linrnn.state_spec import Spec, check_state, initial, of_state
 from linrnn.typing import Complex, ResetMask, Sequence, State, Time, Times, Token
 
@@ -38,8 +40,9 @@ class Mixer(nn.Module):
             fit.
         DTypeError: an input that is not real floating point, or a state of another tree or kind.
         DeviceError: an input, state or reset mask on another device than the parameters.
-        ArgumentError: a reset mask for a form that cannot reset; in every constructor, a size
-            below 1 or an option outside its range.
+        ArgumentError: a reset mask for a form that cannot reset; a time for a mixer, or a form,
+            that knows none, or a negative one; in every constructor, a size below 1 or an option
+            outside its range.
         UnknownNameError: an option that is none of those there are.
 
     Example:
@@ -85,7 +88,10 @@ class Mixer(nn.Module):
 
     timed: ClassVar[bool] = False
     """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
-    caller gave none, which is a time of 1 everywhere."""
+    caller gave none, which is a time of 1 everywhere. It is at least float32."""
+
+    without_dt: ClassVar[tuple[str, ...]] = ()
+    """Forms of a mixer that is `timed` which need all steps alike: ``dt`` is an error there."""
 
     random_training: ClassVar[bool] = False
     """Whether training draws random numbers, from torch's global generator; evaluation never
@@ -160,8 +166,8 @@ class Mixer(nn.Module):
             state: what an earlier call returned, or None for `init_state`.
             reset: boolean (batch, time); True starts a new sequence at that step, as if
                 everything before had been read by somebody else.
-            dt: time since the step before (batch, time), of any unit, above 0; default: 1. Of a
-                first step, the time since the initial state. Only where the mixer is `timed`.
+            dt: time since the step before (batch, time), of any unit, at least 0; default: 1. Of
+                a first step, the time since the initial state. Only where the mixer is `timed`.
 
         Returns:
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
@@ -256,22 +262,22 @@ class Mixer(nn.Module):
 
     def _times(self, call: str, dt: Tensor | None, x: Tensor) -> tuple[Tensor | None, ...]:
         """``dt`` as `_read` and `_step` want it: nothing at all if the mixer knows no time."""
+        if dt is None:
+            return (None,) if self.timed else ()
+        where, form = f"{type(self).__name__}.{call}", getattr(self, "form", self.forms[0])
         if not self.timed:
-            if dt is not None:
-                raise ArgumentError(
-                    f"{type(self).__name__}.{call}: dt must be None, for this layer counts steps "
-                    "and knows no time, got a tensor. `linrnn list mixers` marks those that do."
-                )
-            return ()
-        if dt is not None:
-            where = f"{type(self).__name__}.{call}"
-            check_numbers(where, {"dt": dt}, real=True)
-            axes: dict[str, int | None] = {"batch": x.shape[0], "time": x.shape[1]}
-            if x.ndim == 2:
-                del axes["time"]
-            check_shape(where, "dt", dt.shape, axes)
-            check_device(where, "x", x.device, dt=dt)
-        return (dt,)
+            raise ArgumentError(
+                f"{where}: dt must be None, for this layer counts steps and knows no time, got a "
+                "value. `linrnn list mixers` marks those that do."
+            )
+        check_times(where, dt, x)
+        if form in self.without_dt:
+            other = next(f for f in self.forms if f not in self.without_dt)
+            raise ArgumentError(
+                f"{where}: dt must be None for form={form!r}, which needs all steps alike, got a "
+                f"tensor. Use form={other!r}."
+            )
+        return (dt.to(accumulator_dtype(self._parameter().dtype)),)
 
     def _check_reset(self, reset: Tensor, x: Tensor) -> None:
         where, form = f"{type(self).__name__}.forward", getattr(self, "form", self.forms[0])
@@ -294,3 +300,26 @@ class Mixer(nn.Module):
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
         return check_state(where, state, self.state_spec(), x.shape[0], x.device, dtype)
+
+
+def check_times(where: str, dt: object, x: Tensor) -> None:
+    """Raise unless ``dt`` is a real number of at least 0 for every step of x (batch, [time, ] ...).
+
+    Its values are looked at where they can be seen without waiting for a device.
+
+    Raises:
+        DTypeError, ShapeError, DeviceError, ArgumentError: it is not.
+    """
+    check_numbers(where, {"dt": dt}, real=True)
+    assert isinstance(dt, Tensor)
+    axes: dict[str, int | None] = {"batch": x.shape[0], "time": x.shape[1]}
+    if x.ndim == 2:
+        del axes["time"]
+    check_shape(where, "dt", dt.shape, axes)
+    check_device(where, "x", x.device, dt=dt)
+    if dt.device.type == "cpu" and eager(dt) and not transformed() and bool((dt < 0).any()):
+        place = tuple((dt < 0).nonzero()[0].tolist())
+        raise ArgumentError(
+            f"{where}: dt must be at least 0, got {dt[place].item():.6g} at {place}. Sort the time "
+            "stamps of a sequence, and pass their differences."
+        )

@@ -73,6 +73,8 @@ class LRU(Mixer):
         below nu_log = -17.3, a memory of 3e7 steps.
         Initially |lam|^2 is uniform on [r_min^2, r_max^2] (uniform by area on a ring) and
         arg(lam) uniform on [0, max_phase].
+        Of a step a time dt after the one before, lam is lam^dt: exp(-exp(nu_log) dt + i
+        exp(theta_log) dt). gamma stays: an observation adds as much whenever it comes.
         Parameters: B (d_state, 2, d_model) holds Re B and Im B, C (d_model, d_state, 2) holds
         Re C and -Im C, D (d_model,), those of lam and gamma (d_state,)
 
@@ -97,7 +99,8 @@ class LRU(Mixer):
     Departures from the paper:
         The uniform draws of the initialisation are kept 1e-6 away from 0 and 1, where a
         logarithm would be infinite (r_min = 0, r_max = 1). The text speaks of a factor 2 on B
-        to make up for taking the real part; like its listing, we do not apply it.
+        to make up for taking the real part; like its listing, we do not apply it. The paper knows
+        no dt. "naive" turns by dt times the angle in (-pi, pi] of its eigenvalue.
 
     Example:
         >>> y, state = LRU(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -112,6 +115,8 @@ class LRU(Mixer):
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv", "real")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv", "real")
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     # of every parametrisation; a layer has those of its own
     recurrent_parameters: ClassVar[tuple[str, ...]] = (
@@ -179,7 +184,9 @@ class LRU(Mixer):
             return torch.complex(first, second)
         return torch.polar(first, second)
 
-    def _read(self, x: Tensor, h0: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         b = self._project_in(x)  # (B, T, N, 2)
         if self.form == "real":
             h, last = block_scan(*self._blocks(), b, torch.view_as_real(h0), reset)
@@ -188,10 +195,10 @@ class LRU(Mixer):
         if self.form == "conv":
             h, last = fft_scan(self.eigenvalues(), b, h0)
         else:
-            h, last = linear_scan(self.eigenvalues(), b, h0, reset=reset)
+            h, last = linear_scan(self._transition(dt), b, h0, reset=reset)
         return self._project_out(torch.view_as_real(h), x), last
 
-    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         B: Tensor = self.B
         # methods written in C++, for Python's share of a step is large: not unflatten, not [None]
         b = wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(x_t.shape[0], self.d_state, 2)
@@ -202,9 +209,22 @@ class LRU(Mixer):
             pair = b + turn(*self._blocks(), torch.view_as_real(h))
             h = torch.view_as_complex(pair)
         else:
-            h = torch.addcmul(torch.view_as_complex(b), self.eigenvalues(), h)
+            h = torch.addcmul(torch.view_as_complex(b), self._transition(dt), h)
             pair = torch.view_as_real(h)
         return self._project_out(pair, x_t), h
+
+    def _transition(self, dt: Tensor | None) -> Tensor:
+        """``lam^dt``, (..., d_state) for the times (...)."""
+        if dt is None:
+            return self.eigenvalues()
+        dt, names = dt.unsqueeze(-1), PARAMETRISATIONS[self.parametrisation]
+        first, second = wide(getattr(self, names[0])), wide(getattr(self, names[1]))
+        if self.parametrisation == "naive":
+            lam = torch.complex(first, second)
+            return torch.polar(torch.exp(dt * lam.abs().log()), dt * lam.angle())
+        nu = first if self.parametrisation == "exponential" else first.exp()
+        theta = second.exp() if self.parametrisation == "stable" else second
+        return torch.polar(torch.exp(-nu * dt), theta * dt)
 
     def _coordinates(self) -> tuple[Tensor, Tensor]:
         """Radius and angle of ``lam``; for "naive" its real and imaginary part."""

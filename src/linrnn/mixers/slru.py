@@ -25,6 +25,7 @@ class SLRU(Mixer):
         y_t = W_out h_t + b_out                             y in R^{d_model}
         lam = exp(-exp(nu_log)), in (0, 1); float32 rounds it to 1 below nu_log = -17.3
         gamma = exp(gamma_log), a free parameter that starts at sqrt(1 - lam^2)
+        Of a step a time dt after the one before, lam is lam^dt: exp(-exp(nu_log) dt).
         Initially lam^2 is uniform on [r_min^2, r_max^2].
 
     Args:
@@ -32,8 +33,8 @@ class SLRU(Mixer):
         r_min, r_max: range of the initial lam, 0 <= r_min < r_max <= 1; a mode forgets in
             -1/ln(lam) steps: 0.9 is 9.5 steps, 0.999 is 999.5.
         form: how a sequence is computed, with the same numbers: "scan", or "conv" (an FFT of
-            twice the length, for comparison; it cannot reset inside a sequence, and a huge step
-            changes those before it by roundings of the largest output).
+            twice the length, for comparison; it cannot reset inside a sequence nor take dt, and a
+            huge step changes those before it by roundings of the largest output).
 
     Departures from the paper:
         None known: both maps start Glorot-uniform with zero biases.
@@ -50,6 +51,8 @@ class SLRU(Mixer):
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "gamma_log")
 
@@ -90,25 +93,28 @@ class SLRU(Mixer):
         """See `Mixer.state_spec`."""
         return real(d_state=self.d_state)
 
-    def decay(self) -> Float[Tensor, " d_state"]:
-        """``lam``, real; at least float32."""
-        return torch.exp(-wide(self.nu_log).exp())
+    def decay(self, dt: Tensor | None = None) -> Float[Tensor, "*batch_time d_state"]:
+        """``lam``, real, at least float32; of times (...) ``lam^dt``, (..., d_state)."""
+        nu = wide(self.nu_log).exp()
+        return torch.exp(-nu if dt is None else -nu * dt.unsqueeze(-1))
 
     def eigenvalues(self) -> Tensor:
         """``lam`` as complex numbers, the diagonal of the transition."""
         lam = self.decay()
         return torch.complex(lam, torch.zeros_like(lam))
 
-    def _read(self, x: Tensor, h0: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         b = self._project_in(x)  # (B, T, N)
         if self.form == "conv":
             h, last = fft_scan(self.decay(), b, h0)
         else:
-            h, last = linear_scan(self.decay(), b, h0, reset=reset)
+            h, last = linear_scan(self.decay(dt), b, h0, reset=reset)
         return self._project_out(h), last
 
-    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        h = self.decay() * h + self._project_in(x_t)
+    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        h = self.decay(dt) * h + self._project_in(x_t)
         return self._project_out(h), h
 
     def _project_in(self, x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from linrnn.testing._options import option_sets
 from linrnn.testing._tolerance import BrokenLawError, check_true
 from linrnn.typing import State
 
-Run = Callable[[Tensor, State], tuple[Tensor, State]]
+Run = Callable[..., tuple[Tensor, State]]
 
 SIZES = ((11, 13, 9), (2, 70, 5), (5, 7, 19))
 """Batch, time and the steps read before, of the calls one graph must serve: shorter and longer than
@@ -149,8 +149,8 @@ def _same_outline(what: str, got: Any, expected: Any) -> None:
 def every_option(make: MakeMixer) -> None:
     """With any options, one pass with resets is a loop of steps that starts anew at each.
 
-    Gradients too, of input, state and every parameter. A mixer that draws random numbers as it
-    trains does so as it evaluates.
+    Gradients too, of input, state and every parameter; and with times, where they are taken. A
+    mixer that draws random numbers as it trains does so as it evaluates.
     """
     for options in option_sets(make):
         with _named(f"{options}"):
@@ -161,15 +161,18 @@ def every_option(make: MakeMixer) -> None:
             state = busy_state(mixer, 1)
             reset = torch.tensor([[False, False, True, True, False]])
             mask = reset if _knows_resets(mixer) else torch.zeros_like(reset)
-            passed = results(_whole(mixer, mask), mixer, x, state)
-            compare(
-                f"{options}", passed, results(_steps(mixer, mask), mixer, x, state), FORM_ROUNDINGS
-            )
+            ways: list[dict[str, Tensor]] = [{}]
+            if mixer.timed and getattr(mixer, "form", mixer.forms[0]) not in mixer.without_dt:
+                ways.append({"dt": 0.5 + signal(1, 5, 1)[..., 0].square()})
+            for times in ways:
+                passed = results(_whole(mixer, mask), mixer, x, state, **times)
+                alone = results(_steps(mixer, mask), mixer, x, state, **times)
+                compare(f"{options} {[*times]}", passed, alone, FORM_ROUNDINGS)
 
 
 def _whole(mixer: Mixer, reset: Tensor) -> Run:
-    def run(x: Tensor, state: State) -> tuple[Tensor, State]:
-        y, last = mixer(x, state, reset=reset if reset.any() else None)
+    def run(x: Tensor, state: State, **times: Tensor) -> tuple[Tensor, State]:
+        y, last = mixer(x, state, reset=reset if reset.any() else None, **times)
         # what is out of sight may still take room
         return y, state if "constant_memory" in mixer.declared else last
 
@@ -177,10 +180,11 @@ def _whole(mixer: Mixer, reset: Tensor) -> Run:
 
 
 def _steps(mixer: Mixer, reset: Tensor) -> Run:
-    def run(x: Tensor, state: State) -> tuple[Tensor, State]:
+    def run(x: Tensor, state: State, **times: Tensor) -> tuple[Tensor, State]:
         ys, last = [], state
-        for x_t, anew in zip(x.unbind(1), reset[0], strict=True):
-            y_t, last = mixer.step(x_t, mixer.init_state(1) if anew else last)
+        for t, x_t in enumerate(x.unbind(1)):
+            before = mixer.init_state(1) if reset[0, t] else last
+            y_t, last = mixer.step(x_t, before, **{n: z[:, t] for n, z in times.items()})
             ys.append(y_t)
         return torch.stack(ys, 1), state if "constant_memory" in mixer.declared else last
 

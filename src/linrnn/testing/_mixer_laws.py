@@ -4,7 +4,6 @@ import copy
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import safetensors.torch
 import torch
@@ -31,11 +30,11 @@ from linrnn.testing._mixer_runs import (
     stepwise,
 )
 from linrnn.testing._mixer_runs import FORM_ROUNDINGS as FORM_ROUNDINGS
+from linrnn.testing._time_laws import GRADCHECK, times
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
 from linrnn.typing import State
 
 LONG = 65_536
-GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
 TRAINED = 8  # steps of the sequences that `trains` reads
 SEEN = 1e-11  # a thousandth of the epsilon in Adam: what has a smaller gradient hardly moves
 LEARNED = 0.8  # of the loss, after a hundred steps
@@ -385,6 +384,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         every_option,
         edges,
         bad_input,
+        times,
     )
 }
 
