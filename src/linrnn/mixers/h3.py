@@ -28,6 +28,7 @@ class H3(Mixer):
         diag is an S4D with its skip: h_t = a h_{t-1} + gain u_t, 2 Re(C h_t) + D u_t
         With heads of d_head channels, s and v multiply as an outer product in each head, all of
         whose entries pass the same system: y_{t,j} = sum_i q_{t,i} diag(s_i v_j)_t.
+        The time between steps is read by diag; the shift system counts steps.
         Parameters: in_proj has the rows of q, k and v in this order; shift.weight
         (d_model, d_shift) holds the taps backward, the one of the current input last:
         shift.weight[:, d_shift - 1 - j] is taps_j; diag is an S4D of d_model / d_head channels
@@ -57,6 +58,8 @@ class H3(Mixer):
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
 
     def __init__(
@@ -125,26 +128,29 @@ class H3(Mixer):
         return {"shift": self.shift.state_spec(), "diag": diag}
 
     def _read(
-        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
+        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         past, h = state["shift"], state["diag"]
         q, k, v = self._project_in(x, past.dtype)
         with without_autocast(x.device):
             s = self._shift(k, past, reset) + self.D_k * k
-            mask = None if reset is None else reset.repeat_interleave(self.d_head**2, 0)
+            mask, dt = self._each(reset), self._each(dt)
             last: Any
-            z, last = self.diag(self._outer(s, v), h.flatten(0, 1), reset=mask)
+            z, last = self.diag(self._outer(s, v), h.flatten(0, 1), reset=mask, dt=dt)
             y, last = self._contract(q, z), last.view(h.shape)
         return self._project_out(y), {"shift": last_inputs(k, past, reset), "diag": last}
 
-    def _step(self, x_t: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _step(
+        self, x_t: Tensor, state: dict[str, Tensor], dt: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         past, h = state["shift"], state["diag"]
         q, k, v = self._project_in(x_t, past.dtype)
         with without_autocast(x_t.device):
             seen = torch.cat([past, k[:, None]], 1)
             s = (seen * self.shift.weight.t()).sum(1) + self.D_k * k
             last: Any
-            z, last = self.diag.step(self._outer(s[:, None], v[:, None])[:, 0], h.flatten(0, 1))
+            outer = self._outer(s[:, None], v[:, None])[:, 0]
+            z, last = self.diag.step(outer, h.flatten(0, 1), dt=self._each(dt))
             y, last = self._contract(q[:, None], z[:, None])[:, 0], last.view(h.shape)
         return self._project_out(y), {"shift": seen[:, 1:], "diag": last}
 
@@ -161,6 +167,10 @@ class H3(Mixer):
         taps = self.shift.weight.to(k.dtype)[:, None]
         y = F.conv1d(torch.cat([past, k], 1).transpose(1, 2), taps, groups=self.d_model)
         return y.transpose(1, 2)
+
+    def _each(self, rows: Tensor | None) -> Tensor | None:
+        """What belongs to a row, for every row that `_outer` makes of it."""
+        return None if rows is None else rows.repeat_interleave(self.d_head**2, 0)
 
     def _outer(self, s: Tensor, v: Tensor) -> Tensor:
         """``s_i v_j`` of every head: (B, T, D) twice, (B * d_head^2, T, D / d_head)."""

@@ -12,6 +12,7 @@ from linrnn.mixers._base import Mixer
 from linrnn.nn import CausalConv, softplus_steps
 from linrnn.ops import selective_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
+from linrnn.ops._precision import wide
 from linrnn.ops._step_program import layer_step
 from linrnn.state_spec import Part, real
 from linrnn.typing import State, Time, Token
@@ -24,7 +25,8 @@ class Mamba(Mixer):
         [u; z] = W_in x                               each in R^{d_inner}, d_inner = expand d_model
         s      = SiLU(conv(u) + b_conv)               depthwise, causal, d_conv taps
         [r; B; C] = W_x s                             R^{dt_rank}, R^{d_state}, R^{d_state}
-        dt     = softplus(W_dt r + b_dt)              in R^{d_inner}, step sizes
+        dt     = softplus(W_dt r + b_dt)              in R^{d_inner}, step sizes, in units of the
+                                                      time since the step before, by default 1
         h_t[c, n] = exp(dt[c] A[c, n]) h_{t-1}[c, n] + w[c, n] B[n] s[c],    A = -exp(A_log)
         y      = W_out ((sum_n C[n] h_t[:, n] + D s) * SiLU(z))
         w = dt ("euler"), or (exp(dt A) - 1) / A ("zoh").
@@ -46,7 +48,8 @@ class Mamba(Mixer):
     Departures from the paper:
         The paper prints the zero-order hold for both A and B; its code, every published
         checkpoint and our default use dt B instead. The code also divides the initial W_out by
-        the square root of the depth, which a layer does not know.
+        the square root of the depth, which a layer does not know. Neither knows the time between
+        steps, which multiplies the step sizes; the convolution counts steps.
 
     Example:
         >>> y, state = Mamba(d_model=4)(torch.randn(2, 100, 4))
@@ -60,6 +63,7 @@ class Mamba(Mixer):
 
     family: ClassVar[str] = "ssm"
     widening: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_proj.bias")
 
     def __init__(
@@ -151,7 +155,7 @@ class Mamba(Mixer):
         )
 
     def _read(
-        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
+        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         x = x.to(self.in_proj.weight.dtype)
         # two products: the gradients of one product's halves would have to be joined again
@@ -160,17 +164,22 @@ class Mamba(Mixer):
         u, z = (F.linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         r, B, C = self.x_proj(s).split([self.dt_rank, self.d_state, self.d_state], -1)
+        steps: Tensor = F.linear(r, self.dt_proj.weight)
+        bias_of_steps: Tensor | None = self.dt_proj.bias
+        if dt is not None:  # else the scan computes them on the way
+            steps = dt[..., None] * F.softplus(wide(steps) + wide(self.dt_proj.bias))
+            bias_of_steps = None
         y, h = selective_scan(
             s,
-            F.linear(r, self.dt_proj.weight),
+            steps,
             -torch.exp(self.A_log.to(state["h"].dtype)),
             B,
             C,
             self.D,
             state["h"],
             z=z,
-            dt_bias=self.dt_proj.bias,
-            dt_softplus=True,
+            dt_bias=bias_of_steps,
+            dt_softplus=dt is None,
             b_disc=self.b_disc,
             reset=reset,
         )

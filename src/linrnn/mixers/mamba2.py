@@ -42,7 +42,8 @@ class Mamba2(Mixer):
 
     Departures from the paper:
         Extension beyond the survey. Names and rows of parameters are those of published
-        checkpoints; their conv1d.weight has an axis of size 1 in the middle.
+        checkpoints; their conv1d.weight has an axis of size 1 in the middle. The time between
+        steps, where it is given, multiplies dt; the convolution counts steps.
 
     Example:
         >>> y, state = Mamba2(d_model=4, d_head=4)(torch.randn(2, 100, 4))
@@ -56,6 +57,7 @@ class Mamba2(Mixer):
 
     family: ClassVar[str] = "ssm"
     widening: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(
@@ -119,7 +121,9 @@ class Mamba2(Mixer):
         memory = real(n_heads=self.n_heads, d_state=self.d_state, d_head=self.d_head)
         return {"memory": memory, "conv": self.conv1d.state_spec()}
 
-    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+    def _read(
+        self, x: Tensor, state: Any, reset: Tensor | None, times: Tensor | None
+    ) -> tuple[Tensor, Any]:
         widths = [self.d_inner, self.d_mixed, self.n_heads]
         z, u, dt = self.in_proj(x.to(self.in_proj.weight.dtype)).split(widths, -1)
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
@@ -128,6 +132,8 @@ class Mamba2(Mixer):
         s = s.unflatten(-1, (self.n_heads, -1))
         B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))
         dt = F.softplus(wide(dt) + wide(self.dt_bias))
+        if times is not None:
+            dt = times[..., None] * dt
         with without_autocast(x.device):
             g = -wide(self.A_log).exp() * dt
             o, memory = outer_scan(C, B, dt[..., None] * s, g, state["memory"], reset=reset)

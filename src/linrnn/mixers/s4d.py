@@ -34,7 +34,8 @@ class S4D(Mixer):
         A = -exp(A_log) + i A_im                     Re A < 0, so |a| < 1 in exact arithmetic
         "zoh"       a = exp(dt A)                    gain = (exp(dt A) - 1) / A
         "bilinear"  a = (1 + dt A/2) / (1 - dt A/2)  gain = dt / (1 - dt A/2)
-        dt = exp(log_dt), one a channel; B = 1 unless it is separate
+        dt = exp(log_dt), one a channel, times the time since the step before where that is given;
+        B = 1 unless it is separate
         Initially, for n = 0, 1, ...
         "lin"   A = -1/2 + i pi n
         "inv"   A = -1/2 + i N/pi (N / (2n+1) - 1),  N = d_state
@@ -54,8 +55,9 @@ class S4D(Mixer):
         project: add a linear layer with bias from the systems' outputs to y.
         form: how a sequence is computed, with the same numbers: "scan" (matrix products inside
             blocks of time, a scan over the blocks) or "conv" (an FFT of twice the length; it
-            cannot reset inside a sequence, and a huge step changes those before it by roundings
-            of the largest output, one that is not finite makes them NaN).
+            cannot reset inside a sequence nor take times, and a huge step changes those before it
+            by roundings of the largest output, one that is not finite makes them NaN). With times
+            every step has a system of its own, and all states are held at once.
 
     Departures from the paper:
         The layer of the paper is this system followed by GELU, a linear layer and a GLU. GELU and
@@ -75,6 +77,8 @@ class S4D(Mixer):
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt", "B_re", "B_im")
 
@@ -155,9 +159,11 @@ class S4D(Mixer):
         part = real if self.init == "real" else complex_
         return part(d_model=self.d_model, modes=self.modes)
 
-    def system(self) -> siso.System:
-        """The discretised systems, in double precision."""
+    def system(self, times: Tensor | None = None) -> siso.System:
+        """The discretised systems, in double precision; of times (...) those of each."""
         A, dt = _double(-self.A_log.double().exp(), self.A_im), self.log_dt.double().exp()[:, None]
+        if times is not None:
+            dt = times.double()[..., None, None] * dt
         a, b = DISCRETISATIONS[self.discretisation](A, dt)
         c = _double(self.C_re, self.C_im)
         if self.B_re is not None:
@@ -168,17 +174,21 @@ class S4D(Mixer):
                 c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
         return siso.System(a, b, c, self.D)
 
-    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         with without_autocast(x.device):
-            u, system = x.to(h.real.dtype), self.system()
-            if self.form == "conv":
+            u, system = x.to(h.real.dtype), self.system(dt)
+            if dt is not None:
+                y, last = siso.varying(system, u, h, reset)
+            elif self.form == "conv":
                 y, last = siso.convolve(system, u, h)
             else:
                 y, last = siso.scan(system, u, h, reset)
         return self._project_out(y, x), last
 
-    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        y, h = siso.step(self.system(), x_t.to(h.real.dtype), h)
+    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        y, h = siso.step(self.system(dt), x_t.to(h.real.dtype), h)
         return self._project_out(y, x_t), h
 
     def _project_out(self, y: Tensor, x: Tensor) -> Tensor:

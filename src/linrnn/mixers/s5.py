@@ -27,7 +27,8 @@ class S5(Mixer):
         y_t = 2 Re(C h_t) + D * x_t                  y in R^{d_model}
         "zoh"       a = exp(dt A)                    gain = (exp(dt A) - 1) / A
         "bilinear"  a = (1 + dt A/2) / (1 - dt A/2)  gain = dt / (1 - dt A/2)
-        A = A_re + i A_im,  dt = step_rescale exp(log_dt), both one a mode
+        A = A_re + i A_im,  dt = step_rescale exp(log_dt), both one a mode; dt times the time since
+        the step before where that is given
         conj_sym=False: P = d_state and y_t = Re(C h_t) + D * x_t
         A_re may be learned to be positive, and then the layer diverges; clip_eigs keeps it below
         -1e-4.
@@ -51,13 +52,13 @@ class S5(Mixer):
         step_rescale: factor on every dt; 2 for data with half the sampling rate of training. Also
             an attribute that may be changed afterwards.
         form: how a sequence is computed, with the same numbers: "scan", or "conv" (an FFT of
-            twice the length, for comparison; it cannot reset inside a sequence, and a huge step
-            changes those before it by roundings of the largest output).
+            twice the length, for comparison; it cannot reset inside a sequence nor take times, and
+            a huge step changes those before it by roundings of the largest output).
 
     Departures from the paper:
-        GELU and the gate of the paper's layer belong to the block around a mixer. The step size
-        is the same for all steps of a sequence. The variance of B' is that of the public code,
-        whose LeCun initialiser takes the rows of B', and not its columns, for the fan-in.
+        GELU and the gate of the paper's layer belong to the block around a mixer. The variance of
+        B' is that of the public code, whose LeCun initialiser takes the rows of B', and not its
+        columns, for the fan-in.
 
     Example:
         >>> y, state = S5(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -72,6 +73,8 @@ class S5(Mixer):
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt", "B")
 
@@ -154,21 +157,25 @@ class S5(Mixer):
         """``a``, the diagonal of the discretised transition."""
         return self._discretise()[0]
 
-    def _read(self, x: Tensor, h0: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        a, gain = self._discretise()
+    def _read(
+        self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        a, gain = self._discretise(dt)
         b = self._project_in(x, gain)  # (B, T, P) complex
         h, last = fft_scan(a, b, h0) if self.form == "conv" else linear_scan(a, b, h0, reset=reset)
         return self._project_out(h, x), last
 
-    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        a, gain = self._discretise()
+    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        a, gain = self._discretise(dt)
         h = a * h + self._project_in(x_t, gain)
         return self._project_out(h, x_t), h
 
-    def _discretise(self) -> tuple[Tensor, Tensor]:
-        """``(a, gain)``, each (P,), computed in double precision."""
+    def _discretise(self, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """``(a, gain)``, each (P,), of times (...) each (..., P), computed in double precision."""
         re = self.A_re.double().clamp(max=_CLIP) if self.clip_eigs else self.A_re.double()
         dt = self.step_rescale * self.log_dt.double().exp()
+        if times is not None:
+            dt = times.double()[..., None] * dt
         a, gain = DISCRETISATIONS[self.discretisation](torch.complex(re, self.A_im.double()), dt)
         wide = torch.complex128 if self.A_re.dtype == torch.float64 else torch.complex64
         return a.to(wide), gain.to(wide)
@@ -176,12 +183,13 @@ class S5(Mixer):
     def _project_in(self, x: Tensor, gain: Tensor) -> Tensor:
         """``gain * (B x)``, as one real product with interleaved real and imaginary rows."""
         B: Tensor = self.B
-        if x.ndim == 3:  # scale the matrix, which is smaller than a sequence and not than a step
+        alike = x.ndim == 3 and gain.ndim == 1
+        if alike:  # scale the matrix, which is smaller than a sequence and not than a step
             turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
             B = (turn @ B.to(turn.dtype)).to(B.dtype)
         b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))
         b = torch.view_as_complex(wide(b))
-        return b if x.ndim == 3 else gain * b
+        return b if alike else gain * b
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""

@@ -26,7 +26,8 @@ class System(NamedTuple):
     """``h_t = a h_{t-1} + b u_t``, ``y_t = Re sum_m c_m h_{t,m} + d u_t``, for every channel.
 
     The first three are (channels, modes) and float64 or complex128: a rounding of ``a`` to
-    float32 would be an error of the phase that grows with the distance in time.
+    float32 would be an error of the phase that grows with the distance in time. They may have the
+    axes of batch and time before these, for `varying` and `step`.
     """
 
     a: Tensor
@@ -40,6 +41,13 @@ def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     a, b, c = (p.to(h.dtype) for p in system[:3])
     h = a * h + b * u[..., None]
     return (_columns(c) * _rows(h)).sum(-1) + system.d * u, h
+
+
+def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A `System` of which every step has its own: as `scan`, with all states held at once."""
+    a, b, c = (p.to(h.dtype) for p in system[:3])
+    states, last = linear_scan(a, b * u[..., None], h, reset=reset)
+    return (_columns(c) * _rows(states)).sum(-1) + system.d * u, last
 
 
 def _shapes(
