@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers._base import Mixer
-from linrnn.mixers._bidirectional import reverse
+from linrnn.mixers._bidirectional import reverse, until_next
 from linrnn.state import map_state
 from linrnn.typing import State
 
@@ -22,7 +22,12 @@ class Layout(Protocol):
     def reverse(self, x: Tensor) -> Tensor:
         """Every sequence read backward; its own inverse."""
 
-    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def reverse_times(self, dt: Tensor) -> Tensor:
+        """The times between the steps (batch, time) of every sequence read backward."""
+
+    def read(
+        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+    ) -> tuple[Tensor, State]:
         """The mixer over every sequence, and its state after the last step of each."""
 
 
@@ -33,9 +38,15 @@ class Rows:
         """See `Layout.reverse`."""
         return x.flip(1)
 
-    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def reverse_times(self, dt: Tensor) -> Tensor:
+        """See `Layout.reverse_times`."""
+        return self.reverse(until_next(dt))
+
+    def read(
+        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+    ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
-        y, after = mixer(x, state)
+        y, after = mixer(x, state, **_given(dt))
         return y, after
 
 
@@ -50,9 +61,15 @@ class EndTogether:
         """See `Layout.reverse`."""
         return reverse(x, start=self.start)
 
-    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def reverse_times(self, dt: Tensor) -> Tensor:
+        """See `Layout.reverse_times`."""
+        return self.reverse(until_next(dt))
+
+    def read(
+        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+    ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
-        y, after = mixer(x, reset=self.reset)
+        y, after = mixer(x, reset=self.reset, **_given(dt))
         return y, after
 
 
@@ -69,16 +86,28 @@ class Shrinking:
         """See `Layout.reverse`."""
         return reverse(x, self.lengths)
 
-    def read(self, mixer: Mixer, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def reverse_times(self, dt: Tensor) -> Tensor:
+        """See `Layout.reverse_times`."""
+        return self.reverse(until_next(dt, self.lengths))
+
+    def read(
+        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+    ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
         outputs, finished = [], []
         for begin, end, rows, going_on in self.calls:
-            y, after = mixer(x[:rows, begin:end], state)
+            times = None if dt is None else dt[:rows, begin:end]
+            y, after = mixer(x[:rows, begin:end], state, **_given(times))
             outputs.append(F.pad(y, (0, 0, 0, 0, 0, len(x) - rows)))
             finished.append(map_state(lambda h, n=going_on: h[n:], after))  # type: ignore[misc]
             state = map_state(lambda h, n=going_on: h[:n], after)  # type: ignore[misc]
         states = tree_map(lambda *h: torch.cat(h), *reversed(finished))
         return torch.cat(outputs, 1), cast(State, states)
+
+
+def _given(dt: Tensor | None) -> dict[str, Tensor]:
+    """As an argument: not every mixer has it."""
+    return {} if dt is None else {"dt": dt}
 
 
 def check_packed(packed: PackedSequence) -> None:
@@ -97,3 +126,24 @@ def check_packed(packed: PackedSequence) -> None:
             f"{len(order)} sequences of which {int(sizes[0])} have a first one. "
             "Leave empty sequences out."
         )
+
+
+def packed_alike(where: str, name: str, given: object, packed: PackedSequence) -> Tensor:
+    """The data of what is packed as a sequence is.
+
+    Raises:
+        ArgumentError: it is not packed, or in another way.
+    """
+    kind = type(given).__name__
+    if isinstance(given, PackedSequence):
+        orders = (given.sorted_indices, packed.sorted_indices)
+        same = len({x is None for x in orders}) == 1 and (
+            orders[0] is None or torch.equal(*cast(tuple[Tensor, Tensor], orders))
+        )
+        if same and torch.equal(given.batch_sizes, packed.batch_sizes):
+            return given.data
+        kind = f"a PackedSequence with batch_sizes {given.batch_sizes.tolist()}"
+    raise ArgumentError(
+        f"{where}: {name} must be a PackedSequence like the input, in the same order, got {kind}. "
+        "Pack both with pack_padded_sequence and the same lengths."
+    )

@@ -1,4 +1,4 @@
-"""What a stream may be fed, and what must have become of it."""
+"""What can be a stream, what it may be fed, and what must have become of it."""
 
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ from linrnn._finite import all_finite, first_bad
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DTypeError, NonFiniteError, check_shape
 from linrnn.mixers import Mixer
+from linrnn.mixers._base import check_timed
 from linrnn.typing import State
 
 Streamable: TypeAlias = SequenceModel | Mixer
@@ -97,11 +98,63 @@ def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
         )
 
 
-def _tensor(where: str, x: Any) -> Tensor:
+def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
+    """Raise `ArgumentError` unless a model can be read step by step, at constant memory.
+
+    Args:
+        where: who asks, for the message.
+        model: the mixer or model.
+        growing: whether a state that grows with what was read is allowed.
+    """
+    parts = model.mixers if isinstance(model, SequenceModel) else [model]
+    for mixer in parts:
+        name = type(mixer).__name__
+        if not mixer.causal:
+            raise ArgumentError(
+                f"{where}: model must read forward alone, got {name}, whose first output needs the "
+                "last input. Train one without bidirectional."
+            )
+        if not growing and "constant_memory" in mixer.declared:
+            raise ArgumentError(
+                f"{where}: model must have a state of fixed size, got {name}: "
+                f"{mixer.declared['constant_memory']}. Give it a window, or ask for growing=True "
+                "where that is an option."
+            )
+    if model.training and any(_differs_in_training(m) for m in model.modules()):
+        raise ArgumentError(
+            f"{where}: model must be in evaluation mode, got training mode. Call model.eval()."
+        )
+
+
+def _differs_in_training(module: nn.Module) -> bool:
+    if isinstance(module, nn.Dropout):
+        return module.p > 0
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
+def as_times(where: str, model: Streamable, dt: Any, steps: int, single: bool) -> Tensor | None:
+    """The times of a step or chunk of one stream as (time,) on the model's device, or None.
+
+    Raises:
+        ArgumentError: the model knows no time.
+        ShapeError, DTypeError: not a real number for each step.
+    """
+    if dt is None:
+        return None
+    check_timed(where, dt, model.mixers if isinstance(model, SequenceModel) else [model])
+    times, weight = _tensor(where, dt, "dt"), next(model.parameters())
+    axes: dict[str, int | None] = {} if single else {"time": steps}
+    check_shape(where, "dt", times.shape, axes, "Pass one number for each step.")
+    if times.is_complex() or times.dtype == torch.bool:
+        raise DTypeError(f"{where}: dt must be real, got {times.dtype}.")
+    return times.to(weight.device, torch.promote_types(weight.dtype, torch.float32)).view(-1)
+
+
+def _tensor(where: str, x: Any, name: str = "x") -> Tensor:
     try:
         found = x if isinstance(x, Tensor) else torch.as_tensor(x)
         if found.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
             found = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32
         return found
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise DTypeError(f"{where}: x must be numbers, got {x!r:.60} ({error}).") from error
+        raise DTypeError(f"{where}: {name} must be numbers, got {x!r:.60} ({error}).") from error

@@ -17,14 +17,14 @@ from linrnn.errors import (
     check_positive_int,
     check_shape,
 )
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import Pair, Pool, make_head, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._step_program import layer_step, stack_program
-from linrnn.typing import Bool, Float, Inexact, Integer, State
+from linrnn.typing import Bool, Float, Inexact, Integer, State, Time
 
 SET_BY_THE_TASK = ("d_input", "d_output", "encoder", "documents")
 """Arguments of `SequenceModel` that follow from the data. All others but the mixer's are options of
@@ -245,6 +245,7 @@ class SequenceModel(nn.Module):
         *,
         reset: Bool[Tensor, "batch *documents time"] | None = None,
         lengths: Integer[Tensor, "batch *documents"] | None = None,
+        dt: Float[Tensor, "batch *documents time"] | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_output"], dict[str, State]]:
         """Read a whole sequence.
 
@@ -255,13 +256,15 @@ class SequenceModel(nn.Module):
             lengths: valid steps of each row when rows are padded at their end; the pooling, and
                 mixers that read backward, ignore the rest. The returned state has read the
                 padding too.
+            dt: time since the step before (batch, time), see `Mixer.forward`. It is for the layers
+                whose mixers are `timed`; the others count steps, and so does the pooling.
 
-        With pairs of documents x, reset and lengths have an axis of 2 after the batch.
+        With pairs of documents x, reset, lengths and dt have an axis of 2 after the batch.
 
         Returns:
             ``(y, state)``: y is (batch, d_output), or (batch, time, d_output) for pool "none".
         """
-        z, state = self.features(x, state, reset=reset, lengths=lengths)
+        z, state = self.features(x, state, reset=reset, lengths=lengths, dt=dt)
         return self.head(z), state
 
     def features(
@@ -272,6 +275,7 @@ class SequenceModel(nn.Module):
         *,
         reset: Bool[Tensor, "batch *documents time"] | None = None,
         lengths: Integer[Tensor, "batch *documents"] | None = None,
+        dt: Float[Tensor, "batch *documents time"] | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
         """What the head reads, ``(z, state)``: `forward` but for its last matrix product.
 
@@ -279,16 +283,18 @@ class SequenceModel(nn.Module):
         most of the memory, and much of the time, would go to.
         """
         self._check(x, time=True)
+        check_timed("SequenceModel.forward", dt, self.mixers)
         state = self.init_state(x.shape[0], device=x.device) if state is None else state
         if self.documents > 1:
-            x, reset, lengths = _apart(x, reset, lengths)
+            x, reset, lengths, dt = _apart(x, reset, lengths, dt)
         if lengths is not None:
             check_lengths("SequenceModel", lengths, x)
         layers, pool = _split(state, len(self.blocks))
         z, new = self._encode(x), []
         ends = lengths if self.bidirectional else None
         for block, before in zip(self.blocks, layers, strict=True):
-            z, after = block(z, before, reset=reset, lengths=ends)
+            times = dt if cast(Block, block).mixer.timed else None
+            z, after = block(z, before, reset=reset, lengths=ends, dt=times)
             new.append(after)
         if self.final_norm is not None:
             z = self.final_norm(z)
@@ -298,9 +304,16 @@ class SequenceModel(nn.Module):
         return z, {"layers": new, "pool": cast(State, pool)}
 
     def step(
-        self, x_t: Float[Tensor, "batch d_input"] | Integer[Tensor, " batch"], state: State
+        self,
+        x_t: Float[Tensor, "batch d_input"] | Integer[Tensor, " batch"],
+        state: State,
+        *,
+        dt: Time | None = None,
     ) -> tuple[Inexact[Tensor, "batch d_output"], dict[str, State]]:
-        """Read one time step; with pooling, the output is for everything read so far."""
+        """Read one time step; with pooling, the output is for everything read so far.
+
+        ``dt`` (batch,) is the time since the step before, as in `forward`.
+        """
         if self.documents > 1:
             raise ArgumentError(
                 "SequenceModel.step: documents must be 1 to read step by step, got "
@@ -309,6 +322,9 @@ class SequenceModel(nn.Module):
         self._check(x_t, time=False)
         layers, pool = _split(state, len(self.blocks))
         z = self._encode(x_t)
+        if dt is not None:
+            check_timed("SequenceModel.step", dt, self.mixers)
+            return self._step_on(z, {"layers": layers, "pool": cast(State, pool)}, dt)
         done = self._native_step(z, layers)
         if done is not None:
             return done
@@ -316,12 +332,15 @@ class SequenceModel(nn.Module):
         recorded = recorded_step(self, self._step_on, z, parts)
         return self._step_on(z, parts) if recorded is None else cast(Any, recorded)
 
-    def _step_on(self, z: Tensor, state: State) -> tuple[Tensor, dict[str, State]]:
+    def _step_on(
+        self, z: Tensor, state: State, dt: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, State]]:
         """Everything behind the encoder."""
         layers, pool = cast(dict[str, Any], state).values()
         new = []
         for block, before in zip(self.blocks, layers, strict=True):
-            z, after = cast(Block, block).step(z, before)
+            times = dt if cast(Block, block).mixer.timed else None
+            z, after = cast(Block, block).step(z, before, dt=times)
             new.append(after)
         if self.final_norm is not None:
             z = self.final_norm(z)
@@ -376,14 +395,14 @@ class SequenceModel(nn.Module):
 
 
 def _apart(
-    x: Tensor, reset: Tensor | None, lengths: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    x: Tensor, reset: Tensor | None, lengths: Tensor | None, dt: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Both documents of each pair as rows of one batch."""
     axes: dict[str, int | None] = {"batch": x.shape[0], "documents": 2}
     if lengths is not None:
         check_shape("SequenceModel", "lengths", lengths.shape, axes)
-    ends, cut = (None if v is None else v.flatten(0, 1) for v in (lengths, reset))
-    return x.flatten(0, 1), cut, ends
+    ends, cut, dt = (None if v is None else v.flatten(0, 1) for v in (lengths, reset, dt))
+    return x.flatten(0, 1), cut, ends, dt
 
 
 def _few(linear: nn.Linear, z: Tensor) -> Tensor:

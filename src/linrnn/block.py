@@ -13,7 +13,7 @@ from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import NativeStep
 from linrnn.state_spec import check_state
-from linrnn.typing import Integer, ResetMask, Sequence, State, Token
+from linrnn.typing import Integer, ResetMask, Sequence, State, Time, Times, Token
 
 BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "glu": (("mixer", "gelu", "drop", "glu"),),
@@ -200,24 +200,28 @@ class Block(nn.Module):
         *,
         reset: ResetMask | None = None,
         lengths: Integer[Tensor, " batch"] | None = None,
+        dt: Times | None = None,
     ) -> tuple[Sequence, State]:
         """Read a whole sequence: see `Mixer.forward`; ``lengths`` is for a mixer that takes it."""
+        given = {"lengths": lengths, "dt": dt}
+        given = {name: value for name, value in given.items() if value is not None}
 
         def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
             part = cast(Callable[..., tuple[Tensor, State]], self._modules[name])
             if name != "mixer":
                 return part(z, before, reset)
-            if lengths is None:
-                return part(z, before, reset=reset)
-            return part(z, before, reset=reset, lengths=lengths)
+            return part(z, before, reset=reset, **given)
 
         return self._chain(x, state, read, F.gelu)
 
-    def step(self, x_t: Token, state: State) -> tuple[Token, State]:
-        """Read one time step."""
+    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
+        """Read one time step: see `Mixer.step`."""
 
         def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
-            return cast(Any, self._modules[name]).step(z, before)  # type: ignore[no-any-return]
+            part = cast(Any, self._modules[name])
+            if dt is None or name != "mixer":
+                return part.step(z, before)  # type: ignore[no-any-return]
+            return part.step(z, before, dt=dt)  # type: ignore[no-any-return]
 
         return self._chain(x_t, state, read, _gelu_of_few)
 

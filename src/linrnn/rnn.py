@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
-from linrnn._packing import EndTogether, Layout, Rows, Shrinking, check_packed
+from linrnn._packing import EndTogether, Layout, Rows, Shrinking, check_packed, packed_alike
 from linrnn._pattern import Choice, MixerLike, choose, label, labels, pattern
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
-from linrnn.mixers._base import Mixer
+from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import GLU
+from linrnn.ops._arguments import check_numbers
 from linrnn.state import leaves, map_state
 from linrnn.state_spec import check_state, with_axes
 from linrnn.typing import State
@@ -146,7 +147,11 @@ class RNN(nn.Module):
         """Do nothing; `torch.nn.GRU` has it, and scripts call it."""
 
     def forward(
-        self, input: Tensor | PackedSequence, hx: State | None = None
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None = None,
+        *,
+        dt: Tensor | PackedSequence | None = None,
     ) -> tuple[Tensor | PackedSequence, State]:
         """Read sequences.
 
@@ -154,6 +159,9 @@ class RNN(nn.Module):
             input: (time, batch, input_size), (batch, time, input_size) with ``batch_first``,
                 (time, input_size) without a batch, or a `PackedSequence`.
             hx: the state to start from, as ``h_n``; None starts anew.
+            dt: the time since the step before of every step, see `Mixer.forward`: with the axes of
+                the input but channels, and packed as the input is. It is for the layers whose
+                mixers are `timed`. What reads backward is given the time until the next step.
 
         Returns:
             ``(output, h_n)``: the output of the last layer in the form of the input, with
@@ -161,13 +169,17 @@ class RNN(nn.Module):
             layer and direction after the last step it read. Without a batch ``h_n`` has no such
             axis either.
         """
+        check_timed("RNN", dt, self._mixers())
         if isinstance(input, PackedSequence):
-            return self._packed(input, hx)
+            return self._packed(input, hx, dt)
         if not isinstance(input, Tensor) or input.ndim != 2:
             axes = ("batch", "time") if self.batch_first else ("time", "batch")
             self._check_input(input, *axes)
             x = input if self.batch_first else input.transpose(0, 1)
-            y, h_n = self._read(x, hx, Rows())
+            times = self._check_times(dt, input, *axes)
+            if times is not None and not self.batch_first:
+                times = times.t()
+            y, h_n = self._read(x, hx, Rows(), times)
             return (y if self.batch_first else y.transpose(0, 1)), h_n
         self._check_input(input, "time")
         if hx is not None and not self._mixed:
@@ -175,7 +187,8 @@ class RNN(nn.Module):
         if hx is not None:
             # what is no tensor, or of another shape, `_read` finds
             hx = map_state(lambda h: _unsqueeze(h, self._axis), hx)
-        y, h_n = self._read(input[None], hx, Rows())
+        times = self._check_times(dt, input, "time")
+        y, h_n = self._read(input[None], hx, Rows(), None if times is None else times[None])
         return y[0], map_state(lambda h: h.squeeze(self._axis), h_n)
 
     def last_output(self, output: Tensor | PackedSequence, lengths: Tensor | None = None) -> Tensor:
@@ -184,7 +197,9 @@ class RNN(nn.Module):
             output, lengths, batch_first=self.batch_first, bidirectional=self.bidirectional
         )
 
-    def _packed(self, packed: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
+    def _packed(
+        self, packed: PackedSequence, hx: State | None, dt: object
+    ) -> tuple[PackedSequence, State]:
         data, sizes, order, back = packed
         check_packed(packed)
         self._check_input(data, "steps")
@@ -204,12 +219,19 @@ class RNN(nn.Module):
             t = t + time - lengths[row]
         row, t = row.to(data.device), t.to(data.device)
         x = data.new_zeros(batch, time, self.input_size).index_put((row, t), data)
-        y, h_n = self._read(x, hx, layout)
+        times = None
+        if dt is not None:
+            given = self._check_times(packed_alike("RNN", "dt", dt, packed), data, "steps")
+            assert given is not None
+            times = given.new_ones(batch, time).index_put((row, t), given)
+        y, h_n = self._read(x, hx, layout, times)
         if back is not None:
             h_n = map_state(lambda h: h.index_select(self._axis, back), h_n)
         return PackedSequence(y[row, t], sizes, order, back), h_n
 
-    def _read(self, x: Tensor, hx: State | None, layout: Layout) -> tuple[Tensor, State]:
+    def _read(
+        self, x: Tensor, hx: State | None, layout: Layout, dt: Tensor | None
+    ) -> tuple[Tensor, State]:
         """Every layer over (batch, time, input_size)."""
         if hx is not None:
             hx = self._check_state(hx, x, batch=x.shape[0])
@@ -221,7 +243,10 @@ class RNN(nn.Module):
                 i = len(states)
                 start = None if hx is None else self._of_cell(hx, i)
                 cell, backward = cast(_Cell, self.cells[i]), i % directions == 1
-                y, state = cell(layout.reverse(x) if backward else x, start, layout)
+                times = dt if cell.mixer.timed else None
+                if times is not None and backward:
+                    times = layout.reverse_times(times)
+                y, state = cell(layout.reverse(x) if backward else x, start, layout, times)
                 outputs.append(layout.reverse(y) if backward else y)
                 states.append(state)
             x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
@@ -255,7 +280,7 @@ class RNN(nn.Module):
 
     def _check_state(self, hx: State, x: Tensor, **axes: int) -> Any:
         """``hx`` of every layer and direction, with the axes of a batch if there is one."""
-        mixers = [cast(_Cell, cell).mixer for cell in self.cells]
+        mixers = self._mixers()
         dtype = next(self.parameters()).dtype
         if self._mixed:
             specs = [mixer.state_spec() for mixer in mixers]
@@ -263,15 +288,27 @@ class RNN(nn.Module):
         spec, layers = with_axes(mixers[0].state_spec(), **axes), len(mixers)
         return check_state("RNN", hx, spec, layers, x.device, dtype, name="hx", first="layers")
 
+    def _check_times(self, dt: object, x: Tensor, *axes: str) -> Tensor | None:
+        if dt is None:
+            return None
+        check_numbers("RNN", {"dt": dt}, real=True)
+        assert isinstance(dt, Tensor)
+        check_shape("RNN", "dt", dt.shape, dict(zip(axes, x.shape, strict=False)))
+        return dt
+
+    def _mixers(self) -> list[Mixer]:
+        """In the order of ``h_n``."""
+        return [cast(_Cell, cell).mixer for cell in self.cells]
+
     def _walks(self) -> bool:
         """Whether shrinking batches suit a mixer better than marks where sequences start."""
-        mixers = [cast(_Cell, cell).mixer for cell in self.cells]
+        mixers = self._mixers()
         return any(m.cost == "sequential" or "reset_and_packing" in m.declared for m in mixers)
 
     def _check_constant_size(self, lengths: Tensor) -> None:
         if lengths[0] == lengths[-1]:
             return
-        states = [cast(_Cell, cell).mixer.init_state(1) for cell in self.cells]
+        states = [mixer.init_state(1) for mixer in self._mixers()]
         if any(0 in h.shape for h in leaves(states)):
             raise ArgumentError(
                 f"RNN: hx must be None for packed sequences of several lengths, since the state "
@@ -386,7 +423,9 @@ class _Cell(nn.Module):
         if proj_size:
             self.out_proj = nn.Linear(width, proj_size, bias, **factory)
 
-    def forward(self, x: Tensor, state: State | None, layout: Layout) -> tuple[Tensor, State]:
-        v, state = layout.read(self.mixer, self.in_proj(x), state)
+    def forward(
+        self, x: Tensor, state: State | None, layout: Layout, dt: Tensor | None
+    ) -> tuple[Tensor, State]:
+        v, state = layout.read(self.mixer, self.in_proj(x), state, dt)
         v = v if self.glu is None else self.glu(F.gelu(v))
         return self.out_proj(v), state

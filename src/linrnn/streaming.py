@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,8 @@ from linrnn._reading import reading
 from linrnn._schema import check_type
 from linrnn._storage import checksum
 from linrnn._stream_input import Streamable as Streamable
-from linrnn._stream_input import as_input, check_finite, check_state
+from linrnn._stream_input import as_input, as_times, check_finite, check_state
+from linrnn._stream_input import check_streamable as check_streamable
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, check_positive_int, show
 from linrnn.typing import State
@@ -87,12 +88,14 @@ class Session:
         if not allow_nonfinite:
             check_state("Session", self.state)
 
-    def feed(self, x: Any) -> Tensor:
+    def feed(self, x: Any, dt: Any = None) -> Tensor:
         """Read a step or a chunk, and return what the model says to it.
 
         Args:
             x: one step (channels,) or a chunk (time, channels); of token ids, one integer or
                 (time,). A tensor, an array or a list.
+            dt: time since the step before, a number for a step, (time,) for a chunk; default: 1.
+                Only where a layer is `timed`, see `linrnn.mixers.Mixer.forward`.
 
         Returns:
             One output (d_output,) for a step. For a chunk (time, d_output), or, of a model that
@@ -106,7 +109,9 @@ class Session:
         """
         where = "Session.feed"
         batch, single = as_input(where, self.model, x, finite=not self.allow_nonfinite)
-        y, state = read(self.model, batch[None], self.state, chunk=self.chunk)
+        dt = as_times(where, self.model, dt, len(batch), single)
+        dt = None if dt is None else dt[None]
+        y, state = read(self.model, batch[None], self.state, chunk=self.chunk, dt=dt)
         if not self.allow_nonfinite:
             check_finite(where, y, state)
         self.state = state
@@ -227,11 +232,14 @@ class Sessions:
         states.put(self._bank, [row], state)
         self._rows[name], self._steps[name] = row, steps
 
-    def feed(self, inputs: Mapping[Hashable, Any]) -> dict[Hashable, Tensor]:
+    def feed(
+        self, inputs: Mapping[Hashable, Any], dt: Mapping[Hashable, Any] | None = None
+    ) -> dict[Hashable, Tensor]:
         """Read input of some of the streams.
 
         Args:
             inputs: the name of a stream to what `Session.feed` takes.
+            dt: the name of a stream to the times `Session.feed` takes; of others they are 1.
 
         Returns:
             The name to what `Session.feed` returns.
@@ -243,16 +251,21 @@ class Sessions:
             NonFiniteError: the outputs of a stream, or its state after them, are not finite; no
                 stream has read anything then.
         """
-        groups: dict[int, list[Hashable]] = {}
-        batches = {}
-        for name, x in inputs.items():
+        groups: dict[tuple[int, bool], list[Hashable]] = {}
+        batches, times = {}, {}
+        for name in (*inputs, *(dt or {})):
             self._row(name)
+        for name, x in inputs.items():
             where = f"Sessions.feed: stream {name!r}"
-            batches[name] = as_input(where, self.model, x, finite=not self.allow_nonfinite)
-            groups.setdefault(len(batches[name][0]), []).append(name)
+            chunk, single = as_input(where, self.model, x, finite=not self.allow_nonfinite)
+            times[name] = as_times(where, self.model, (dt or {}).get(name), len(chunk), single)
+            batches[name] = chunk, single
+            groups.setdefault((len(chunk), times[name] is None), []).append(name)
         outputs, after = {}, []
-        for names in groups.values():
-            y, rows, state = self._read(names, torch.stack([batches[name][0] for name in names]))
+        for (_, alike), names in groups.items():
+            x = torch.stack([batches[name][0] for name in names])
+            gaps = None if alike else torch.stack([cast(Tensor, times[name]) for name in names])
+            y, rows, state = self._read(names, x, gaps)
             after.append((rows, state))
             for name, y_row in zip(names, y, strict=True):
                 single = batches[name][1] and y_row.ndim == 2
@@ -306,15 +319,19 @@ class Sessions:
         self._bank = states.concat([self._bank, fresh(self.model, rows)])
         self._free = list(range(rows, 2 * rows))[::-1]
 
-    def _read(self, names: Sequence[Hashable], x: Tensor) -> tuple[Tensor, Tensor, State]:
+    def _read(
+        self, names: Sequence[Hashable], x: Tensor, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor, State]:
         """Outputs for the rows of ``x``; rows of the bank, and the states to be put there."""
         rows = torch.tensor([self._rows[name] for name in names], device=x.device)
         if self.capacity is None:
             before = states.select(self._bank, rows)
-            y, after = read(self.model, x, before, chunk=self.chunk)
+            y, after = read(self.model, x, before, chunk=self.chunk, dt=dt)
         else:
             whole = x.new_zeros(self.capacity, *x.shape[1:]).index_copy_(0, rows, x)
-            y, after = read(self.model, whole, self._bank, chunk=self.chunk)
+            if dt is not None:
+                dt = dt.new_ones(self.capacity, dt.shape[1]).index_copy_(0, rows, dt)
+            y, after = read(self.model, whole, self._bank, chunk=self.chunk, dt=dt)
             y, after = y[rows], states.select(after, rows)
         if not self.allow_nonfinite and not all_finite([y, *states.leaves(after)]):
             for i, name in enumerate(names):
@@ -330,7 +347,14 @@ def fresh(model: Streamable, rows: int) -> State:
 
 
 @torch.no_grad()
-def read(model: Streamable, x: Tensor, state: State, *, chunk: int = CHUNK) -> tuple[Tensor, State]:
+def read(
+    model: Streamable,
+    x: Tensor,
+    state: State,
+    *,
+    chunk: int = CHUNK,
+    dt: Tensor | None = None,
+) -> tuple[Tensor, State]:
     """``model(x, state)`` without gradients, at most ``chunk`` steps at once.
 
     Args:
@@ -338,19 +362,21 @@ def read(model: Streamable, x: Tensor, state: State, *, chunk: int = CHUNK) -> t
         x: (batch, time, channels), or (batch, time) of token ids.
         state: of as many rows.
         chunk: bounds the memory a call takes; a single step is read by ``model.step``.
+        dt: times between steps (batch, time), or None.
 
     Returns:
         ``(y, state)`` as the model's `forward` gives them.
     """
     if x.shape[1] == 1:
-        y, state = model.step(x[:, 0], state)
+        y, state = model.step(x[:, 0], state, **({} if dt is None else {"dt": dt[:, 0]}))
         return (y if _pools(model) else y[:, None]), state
     if x.shape[1] <= chunk:
-        y, state = model(x, state)
+        y, state = model(x, state, **({} if dt is None else {"dt": dt}))
         return y, state
     ys = []
-    for part in x.split(chunk, 1):
-        y, state = model(part, state)
+    for i, part in enumerate(x.split(chunk, 1)):
+        times = {} if dt is None else {"dt": dt[:, i * chunk :][:, :chunk]}
+        y, state = model(part, state, **times)
         ys.append(y)
     return (ys[-1] if _pools(model) else torch.cat(ys, 1)), state
 
@@ -447,42 +473,8 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
-    """Raise `ArgumentError` unless a model can be read step by step, at constant memory.
-
-    Args:
-        where: who asks, for the message.
-        model: the mixer or model.
-        growing: whether a state that grows with what was read is allowed.
-    """
-    parts = model.mixers if isinstance(model, SequenceModel) else [model]
-    for mixer in parts:
-        name = type(mixer).__name__
-        if not mixer.causal:
-            raise ArgumentError(
-                f"{where}: model must read forward alone, got {name}, whose first output needs the "
-                "last input. Train one without bidirectional."
-            )
-        if not growing and "constant_memory" in mixer.declared:
-            raise ArgumentError(
-                f"{where}: model must have a state of fixed size, got {name}: "
-                f"{mixer.declared['constant_memory']}. Give it a window, or ask for growing=True "
-                "where that is an option."
-            )
-    if model.training and any(_differs_in_training(m) for m in model.modules()):
-        raise ArgumentError(
-            f"{where}: model must be in evaluation mode, got training mode. Call model.eval()."
-        )
-
-
 def _pools(model: Streamable) -> bool:
     return isinstance(model, SequenceModel) and model.pool.kind != "none"
-
-
-def _differs_in_training(module: nn.Module) -> bool:
-    if isinstance(module, nn.Dropout):
-        return module.p > 0
-    return isinstance(module, nn.modules.batchnorm._BatchNorm)
 
 
 def _describe(model: Any) -> str:

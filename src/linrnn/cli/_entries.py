@@ -38,10 +38,23 @@ def summaries(kind: str) -> dict[str, str]:
 
 def families() -> dict[str, str]:
     """The family of each mixer that can be used."""
-    found = {name: _family(_source("linrnn.mixers", name)) for name in stems("linrnn.mixers")}
-    for name in registered("linrnn.mixers"):
-        found[name] = _of_class("mixers", name, lambda cls: str(cls.family), lambda _: "")
-    return {name: family for name, family in sorted(found.items()) if family}
+    return _stated("family")
+
+
+def timed() -> list[str]:
+    """The mixers that read the time between steps."""
+    return [name for name, stated in _stated("timed").items() if stated == "True"]
+
+
+def _stated(attribute: str) -> dict[str, str]:
+    """What the class of each mixer that can be used states, where it does."""
+    package = "linrnn.mixers"
+    found = {name: _of_source(_source(package, name), attribute) for name in stems(package)}
+    for name in registered(package):
+        found[name] = _of_class(
+            "mixers", name, lambda cls: str(getattr(cls, attribute)), lambda _: ""
+        )
+    return {name: text for name, text in sorted(found.items()) if text}
 
 
 def _of_class(
@@ -81,19 +94,19 @@ def _summary(path: Path, kind: str) -> str:
     return (ast.get_docstring(entry or tree) or "").split("\n")[0]
 
 
-def _family(path: Path, name: str | None = None) -> str:
+def _of_source(path: Path, attribute: str, name: str | None = None) -> str:
     """What a class, by default the public one of a file, or the class it derives from, states."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     wanted = [c for c in classes if c.name == name or (name is None and c.name[0] != "_")]
     for cls in wanted:
-        family = _constant(cls, "family")
-        if family is not None:
-            return family
+        stated = _constant(cls, attribute)
+        if stated is not None:
+            return stated
         for base in map(ast.unparse, cls.bases):
             origin = _origin(tree, path, base)
             if origin is not None:
-                return _family(origin, base)
+                return _of_source(origin, attribute, base)
     return ""
 
 

@@ -1,11 +1,14 @@
-"""List the entries of a catalogue, with one line about each."""
+"""List the entries of a catalogue, with one line about each.
+
+Mixers that read the time between steps, the argument dt, are marked [dt].
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
 from textwrap import indent
 
-from linrnn.cli._entries import CATALOGUES, families, summaries
+from linrnn.cli._entries import CATALOGUES, families, summaries, timed
 from linrnn.errors import check_in
 
 
@@ -37,10 +40,11 @@ def _recipes() -> str:
 
 
 def _lines(kind: str) -> str:
-    """A line for each entry; mixers under the headings of their families."""
+    """A line for each entry; mixers under their families, marked where they know time."""
     rows = summaries(kind)
     if kind != "mixers":
         return _table(rows)
+    rows |= {name: f"{rows[name]} [dt]" for name in timed()}
     from linrnn.mixers import by_family
 
     width, text = max(map(len, rows), default=0), ""

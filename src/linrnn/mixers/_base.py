@@ -1,7 +1,7 @@
 """The contract every mixer keeps; `linrnn.testing.check_mixer` tests it."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -300,6 +300,15 @@ class Mixer(nn.Module):
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
         return check_state(where, state, self.state_spec(), x.shape[0], x.device, dtype)
+
+
+def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:
+    """Raise `ArgumentError` for times that none of a model's mixers would read."""
+    if dt is not None and not any(mixer.timed for mixer in mixers):
+        raise ArgumentError(
+            f"{where}: dt must be None, for no layer of this model knows time, got a value. "
+            "`linrnn list mixers` marks those that do."
+        )
 
 
 def check_times(where: str, dt: object, x: Tensor) -> None:

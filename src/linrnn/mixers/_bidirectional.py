@@ -70,6 +70,7 @@ class Bidirectional(Mixer):
         # what is true of the mixer is true of two
         self.cost, self.constant_state = mixer.cost, mixer.constant_state  # type: ignore[misc]
         self.widening = mixer.widening  # type: ignore[misc]
+        self.timed = mixer.timed  # type: ignore[misc]
         self.declared = {**mixer.declared, **type(self).declared}  # type: ignore[misc]
         self.shared, self.merge = shared, merge
         self.ahead = mixer
@@ -153,19 +154,22 @@ class Bidirectional(Mixer):
             state: of the forward mixer, from an earlier call; None starts anew.
             reset: boolean (batch, time); True starts a new sequence at that step, and so ends
                 one, for the backward mixer, at the step before.
-            dt: None; only a mixer by itself reads times.
+            dt: time since the step before (batch, time), see `Mixer.forward`. The backward mixer
+                reads that until the next step, and 1 where it begins.
             lengths: valid steps of each row when rows are padded at their end. What padded
                 steps give means nothing, and the state returned has read them too.
         """
         self._check_input(x, time=True)
-        self._times("forward", dt, x)
+        times = {} if dt is None else {"dt": self._times("forward", dt, x)[0]}
         if lengths is not None:
             check_lengths("Bidirectional.forward", lengths, x)
-        y, state = self.ahead(x, state, reset=reset)
+        y, state = self.ahead(x, state, reset=reset, **times)
         # a sequence that starts at t ends, read backward, with t; the next to be read is t - 1
         ends = None if reset is None else F.pad(reset[:, 1:], (0, 1))[:, : x.shape[1]]
+        if dt is not None:
+            times = {"dt": reverse(until_next(dt, lengths, ends), lengths)}
         z, _ = self.back(
-            reverse(x, lengths), reset=None if ends is None else reverse(ends, lengths)
+            reverse(x, lengths), reset=None if ends is None else reverse(ends, lengths), **times
         )
         z = reverse(z, lengths)
         return (y + z if self.merge == "sum" else torch.cat([y, z], -1)), state
@@ -211,6 +215,25 @@ def reverse(x: Tensor, stop: Tensor | None = None, start: Tensor | None = None) 
     last = time if stop is None else stop.to(x.device)[:, None]
     t = torch.where((t >= first) & (t < last), first + last - 1 - t, t)  # (B, T)
     return x[torch.arange(batch, device=x.device)[:, None], t]
+
+
+def until_next(dt: Tensor, stop: Tensor | None = None, ends: Tensor | None = None) -> Tensor:
+    """Times since the step before, read backward: those until the next step, of the last one 1.
+
+    Args:
+        dt: (batch, time).
+        stop: (batch,), where each row stops, exclusive; None is the end of the row.
+        ends: boolean (batch, time); True at the last step of a sequence.
+
+    Example:
+        >>> until_next(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([2]))
+        tensor([[0.2000, 1.0000, 1.0000]])
+    """
+    later = F.pad(dt[:, 1:], (0, 1), value=1.0)
+    if stop is not None:
+        t = torch.arange(dt.shape[1], device=dt.device)
+        later = later.masked_fill(t >= stop.to(dt.device)[:, None] - 1, 1.0)
+    return later if ends is None else later.masked_fill(ends, 1.0)
 
 
 def check_lengths(where: str, lengths: Tensor, x: Tensor, least: int = 0) -> None:
