@@ -1,0 +1,162 @@
+"""Liquid time-constant network."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cells import Cell, block_linear
+from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.mixers._cell_family import Family, FamilyRNN
+from linrnn.mixers._cell_rnn import Timed, timed
+from linrnn.nn.parameters import empty_parameters
+
+_RANGES = {
+    "gleak": (0.001, 1.0),
+    "vleak": (-0.2, 0.2),
+    "cm": (0.4, 0.6),
+    **{f"{who}w": (0.001, 1.0) for who in ("", "sensory_")},
+    **{f"{who}sigma": (3.0, 8.0) for who in ("", "sensory_")},
+    **{f"{who}mu": (0.3, 0.8) for who in ("", "sensory_")},
+}
+_POSITIVE = ("w", "sensory_w", "cm", "gleak")
+_CONSTANTS = "sigma shift sensory_sigma sensory_shift gleak leak cm output_w output_b"
+_MATRICES = "each drive weigh sensory_each sensory_drive sensory_weigh"
+
+
+def _cells(unfolds: int, epsilon: float) -> Timed:
+    """The step, in which a vector of synapses has one number for each pair (to, from).
+
+    ``each`` is 0 and 1 and gives every synapse what it comes from; ``weigh`` and ``drive`` sum up
+    what comes to each unit.
+    """
+
+    def step(
+        v: Any, u: Any, dt: Any, sigma: Any, shift: Any, sensory_sigma: Any, sensory_shift: Any,
+        gleak: Any, leak: Any, cm: Any, output_w: Any, output_b: Any,
+        each: Any, drive: Any, weigh: Any,
+        sensory_each: Any, sensory_drive: Any, sensory_weigh: Any,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        delta = dt * (1 / unfolds)
+        s = torch.sigmoid(sensory_sigma * F.linear(u, sensory_each) + sensory_shift)
+        pull = leak + block_linear(s, sensory_drive)
+        hold = gleak + block_linear(s, sensory_weigh) + epsilon
+        for _ in range(unfolds):
+            s = torch.sigmoid(sigma * F.linear(v, each) + shift)
+            above = cm * v + delta * (pull + block_linear(s, drive))
+            v = above / (cm + delta * (hold + block_linear(s, weigh)))
+        return output_w * v + output_b, v
+
+    kinds: dict[str, Any] = {"constant": _CONSTANTS, "matrix": _MATRICES}
+    return timed(ltc=Cell(step, state="v", **kinds, name="ltc"))["ltc"]
+
+
+class LTC(FamilyRNN):
+    r"""Liquid time-constant network: units whose time constants are set by their synapses.
+
+    Equation:
+        cm v' = gleak (vleak - v) + sum_i w_i s(v_i) (erev_i - v) + sum_k w_k s(u_k) (erev_k - v)
+        s(z) = sigmoid(sigma (z - mu)), of each synapse; u = input_w * x_t + input_b
+        by ``unfolds`` steps of the fused solver, delta = dt_t / unfolds:
+        v <- (cm v + delta (gleak vleak + sum w s erev)) / (cm + delta (gleak + sum w s + epsilon))
+        y_t = output_w * v + output_b                  v in R^{d_state}
+        dt is the time since the step before, 1 by default. v is a mean, with positive weights, of
+        itself, vleak and the erev, and so never leaves the range of these: no step is too long.
+        Initially gleak, vleak, cm, w, sigma and mu are uniform on [0.001, 1], [-0.2, 0.2],
+        [0.4, 0.6], [0.001, 1], [3, 8] and [0.3, 0.8], erev is 1 or, for a third, -1; the maps are
+        the identity. Parameters of synapses are (from, to), and those of inputs begin with
+        sensory_.
+
+    Args:
+        d_state: units, all of them connected. Default: d_model.
+        unfolds: steps of the solver for each of the input.
+        positive: how w, cm and gleak stay positive: "clip", at 0 after each step of the optimiser,
+            or "softplus" of what is learned.
+        epsilon: in the denominator, at least 0; positive.
+
+    Departures from the paper:
+        This is the synaptic form of the public code, whose names the parameters have; the paper
+        has f(v, u) in the place of the sums. No sparse wiring. What each synapse comes from is a
+        product with a matrix of 0 and 1, which takes d_state^3 multiplications an unfold.
+
+    Example:
+        >>> layer, dt = LTC(d_model=4), torch.rand(2, 100)
+        >>> y, state = layer(torch.randn(2, 100, 4), dt=dt)
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4]))
+
+    Reference:
+        Hasani et al., "Liquid Time-constant Networks", AAAI 2021, arXiv:2006.04439.
+        Key: hasani2021liquid.
+    """
+
+    family: ClassVar[str] = "continuous"
+    family_of_cells: ClassVar[Family] = Family(_cells)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        unfolds: int = 6,
+        positive: Literal["clip", "softplus"] = "clip",
+        epsilon: float = 1e-8,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive_int("LTC", unfolds=unfolds)
+        check_positive("LTC", epsilon=epsilon)
+        check_in("LTC", "positive", positive, ("clip", "softplus"))
+        self.unfolds, self.positive, self.epsilon = unfolds, positive, epsilon
+        N, D = self._set_sizes(d_model, d_state, {"device": device, "dtype": dtype}), d_model
+        empty = empty_parameters(device, dtype)
+        self.gleak, self.vleak, self.cm = empty(N), empty(N), empty(N)
+        self.w, self.sigma, self.mu, self.erev = (empty(N, N) for _ in range(4))
+        self.sensory_w, self.sensory_sigma = empty(D, N), empty(D, N)
+        self.sensory_mu, self.sensory_erev = empty(D, N), empty(D, N)
+        self.input_w, self.input_b = empty(D), empty(D)
+        self.output_w, self.output_b = empty(N), empty(N)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        for name, (low, high) in _RANGES.items():
+            nn.init.uniform_(self.get_parameter(name), low, high)
+        for erev in (self.erev, self.sensory_erev):
+            erev.copy_(torch.where(torch.rand(erev.shape) < 1 / 3, -1.0, 1.0))
+        for ones in (self.input_w, self.output_w):
+            nn.init.ones_(ones)
+        for zeros in (self.input_b, self.output_b):
+            nn.init.zeros_(zeros)
+
+    @torch.no_grad()
+    def after_update(self) -> None:
+        """Cut what must be positive off at 0, unless it is so by softplus."""
+        if self.positive == "clip":
+            for name in _POSITIVE:
+                self.get_parameter(name).clamp_(min=0)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.unfolds, self.epsilon
+
+    def _given(self, x: Tensor) -> dict[str, Any]:
+        gleak, cm = self._size("gleak"), self._size("cm")
+        given = {"u": self.input_w * x + self.input_b, "gleak": gleak, "cm": cm}
+        given |= {"leak": gleak * self.vleak, "output_w": self.output_w, "output_b": self.output_b}
+        for who in ("", "sensory_"):
+            sigma, mu, erev = (getattr(self, who + n).t() for n in ("sigma", "mu", "erev"))
+            w = self._size(who + "w").t()  # (to, from)
+            eye = torch.eye(w.shape[1], dtype=w.dtype, device=w.device)
+            given[who + "each"] = eye.repeat(self.d_state, 1)
+            given |= {who + "sigma": sigma.flatten(), who + "shift": -(sigma * mu).flatten()}
+            given |= {who + "weigh": w[:, None], who + "drive": (w * erev)[:, None]}
+        return given
+
+    def _size(self, name: str) -> Tensor:
+        """A parameter that is positive."""
+        value: Tensor = getattr(self, name)
+        return value if self.positive == "clip" else F.softplus(value)
