@@ -21,6 +21,7 @@ from linrnn.tasks._table import read_table
 from linrnn.tasks.listops import evaluate
 from linrnn.tasks.scifar import read_npz
 from linrnn.tasks.table import Table
+from linrnn.testing._mixer_runs import quiet
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import COLUMNS, read_metrics
 
@@ -271,7 +272,7 @@ def test_dtype_that_is_an_array():
 
 @pytest.mark.parametrize("name", mixers.names())
 def test_input_of_another_precision_than_the_weights(name):
-    layer, x = mixers.build(name, 8), torch.randn(2, 3, 8, dtype=torch.float64)
+    layer, x = quiet(mixers.build(name, 8)), torch.randn(2, 3, 8, dtype=torch.float64)
     expected, state = layer(x.float())
     y, _ = layer(x)
     torch.testing.assert_close(y, expected.double(), atol=1e-4, rtol=1e-4)

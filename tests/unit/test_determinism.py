@@ -7,6 +7,7 @@ from torch.utils._pytree import tree_leaves
 from linrnn import mixers
 from linrnn.ops import backend_report, linear_scan
 from linrnn.testing import check_close
+from linrnn.testing._mixer_runs import quiet
 
 COUNTS = (1, 2, 3, 4, 7)
 #: Roundings by which results may differ between numbers of threads, of the largest number there is.
@@ -70,7 +71,7 @@ def test_narrow_scans_differ_by_roundings(dtype, constant):
 
 
 def run_mixer(name):
-    mixer = mixers.load(name)(32)
+    mixer = quiet(mixers.load(name)(32))
     steps = 1500 if mixer.cost == "parallel" else 24
     x, weight = torch.randn(2, steps, 32, requires_grad=True), torch.randn(2, steps, 32)
 

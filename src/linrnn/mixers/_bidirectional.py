@@ -71,6 +71,7 @@ class Bidirectional(Mixer):
         self.cost, self.constant_state = mixer.cost, mixer.constant_state  # type: ignore[misc]
         self.widening = mixer.widening  # type: ignore[misc]
         self.timed = mixer.timed  # type: ignore[misc]
+        self.random_training = mixer.random_training  # type: ignore[misc]
         self.declared = {**mixer.declared, **type(self).declared}  # type: ignore[misc]
         self.shared, self.merge = shared, merge
         self.ahead = mixer

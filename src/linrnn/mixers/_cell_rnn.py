@@ -91,15 +91,15 @@ class CellRNN(Mixer):
     def _cells(self) -> Timed:
         return next(iter(self.cells.values()))
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
-        """Inputs, constants and matrices of the cell by name; a number is the same everywhere."""
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
+        """Inputs but ``dt``, constants and matrices of the cell; a number is for all channels."""
         raise NotImplementedError
 
     def _read(
         self, x: Tensor, state: Any, reset: Tensor | None, dt: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         dtype = self._parameter().dtype
-        given, cells = self._given(x.to(dtype)), self._cells()
+        given, cells = self._given(x.to(dtype), dt), self._cells()
         with without_autocast(x.device):
             y, state = scan(cells, given, state, reset, dt)
         return self.out_proj(y.to(dtype)), state

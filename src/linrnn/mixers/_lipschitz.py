@@ -98,6 +98,6 @@ class Lipschitz(CellRNN):
         A = symmetric_skew(self.M_A, self.beta_A, self.gamma_A)
         return A, symmetric_skew(self.M_W, self.beta_W, self.gamma_W)
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         A, W = self.transitions()
         return {"u": self.V(x), "A": A, "W": W, "step": self.step_size}

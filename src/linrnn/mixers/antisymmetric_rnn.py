@@ -96,6 +96,6 @@ class AntisymmetricRNN(CellRNN):
     def _cells(self) -> Timed:
         return self.cells["gated" if self.gated else "plain"]
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         inputs = dict(zip(("u", "g"), parts(self.V(x), 1 + self.gated), strict=False))
         return {**inputs, "A": symmetric_skew(self.M, 1.0, self.gamma), "step": self.step_size}

@@ -105,7 +105,7 @@ class CoRNN(CellRNN):
     def _cells(self) -> Timed:
         return self.cells[self.damping]
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         matrices = {"W": self.W, "W_hat": self.W_hat}
         numbers = {"step": self.step_size, "gamma": self.gamma, "eps": self.eps}
         return {"u": self.V(x), **matrices, **numbers}

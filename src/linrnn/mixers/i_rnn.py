@@ -102,6 +102,6 @@ class IRNN(CellRNN):
         kinds = {"state": "h", "constant": "alpha past", "matrix": "U"}
         return iterated(f"i_rnn_{self.act}", STEPS[self.act], self.n_iterations, **kinds)
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         past = float(self.readout == "equilibrium")
         return {"u": self.V(x), "alpha": self.decay, "past": past, "U": self.U, **etas(self.rates)}

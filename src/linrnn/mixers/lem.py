@@ -92,7 +92,7 @@ class LEM(CellRNN):
         for parameter in self.parameters():  # that of out_proj is torch.nn.Linear's own as well
             nn.init.uniform_(parameter, -bound, bound)
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         bias = self.V.bias + torch.cat([self.W.bias, self.W_y.bias])
         u = parts(F.linear(x, self.V.weight, bias), 4)
         W = self.W.weight.split(self.d_state)

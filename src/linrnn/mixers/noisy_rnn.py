@@ -11,15 +11,16 @@ from linrnn.errors import check_in, check_not_negative
 from linrnn.mixers._cell_rnn import Timed, timed
 from linrnn.mixers._lipschitz import CELLS, Lipschitz, slope
 from linrnn.nn import empty_parameters
+from linrnn.ops._precision import wide
 
 
 @cell(state="h", constant="step add mult", matrix="A W")
 def noisy_em(
-    h: Any, u: Any, xi: Any, dt: Any, step: Any, add: Any, mult: Any, A: Any, W: Any
+    h: Any, u: Any, dB: Any, dt: Any, step: Any, add: Any, mult: Any, A: Any, W: Any
 ) -> tuple[Any, Any]:
-    """One step of Euler and Maruyama."""
-    s, f = dt * step, slope(h, u, A, W)
-    h = h + s * f + torch.sqrt(s) * (add + mult * f) * xi
+    """One step of Euler and Maruyama; ``dB`` has the variance ``dt * step``."""
+    f = slope(h, u, A, W)
+    h = h + dt * step * f + (add + mult * f) * dB
     return h, h
 
 
@@ -104,8 +105,8 @@ class NoisyRNN(Lipschitz):
     def _cells(self) -> Timed:
         return self.cells[self.noise if self.training else "euler"]
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
-        given = super()._given(x)
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
+        given = super()._given(x, dt)
         if self.d is not None:
             given["step"] = self.d
         if not self.training:
@@ -113,6 +114,7 @@ class NoisyRNN(Lipschitz):
         like = given["A"].new_empty(given["u"].shape)  # of full width
         if self.noise == "em":
             scale = {"add": self.sigma_add, "mult": self.sigma_mult}
-            return {**given, **scale, "xi": torch.randn_like(like)}
+            dB = self.step_size**0.5 * torch.randn_like(like)
+            return {**given, **scale, "dB": dB if dt is None else dB * wide(dt)[..., None].sqrt()}
         given["added"] = self.sigma_add * torch.randn_like(like)
         return {**given, "times": 1 - self.sigma_mult * torch.rand_like(like)}

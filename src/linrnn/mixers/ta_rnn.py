@@ -1,6 +1,5 @@
 """TARNN, the time-adaptive RNN, whose input says how far each step goes."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -8,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive, check_positive_int
-from linrnn.mixers._cell_rnn import SHORT_STEPS, CellRNN, Timed, scan
+from linrnn.mixers._cell_rnn import CellRNN, Timed, scan
 from linrnn.mixers._inner import etas, iterated
 from linrnn.nn import empty_parameters, last_inputs, recall
 from linrnn.ops._parts import parts
@@ -75,7 +74,8 @@ class TARNN(CellRNN):
         eta: what each step size, which is learned, starts at; above 0.
 
     Departures from the paper:
-        Step sizes are not chosen anew for each place in a sequence, which would bound its length. A
+        Step sizes are not chosen anew for each place in a sequence, which would bound its length,
+        and start at 0.1 and not 0.01, with which the gradients of a lower layer nearly vanish. A
         longer time between steps makes the iterations as much longer.
 
     Example:
@@ -88,7 +88,6 @@ class TARNN(CellRNN):
     """
 
     family: ClassVar[str] = "dense"
-    declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(
@@ -99,7 +98,7 @@ class TARNN(CellRNN):
         n_iterations: int = 1,
         gate: Literal["after", "inside"] = "after",
         act: Literal["relu", "tanh"] = "relu",
-        eta: float = 0.01,
+        eta: float = 0.1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:

@@ -89,6 +89,6 @@ class UnICORNN(CellRNN):
         nn.init.uniform_(self.w)
         nn.init.uniform_(self.c, -0.1, 0.1)
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         constants = {"w": self.w, "c": self.c, "alpha": self.alpha, "step": self.step_size}
         return {"u": self.V(x), **constants}

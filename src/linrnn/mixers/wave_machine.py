@@ -97,7 +97,7 @@ class WaveMachine(CellRNN):
         for p, value in zip((self.delta, self.spring, self.drag), start, strict=True):
             p.fill_(value)
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         columns = self.d_state // self.n_channels // self.rows
         kernels = (w.expand(self.n_channels, -1).mT for w in (self.w_y, self.w_z))
         each = (torch.diag_embed(k).permute(1, 2, 0) for k in kernels)  # no channel reads another

@@ -100,6 +100,6 @@ class WaveRNN(CellRNN):
     def _cells(self) -> Timed:
         return self.cells[self.act]
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         u = self.V(x) + self.b_w.repeat(self.n_units)
         return {"u": u, "W": couplings(self.w, 1, self.n_units)}

@@ -1,7 +1,5 @@
 """TARNN against its equation, the input before the first, its fixed point."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from transcribed import check, livelier, sigmoid, weights
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import TARNN
-from linrnn.testing import MIXER_LAWS
 
 F64 = {"dtype": torch.float64}
 ACTS = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}
@@ -68,11 +65,6 @@ def test_initial_values(gate, bias):
         assert weight.std().item() == pytest.approx(0.1, rel=0.02)
     assert layer.W.bias.unique().tolist() == sorted({0.0, bias})
     assert layer.rates.tolist() == pytest.approx([0.02, 0.02])
-
-
-@pytest.mark.unchecked
-def test_two_layers_learn_with_longer_steps():
-    MIXER_LAWS["trains"](partial(TARNN, eta=1.0, gate="inside", act="tanh"))
 
 
 @pytest.mark.unchecked
