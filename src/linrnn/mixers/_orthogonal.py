@@ -96,5 +96,5 @@ class ModReLURNN(CellRNN):
         """The matrix W (d_state, d_state), at least float32."""
         raise NotImplementedError
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         return {"u": self.T(x), "b": self.b, "W": self.transition()}

@@ -131,7 +131,7 @@ class CfC(FamilyRNN):
     def _key(self) -> tuple[Any, ...]:
         return self.mode, self.backbone_layers, self.activation
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         first: Any = self.backbone[0]
         W, R = first.weight.split([self.d_model, self.d_state], 1)
         given = {"u": F.linear(x, W, first.bias), "R": R}

@@ -143,7 +143,7 @@ class LTC(FamilyRNN):
     def _key(self) -> tuple[Any, ...]:
         return self.unfolds, self.epsilon
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         gleak, cm = self._size("gleak"), self._size("cm")
         given = {"u": self.input_w * x + self.input_b, "gleak": gleak, "cm": cm}
         given |= {"leak": gleak * self.vleak, "output_w": self.output_w, "output_b": self.output_b}

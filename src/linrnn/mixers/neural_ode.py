@@ -91,6 +91,6 @@ class NeuralODE(FamilyRNN):
     def _key(self) -> tuple[Any, ...]:
         return self.solver, self.substeps
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         field = {"W": self.inner.weight, "R": self.outer.weight, "b": self.outer.bias}
         return {"u": self.in_proj(x), **field}

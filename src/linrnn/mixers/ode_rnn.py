@@ -123,7 +123,7 @@ class ODERNN(FamilyRNN):
     def _key(self) -> tuple[Any, ...]:
         return self.between, self.solver, self.substeps
 
-    def _given(self, x: Tensor) -> dict[str, Any]:
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         gru, N = self.gru, self.d_state
         # the third gate multiplies its product with h together with its bias
         b = torch.cat([(gru.bias_ih + gru.bias_hh)[: 2 * N], gru.bias_ih[2 * N :]])
