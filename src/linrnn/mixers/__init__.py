@@ -27,6 +27,7 @@ FAMILIES = {
     "linear-attention": "linear attention and weighted means",
     "oscillator": "oscillators",
     "dense": "dense recurrences",
+    "orthogonal": "orthogonal and unitary recurrences",
     "continuous": "differential equations",
     "attention": "attention",
     "segment": "memories of segments",
