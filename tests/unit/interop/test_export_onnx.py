@@ -32,6 +32,7 @@ VARIANTS = {
     "lru naive": ("lru", {"parametrisation": "naive", "form": "real"}),
     "gru before": ("gru", {"reset_gate": "before"}),
     "lstm variants": ("lstm", {"peepholes": True, "coupled": True}),
+    "lstm ur": ("lstm", {"gates": "ur", "learn_initial": True}),
 }
 STACKS = {
     "glu": {"mixer": "lru", "pool": "mean"},
