@@ -25,10 +25,10 @@ Peer = TypeVar("Peer", bound=PreTrainedModel)
 
 AFFINE = ("weight", "bias")
 LAYER_EPS = 1e-5  # PyTorch's for a layer norm
-_SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
+SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 # what is taken from their configurations: what says which weights there are, and special tokens
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "layer_norm_epsilon")
-SHARED_KEYS = (*_SIZES, "tie_word_embeddings", "use_cache", *_SPECIAL)
+SHARED_KEYS = (*_SIZES, "tie_word_embeddings", "use_cache", *SPECIAL)
 
 
 def names_of(
@@ -88,7 +88,7 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
 
 def special_tokens(config: Any) -> dict[str, Any]:
     """The ids of special tokens of a configuration."""
-    return {name: getattr(config, name, None) for name in _SPECIAL}
+    return {name: getattr(config, name, None) for name in SPECIAL}
 
 
 def import_weights(

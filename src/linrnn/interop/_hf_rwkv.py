@@ -14,14 +14,13 @@ from transformers import RwkvForCausalLM
 from linrnn.errors import ArgumentError, DataError, DTypeError
 from linrnn.interop._hf_config import LinrnnConfig
 from linrnn.interop._hf_files import Files, OneFile, read_config
-from linrnn.interop._hf_layouts import LAYER_EPS, require_stack, weights_to_export
+from linrnn.interop._hf_layouts import LAYER_EPS, SPECIAL, require_stack, weights_to_export
 from linrnn.interop._hf_load import check_numbers, configured, files_of, generation_of, weights_of
 from linrnn.interop._hf_model import LinrnnForCausalLM
 from linrnn.interop._hf_rwkv4 import from_rwkv4
 from linrnn.interop._hf_rwkv_names import entries, short, version_of
 
 _TYPES = {"rwkv": 4, "rwkv5": 5, "rwkv6": 6}
-_SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 _HEAD_EPS = 64e-5
 # what a folder may say about its tensors, which say it themselves
 _SAID = (
@@ -63,7 +62,7 @@ def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausa
         )
     files, said = _place(model), {}
     if not isinstance(files, OneFile):
-        said = read_config(files, _TYPES, ("model_type", *_SAID, *_SPECIAL))
+        said = read_config(files, _TYPES, ("model_type", *_SAID, *SPECIAL))
         if said["model_type"] == "rwkv":
             return from_rwkv4(model)
     weights = {short(name): x for name, x in weights_of(files, said).items()}
@@ -206,7 +205,7 @@ def _made(version: int, sizes: Mapping[str, Any], said: Mapping[str, Any]) -> Li
         encoder_norm=True,
         final_norm=True,
         head_bias=False,
-        **{name: said.get(name) for name in _SPECIAL},
+        **{name: said.get(name) for name in SPECIAL},
     )
 
 

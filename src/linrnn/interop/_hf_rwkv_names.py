@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-AFFINE = ("weight", "bias")
+from linrnn.interop._hf_layouts import AFFINE
 
 
 class Entry(NamedTuple):
