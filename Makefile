@@ -77,8 +77,9 @@ bench-errors: $(VENV)/.bench  ## its rounding errors, as a table and a plot; abo
 bench-layers: $(VENV)/.bench  ## the speed and memory of whole layers, against others; about 10 minutes
 	$(BIN)/python benchmarks/layers.py
 
-bench-cells: $(VENV)/.bench  ## the speed of cells on the native machine, against the loop and other kernels; about 15 minutes
+bench-cells: $(VENV)/.bench  ## the speed of cells on the native machine, against the loop and other kernels, and of the layers made of them; about 25 minutes
 	$(BIN)/python benchmarks/cells.py
+	$(BIN)/python benchmarks/sequential.py
 
 bench-memories: $(VENV)/.bench  ## the speed and memory of matrix memories, against others; about 15 minutes
 	$(BIN)/python benchmarks/memories.py
