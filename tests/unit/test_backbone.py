@@ -202,8 +202,13 @@ def test_parts_that_depend_on_their_place_are_told_it():
     assert {m.n_layers for m in net.mixers} == {3}
 
 
-@pytest.mark.parametrize("kind", FEED_FORWARD)
-def test_the_width_between_is_an_option(kind):
+WITH_WIDTH = {
+    chain[0]: kind for kind, row in BLOCKS.items() for chain in row if chain[0] in FEED_FORWARD
+}
+
+
+@pytest.mark.parametrize(("part", "kind"), WITH_WIDTH.items())
+def test_the_width_between_is_an_option(part, kind):
     wide, usual = (model(block=kind, d_ffn=width).blocks[1] for width in (5, None))
     changed = {
         name: tuple(p.shape)
@@ -211,14 +216,16 @@ def test_the_width_between_is_an_option(kind):
         if p.shape != q.shape
     }
     assert changed
-    assert all(5 in shape and name.startswith(f"{kind}.") for name, shape in changed.items())
+    assert all(5 in shape and name.startswith(f"{part}.") for name, shape in changed.items())
 
 
 @pytest.mark.unchecked
 def test_a_width_for_nothing_is_refused():
-    with pytest.raises(ArgumentError, match=r"d_ffn must be None where block is 'glu'.*mlp, swi"):
+    with pytest.raises(
+        ArgumentError, match=r"d_ffn must be None where block is 'glu'.*mlp, channel_mix, geglu, "
+    ):
         model(d_ffn=5)
-    for kind in FEED_FORWARD:
+    for kind in WITH_WIDTH.values():
         with pytest.raises(ArgumentError, match="d_ffn must be an integer of at least 1, got 0"):
             model(block=kind, d_ffn=0)
 

@@ -35,7 +35,7 @@ def model(mixer="lru", **options):
 
 def rnn(mixer="lru", **options):
     torch.manual_seed(0)
-    return RNN(mixer, 3, WIDTH, 2, batch_first=True, dtype=torch.float64, **options)
+    return RNN(mixer, 3, WIDTH, 2, batch_first=True, dtype=torch.float64, **options).eval()
 
 
 @each_timed
@@ -88,7 +88,7 @@ def test_padding_behind_a_sequence_has_any_times(bidirectional):
 @each_timed
 def test_reading_backward_the_time_is_that_until_the_next_step(name):
     torch.manual_seed(0)
-    both = Bidirectional.build(name, WIDTH, dtype=torch.float64, merge="concat")
+    both = Bidirectional.build(name, WIDTH, dtype=torch.float64, merge="concat").eval()
     x, dt = signal(2, 6, WIDTH), gaps(2, 6)
     y, _ = both(x, dt=dt)
     assert_close(y[..., :WIDTH], both.ahead(x, dt=dt)[0])

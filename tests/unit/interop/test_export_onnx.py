@@ -41,7 +41,11 @@ STACKS = {
     "channel_mix": {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer", "pool": "last"},
     "griffin": {
         **{"mixer": "rg_lru,attention", "block": "geglu", "norm": "rms", "pool": "none"},
-        **{"mixer_options": {"window": 4, "d_rotary": 4}, "encoder_scale": 2.5, "logit_cap": 3.0},
+        **{
+            "mixer_options": {"window": 4, "d_rotary": 4},
+            "encoder_scale": 2.5,
+            "logit_soft_cap": 3.0,
+        },
     },
 }
 

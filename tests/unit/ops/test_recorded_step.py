@@ -26,7 +26,13 @@ BLOCKS = [
     {"block": "swiglu", "norm": "rms", "pool": "last", "d_ffn": 7},
     {"block": "channel_mix", "norm": "rms", "pool": "none"},
     {"block": "bare", "norm": "none", "pool": "none", "prenorm": False},
-    {"block": "xlstm", "norm": "layer", "pool": "none", "encoder_scale": 2.0, "logit_cap": 3.0},
+    {
+        "block": "xlstm",
+        "norm": "layer",
+        "pool": "none",
+        "encoder_scale": 2.0,
+        "logit_soft_cap": 3.0,
+    },
 ]
 
 pytestmark = pytest.mark.skipif(
