@@ -122,6 +122,15 @@ def check_positive_int(where: str, **values: Any) -> None:
             )
 
 
+def check_few(where: str, most: int, **values: Any) -> None:
+    """Raise `ArgumentError` unless every keyword's value is an integer from 1 to ``most``."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ArgumentError(
+                f"{where}: {name} must be an integer from 1 to {most}, got {show(value)}."
+            )
+
+
 def check_positive(where: str, **values: Any) -> None:
     """Raise `ArgumentError` unless every keyword's value is a positive, finite number."""
     for name, value in values.items():

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import Timed, timed
+from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.nn.parameters import empty_parameters
 
 ACTIVATIONS: dict[str, Any] = {
@@ -105,7 +105,8 @@ class CfC(FamilyRNN):
         super().__init__()
         check_in("CfC", "mode", mode, _HEADS)
         check_in("CfC", "activation", activation, ACTIVATIONS)
-        check_positive_int("CfC", backbone_units=backbone_units, backbone_layers=backbone_layers)
+        check_positive_int("CfC", backbone_units=backbone_units)
+        check_few("CfC", MOST_WRITTEN_OUT, backbone_layers=backbone_layers)
         self.mode, self.activation = mode, activation
         self.backbone_units, self.backbone_layers = backbone_units, backbone_layers
         to: Any = {"device": device, "dtype": dtype}

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import check_in, check_positive, check_positive_int
-from linrnn.mixers._cell_rnn import CellRNN, Timed
+from linrnn.errors import check_few, check_in, check_positive
+from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed
 from linrnn.mixers._inner import etas, iterated
 from linrnn.nn import empty_parameters
 
@@ -76,7 +76,7 @@ class IRNN(CellRNN):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("IRNN", n_iterations=n_iterations)
+        check_few("IRNN", MOST_WRITTEN_OUT, n_iterations=n_iterations)
         check_positive("IRNN", alpha=alpha, eta=eta)
         check_in("IRNN", "act", act, STEPS)
         check_in("IRNN", "readout", readout, ("state", "equilibrium"))

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import Cell, block_linear
-from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import Timed, timed
+from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.nn.parameters import empty_parameters
 
 _RANGES = {
@@ -106,7 +106,7 @@ class LTC(FamilyRNN):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("LTC", unfolds=unfolds)
+        check_few("LTC", MOST_WRITTEN_OUT, unfolds=unfolds)
         check_positive("LTC", epsilon=epsilon)
         check_in("LTC", "positive", positive, ("clip", "softplus"))
         self.unfolds, self.positive, self.epsilon = unfolds, positive, epsilon

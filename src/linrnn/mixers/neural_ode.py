@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import Timed, timed
+from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.mixers._flow import SOLVERS, flow, small_normal
 
 
@@ -76,7 +76,8 @@ class NeuralODE(FamilyRNN):
         to: Any = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, d_state, to)
         self.d_hidden = N if d_hidden is None else d_hidden
-        check_positive_int("NeuralODE", d_hidden=self.d_hidden, substeps=substeps)
+        check_positive_int("NeuralODE", d_hidden=self.d_hidden)
+        check_few("NeuralODE", MOST_WRITTEN_OUT, substeps=substeps)
         self.in_proj = nn.Linear(d_model, self.d_hidden, **to)
         self.inner = nn.Linear(N, self.d_hidden, bias=False, **to)
         self.outer = nn.Linear(self.d_hidden, N, **to)

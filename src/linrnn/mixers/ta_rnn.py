@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import check_in, check_positive, check_positive_int
-from linrnn.mixers._cell_rnn import CellRNN, Timed, scan
+from linrnn.errors import check_few, check_in, check_positive
+from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed, scan
 from linrnn.mixers._inner import etas, iterated
 from linrnn.nn import empty_parameters, last_inputs, recall
 from linrnn.ops._parts import parts
@@ -103,7 +103,7 @@ class TARNN(CellRNN):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_positive_int("TARNN", n_iterations=n_iterations)
+        check_few("TARNN", MOST_WRITTEN_OUT, n_iterations=n_iterations)
         check_positive("TARNN", eta=eta)
         check_in("TARNN", "gate", gate, ("after", "inside"))
         check_in("TARNN", "act", act, ("relu", "tanh"))
