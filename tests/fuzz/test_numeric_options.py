@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import sealed
+import torch
 from fuzzing import quick_and_small
 
 from linrnn import cli, mixers, tasks
@@ -108,6 +109,12 @@ def refusal(call: Callable[[], Any]) -> str:
 
 
 OPTIONS = options()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported():
+    """What PyTorch imports for the first shape it computes without numbers is nobody's time."""
+    torch.empty(2, 3, 4, device="meta") @ torch.empty(2, 4, 3, device="meta")
 
 
 def test_every_group_has_options():

@@ -3,11 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from rwkv_package import busy, load
 
 from linrnn.errors import UnknownNameError
 from linrnn.mixers import RWKV5
 from linrnn.ops import outer_scan
+from rwkv_package import busy, load
 
 
 def test_equals_the_layer_of_the_package_with_its_state_and_gradients(monkeypatch):

@@ -4,11 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fla_naive import naive
-from rwkv_package import busy, load
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RWKV7
 from linrnn.ops import delta_scan
+from rwkv_package import busy, load
 
 
 def published(layer, x, shift, memory, monkeypatch):
