@@ -47,11 +47,13 @@ def real_graph(program: torch.export.ExportedProgram) -> fx.GraphModule:
     values = {**program.state_dict, **program.constants}
     inputs = []
     for node in program.graph.find_nodes(op="placeholder"):
-        if node.name in held:
+        if node.name in signature.input_tokens:
+            inputs.append(None)
+        elif node.name in held:
             inputs.append(values[held[node.name]].detach())
         else:
             inputs.append(writer.tracer.create_proxy("placeholder", node.name, (), {}))
-    outputs = writer.run(program.graph_module, inputs)
+    outputs = writer.run(program.graph_module, inputs)[len(signature.output_tokens) :]
     writer.graph.output(tuple(writer.tracer.create_arg(y) for y in outputs))
     writer.graph.eliminate_dead_code()
     return fx.GraphModule(writer.tracer.held, writer.graph)
@@ -97,6 +99,8 @@ class _Writer:
         if target is torch.ops.higher_order.wrap_with_autocast:
             *_, body = args[:5]  # device, dtype, enabled, cache, the graph inside
             return self.run(body, args[5:])
+        if target is torch.ops.higher_order.with_effects:  # a check that raises; None its order
+            return None, self._call(args[1], args[2:], kwargs)
         if not tree_any(_is_traced, (args, kwargs)):
             return target(*args, **kwargs)
         if target is operator.getitem:
@@ -165,6 +169,20 @@ def _mul(a: Any, b: Any) -> Pair:
     return Pair(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
 
 
+def _matrix_product(product: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Pair]:
+    def rule(a: Any, b: Any) -> Pair:
+        if not _is_complex(a):
+            return Pair(product(a, _pair(b).re), product(a, _pair(b).im))
+        a = _pair(a)
+        if not _is_complex(b):
+            return Pair(product(a.re, b), product(a.im, b))
+        b = _pair(b)
+        re = product(a.re, b.re) - product(a.im, b.im)
+        return Pair(re, product(a.re, b.im) + product(a.im, b.re))
+
+    return rule
+
+
 def _div(a: Any, b: Any) -> Pair:
     if not _is_complex(b):
         return Pair(_pair(a).re / b, _pair(a).im / b)
@@ -208,12 +226,15 @@ _RULES: dict[str, Callable[..., Any]] = {
     "resolve_conj": lambda z: z,
     "_assert_tensor_metadata": lambda *facts: None,
     "mul": _mul,
+    "mm": _matrix_product(torch.mm),
+    "bmm": _matrix_product(torch.bmm),
     "div": _div,
     "add": _add,
     "sub": _sub,
     "addcmul": lambda a, b, c: _add(a, _mul(b, c)),
     "where": _where,
     "exp": _exp,
+    "abs": lambda z: torch.sqrt(z.re * z.re + z.im * z.im),
 }
 """By the operator's name; a constant among complex arguments may come as a complex tensor."""
 

@@ -249,3 +249,23 @@ def test_results_lie_in_memory_as_those_of_a_first_call():
     first, *others = (cell_scan(leak, x=torch.ones(1, 1, 1)) for _ in range(3))
     for found in others:
         assert [y.stride() for y in found] == [y.stride() for y in first] == [(1, 1, 1), (1, 1)]
+
+
+def scaled(by):
+    """A cell whose program is as long as that of any other number."""
+    return Cell(lambda h, x, rate: (by * h + rate * x,) * 2, state="h", constant="rate")
+
+
+@native
+@pytest.mark.parametrize("grad", [False, True], ids=["forward", "gradient"])
+def test_a_repeated_call_outlives_what_is_remembered_of_its_cell(grad):
+    """However many others come between, whose programs take memory that was let go."""
+    first, others = scaled(0.5), [scaled(1.0 + i) for i in range(300)]
+    given = {"x": some(2, 5, 3), "rate": some(3).requires_grad_(grad), "state": some(2, 3)}
+    want = [x.clone() for x in results(first, given)]
+    for _ in range(2):
+        for cell in others:
+            results(cell, given)
+    assert torch.equal(results(first, given)[0], want[0])
+    if grad:
+        results(first, given)[0].sum().backward()

@@ -21,6 +21,7 @@ from linrnn.interop.onnx import export_step, initial_state, metadata, step_graph
 
 D, BATCH = 6, 2
 CLOSE = 1e-5  # float32, outputs near 1, the same operations in another order
+LONG = 3 * CLOSE  # after a thousand steps
 ROOT = Path(__file__).parents[3]
 OPTIONS = {"attention": {"window": 4}, "gau": {"window": 4}}
 VARIANTS = {
@@ -63,9 +64,9 @@ def parts():
 
 
 def check_close(got, expected):
-    """Within `CLOSE` of the largest number: an untrained linear RNN may grow."""
+    """Within `LONG` of the largest number: an untrained linear RNN may grow."""
     scale = max(1.0, np.abs(expected.numpy()).max(initial=0))
-    np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=CLOSE * scale)
+    np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=LONG * scale)
 
 
 def session(path):

@@ -66,7 +66,7 @@ def test_a_fine_solver_between_updates_of_a_gru():
 @pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4)])
 def test_each_solver_has_its_order(solver, order):
     x, dt = signal(1)
-    true = layer(solver="rk4", substeps=128)(x, dt=dt)[1]
+    true = layer(solver="rk4", substeps=64)(x, dt=dt)[1]
     errors = [
         (layer(solver=solver, substeps=n)(x, dt=dt)[1] - true).abs().max().item() for n in (8, 16)
     ]

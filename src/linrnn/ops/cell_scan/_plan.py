@@ -121,6 +121,7 @@ class Plan:
         self._like = Leaves(*([None] * len(some) for some in leaves)).like
         self._starts = list(leaves.states) if sig.stateless else []
         code, self._kept = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
+        self._code = code  # whose program the record refers to
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
         self._record, sizes = code.record(
