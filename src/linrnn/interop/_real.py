@@ -45,7 +45,7 @@ def real_graph(program: torch.export.ExportedProgram) -> fx.GraphModule:
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     held |= signature.inputs_to_lifted_tensor_constants
     values = {**program.state_dict, **program.constants}
-    inputs = []
+    inputs: list[Any] = []
     for node in program.graph.find_nodes(op="placeholder"):
         if node.name in signature.input_tokens:
             inputs.append(None)

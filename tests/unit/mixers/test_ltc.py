@@ -97,9 +97,7 @@ def test_many_unfolds_solve_the_equation():
         return drive / p["cm"]
 
     true = solve_ivp(slope, (0, float(dt)), np.zeros(STATE), rtol=1e-10, atol=1e-12).y[:, -1]
-    errors = [
-        abs(layer(unfolds=n)(x, dt=dt)[1][0].detach().numpy() - true).max() for n in (32, 64)
-    ]
+    errors = [abs(layer(unfolds=n)(x, dt=dt)[1][0].detach().numpy() - true).max() for n in (32, 64)]
     assert errors[1] < 0.02
     assert 1.9 < errors[0] / errors[1] < 2.1
 
