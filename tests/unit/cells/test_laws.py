@@ -1,5 +1,6 @@
 """The laws of ops over every cell of the library and of the literature; nothing lists the first."""
 
+import gc
 import importlib
 from collections.abc import Mapping
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import package_modules
+from linrnn import mixers
 from linrnn.cells import Cell
 from linrnn.ops import cell_scan
 from linrnn.testing import BrokenLawError, check_cell
@@ -18,6 +20,7 @@ from linrnn.testing._every_op import (
     derivatives,
     matches_its_steps,
 )
+from linrnn.testing._options import option_sets
 
 
 def _cells(values):
@@ -73,6 +76,27 @@ def test_one_graph_serves_every_size(name):
 @pytest.mark.parametrize("name", CELLS)
 def test_every_law_of_a_cell(name):
     check_cell(CELLS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what else is looked at
+def test_every_law_of_cells_that_mixers_make():
+    """Those made in functions, which no module has; of one name one."""
+    for name in mixers.names():
+        for _ in option_sets(mixers.load(name)):
+            pass  # the first is made with the options
+    alive = [x for x in gc.get_objects() if isinstance(x, Cell)]
+    made = {x.name: x for x in alive if x.function.__module__.startswith("linrnn.")}
+    found = [made[name] for name in sorted({*made} - {*OURS})]
+    assert any(x.name.startswith("ltc") for x in found)
+    broken = []
+    for cell in found:
+        try:
+            check_cell(cell)
+        except BrokenLawError as error:
+            broken.append(f"{cell.name}: {error}")
+    assert not broken
 
 
 def test_a_wrong_way_to_compute_all_steps_is_caught():

@@ -61,7 +61,7 @@ with laws._PoisonedMemory():
 @each_regime
 @pytest.mark.parametrize(
     ("dtypes", "pick"),
-    [(SINGLE, "::5"), (DOUBLE, "1::5"), (HALF, "3::5")],
+    [(SINGLE, "::5"), pytest.param(DOUBLE, "1::5", marks=pytest.mark.slow), (HALF, "3::5")],
     ids=["single", "double", "half"],
 )
 def test_layouts_agree_with_the_loop(interpreted, regime, dtypes, pick):
@@ -115,7 +115,7 @@ assert grad[:, 8:14].isnan().all() and grad[:, :8].isfinite().all()
 
 @needs_triton
 @each_regime
-@pytest.mark.parametrize("channels", [1, 33, 130])
+@pytest.mark.parametrize("channels", [1, pytest.param(33, marks=pytest.mark.slow), 130])
 def test_any_number_of_channels(interpreted, regime, channels):
     interpreted(
         regime,

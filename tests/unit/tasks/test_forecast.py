@@ -28,7 +28,9 @@ def write(tmp_path):
     return put
 
 
-@pytest.mark.parametrize(("name", "month"), [("ETTh1", 720), ("ETTm1", 2880)])
+@pytest.mark.parametrize(
+    ("name", "month"), [("ETTh1", 720), pytest.param("ETTm1", 2880, marks=pytest.mark.slow)]
+)
 def test_real_files(shared_data, name, month):
     task = ett(shared_data / "ett", set=name, columns="all")
     splits = task.datasets()
