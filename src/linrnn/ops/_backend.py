@@ -4,8 +4,9 @@ import functools
 import importlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -16,6 +17,9 @@ BACKENDS = ("triton", "cpu", "tree", "reference")
 #: The kind of device a backend was written for; `auto` takes it on no other. The rest run anywhere.
 WRITTEN_FOR = {"triton": "cuda", "cpu": "cpu"}
 
+# to look for a name that is not there takes a microsecond in os.environ, which raises an error
+_environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+_VARIABLE = getattr(os.environ, "encodekey", str)("LINRNN_BACKEND")
 _override: str | None = None
 _announced: set[str] = set()
 
@@ -57,7 +61,9 @@ def requested(explicit: str | None) -> tuple[str, str]:
         return explicit, "the argument backend="
     if _override is not None:
         return _override, "linrnn.ops.use_backend"
-    name = os.environ.get("LINRNN_BACKEND", "auto")
+    if _VARIABLE not in _environment:
+        return "auto", "LINRNN_BACKEND"
+    name = os.environ["LINRNN_BACKEND"]
     if name not in (*BACKENDS, "auto"):
         raise UnknownNameError("backend (LINRNN_BACKEND)", name, (*BACKENDS, "auto"))
     return name, "LINRNN_BACKEND"
