@@ -162,7 +162,7 @@ def test_page_on_the_run_folder_lists_every_file(tmp_path):
 def test_page_on_the_command_line_lists_every_environment_variable():
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     sources = (p.read_text(encoding="utf-8") for p in (ROOT / "src" / "linrnn").rglob("*.py"))
-    used = set(re.findall(r"environ\.get\(\"(LINRNN_\w+)", "\n".join(sources)))
+    used = set(re.findall(r"environ(?:\.get\(|\[)\"(LINRNN_\w+)", "\n".join(sources)))
     assert "LINRNN_BACKEND" in used
     assert {name for name in used if f"| `{name}" not in page} == set()
 
