@@ -85,7 +85,7 @@ CHECKED = {*OURS}  # names
 @pytest.mark.unchecked
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of what else is alive
 @pytest.mark.parametrize("name", mixers.names())
-def test_every_law_of_cells_that_a_mixer_makes(name):
+def test_cells_that_a_mixer_makes_are_their_steps(name):
     """Those made in functions, which no module has: whatever is alive; of one name one."""
     for _ in option_sets(mixers.load(name)):
         pass  # whose layers have made them
@@ -94,7 +94,9 @@ def test_every_law_of_cells_that_a_mixer_makes(name):
     new = sorted({*made} - CHECKED)
     CHECKED.update(new)
     for cell in new:
-        check_cell(made[cell])
+        for form in backends(made[cell]):
+            matches_its_steps(made[cell], form)
+        derivatives(made[cell])
 
 
 def test_a_wrong_way_to_compute_all_steps_is_caught():
