@@ -307,8 +307,8 @@ def _silu(t: Tracer, x: Value, inplace: bool = False) -> Value:
 def _gelu(t: Tracer, x: Value, approximate: str = "none") -> Value:
     if approximate == "none":
         return t.real("gelu", x)
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * _pow(t, x, 3))
-    return 0.5 * x * (1 + t.real("tanh", inner))
+    twice = math.sqrt(8 / math.pi) * (x + 0.044715 * _pow(t, x, 3))
+    return x * t.real("sigmoid", twice)  # (1 + tanh(z)) / 2, which loses nothing below 0
 
 
 @_named("elu")

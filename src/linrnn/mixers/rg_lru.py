@@ -16,14 +16,14 @@ from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
 
 
-@cell(state="h first", constant="decay", start={"first": 1.0})
-def rg_lru(h: Any, first: Any, u: Any, r: Any, i: Any, y: Any, decay: Any) -> tuple[Any, Any]:
+@cell(state="h first", constant="decay r_bias i_bias", start={"first": 1.0})
+def rg_lru(
+    h: Any, first: Any, u: Any, r: Any, i: Any, y: Any, decay: Any, r_bias: Any, i_bias: Any
+) -> tuple[Any, Any]:
     """One step; ``first`` is 1 before the first step of a sequence, then 0."""
-    rate = 8 * F.softplus(decay)
-    log_a = -rate * torch.sigmoid(r)
-    gain = unit_gain(log_a, torch.log(2 * rate) + F.logsigmoid(r))
-    gain = torch.where(first != 0, 1.0, gain)
-    h = torch.exp(log_a) * h + gain * torch.sigmoid(i) * u
+    less = torch.expm1(-8 * F.softplus(decay) * torch.sigmoid(r + r_bias))  # a - 1
+    gain = torch.where(first != 0, 1.0, unit_gain(less))
+    h = (1 + less) * h + gain * torch.sigmoid(i + i_bias) * u
     return F.gelu(y, approximate="tanh") * h, (h, torch.zeros_like(first))
 
 
@@ -102,8 +102,11 @@ class RGLRU(Mixer):
         position = positions(state["position"], x.shape[1], reset)
         x = x.to(self.x_proj.weight.dtype)
         u, past = self.conv1d(self.x_proj(x), state["conv"], reset)
-        gates = {"u": u, "r": self.r_gate(u), "i": self.i_gate(u), "y": self.y_proj(x)}
+        # biases are added in the scan, which has each number at hand
+        given = {"u": u, "y": self.y_proj(x), "decay": wide(self.Lambda)}
+        for name, gate in (("r", self.r_gate), ("i", self.i_gate)):
+            given |= {name: gate.product(u), f"{name}_bias": wide(gate.bias.flatten())}
         first = (state["position"] == 0)[:, None].expand_as(state["h"]).to(state["h"].dtype)
         before = state["h"], first
-        y, (h, _) = cell_scan(rg_lru, **gates, decay=wide(self.Lambda), state=before, reset=reset)
+        y, (h, _) = cell_scan(rg_lru, **given, state=before, reset=reset)
         return self.out_proj(y), {"h": h, "conv": past, "position": position[:, -1] + 1}

@@ -7,27 +7,24 @@ import torch
 from torch import Tensor
 
 
-def unit_gain(log_a: Any, log_2: Any) -> Any:
-    """``sqrt(1 - a^2)``: with it, white input of variance 1 gives a state of variance 1.
+_NOTHING = 1e-36  # below it 1 - a^2 counts as this: the slope of its root at 0 would be infinite
 
-    It is the product of the square roots of ``-2 log a``, given by its logarithm, and of the rest,
-    which lies between 0 and 1: so the slope stays finite where ``a`` rounds to 1.
+
+def unit_gain(less: Any) -> Any:
+    """``sqrt(1 - a^2)``: with it, white input of variance 1 gives a state of variance 1.
 
     In a cell too.
 
     Args:
-        log_a: at most 0.
-        log_2: ``log(-2 log_a)``.
+        less: ``a - 1`` for a in [0, 1], as ``expm1(log a)`` gives it: nothing is lost where ``a``
+            rounds to 1.
 
     Example:
-        >>> unit_gain(torch.tensor(0.6).log(), (-2 * torch.tensor(0.6).log()).log())
+        >>> unit_gain(torch.tensor(0.6).log().expm1())
         tensor(0.8000)
     """
-    y = 2 * log_a
-    small = y > -1e-4
-    y = torch.where(small, -1.0, y)
-    rest = torch.where(small, 1 + log_a, torch.expm1(y) / y)
-    return torch.exp(0.5 * log_2) * rest.sqrt()
+    rest = -less * (less + 2)
+    return torch.where(rest > _NOTHING, rest, _NOTHING).sqrt()
 
 
 def softplus_steps(size: int, low: float, high: float, floor: float = 1e-4) -> Tensor:

@@ -268,9 +268,14 @@ class BlockDiagonal(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the last axis, in the dtype of the parameters."""
+        y = self.product(x)
+        return y if self.bias is None else y + self.bias.flatten()
+
+    def product(self, x: Tensor) -> Tensor:
+        """The map without its bias, for whoever adds that on the way."""
         parts = x.to(self.weight.dtype).unflatten(-1, (len(self.weight), -1))
         y: Tensor = torch.einsum("...bi,bio->...bo", parts, self.weight)
-        return (y if self.bias is None else y + self.bias).flatten(-2)
+        return y.flatten(-2)
 
 
 def l2_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:

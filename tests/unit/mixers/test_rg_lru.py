@@ -87,7 +87,7 @@ def test_decays_start_on_the_ring_and_gates_are_open_by_half():
 
 def test_white_input_gives_a_state_of_its_own_variance():
     log_a = torch.tensor([-1e-3, -0.1, -2.0], dtype=torch.float64)
-    gain = unit_gain(log_a, (-2 * log_a).log())
+    gain = unit_gain(log_a.expm1())
     torch.testing.assert_close(gain**2 / (1 - torch.exp(2 * log_a)), torch.ones_like(gain))
 
 
@@ -96,8 +96,7 @@ def test_gain_and_slope_are_right_where_the_decay_rounds_to_one(dtype):
     z = torch.tensor([-40.0, -25.0, -12.0, -3.0, 3.0], dtype=dtype, requires_grad=True)
 
     def gain(z):
-        rate = torch.full_like(z, 0.3)
-        return unit_gain(-rate * z.sigmoid(), (2 * rate).log() + torch.nn.functional.logsigmoid(z))
+        return unit_gain(torch.expm1(-0.3 * z.sigmoid()))
 
     (slope,) = torch.autograd.grad(gain(z).sum(), z)
     wide = z.detach().double().requires_grad_()
@@ -105,6 +104,16 @@ def test_gain_and_slope_are_right_where_the_decay_rounds_to_one(dtype):
     (wanted,) = torch.autograd.grad(exact.sum(), wide)
     torch.testing.assert_close(gain(z).double(), exact, rtol=1e-6, atol=0)
     torch.testing.assert_close(slope.double(), wanted, rtol=1e-5, atol=0)
+
+
+def test_a_gate_that_is_shut_as_far_as_numbers_go_has_a_slope():
+    layer = make(dtype=torch.float32)
+    with torch.no_grad():
+        layer.Lambda[:2] = -300.0  # a decay of 1 exactly, whatever the gate
+        layer.r_gate.bias[0, 2:] = -300.0
+    y, _ = layer(torch.randn(2, 9, 6))
+    grads = torch.autograd.grad(y.square().sum(), layer.parameters())
+    assert all(g.isfinite().all() for g in grads)
 
 
 @pytest.mark.unchecked
