@@ -82,6 +82,7 @@ LINRNN_KERNELS(LINRNN_ENTRY)
 #define LINRNN_ARRAY_NAME(name) #name ":array "
 #define LINRNN_REAL_NAME(name) #name ":real "
 #define LINRNN_OPERATION_NAME(name, value) #name " "
+#define LINRNN_SPREAD_NAME(name) #name " "
 #define LINRNN_RECORDED_NAME(name) #name " "
 #define LINRNN_LAYOUT(kernel, FIELDS) \
     if (!std::strcmp(name, #kernel))  \
@@ -89,7 +90,8 @@ LINRNN_KERNELS(LINRNN_ENTRY)
 LINRNN_EXPORT const char* linrnn_record_layout(const char* name) {
     LINRNN_RECORDS(LINRNN_LAYOUT)
     if (!std::strcmp(name, "machine operations"))
-        return LINRNN_MACHINE_OPS(LINRNN_OPERATION_NAME) "product";
+        return LINRNN_MACHINE_OPS(LINRNN_OPERATION_NAME) "product "
+            LINRNN_MACHINE_SPREADS(LINRNN_SPREAD_NAME);
     if (!std::strcmp(name, "recorded operations"))
         return LINRNN_MACHINE_OPS(LINRNN_OPERATION_NAME) LINRNN_RECORDED_OPS(LINRNN_RECORDED_NAME);
     return nullptr;

@@ -39,6 +39,10 @@
     X(one_minus_square, A(1) - x * x) X(mul_one_minus_square, x * (A(1) - y * y))     \
     X(sigmoid_both, both_sigmoids(x, &c[i])) X(sin_cos, vcos_sin(x, &c[i]))
 
+// What repeats the numbers of a row n times, or sums up n of them: all of the row after itself, or
+// each number beside itself. Their numbers follow that of the product.
+#define LINRNN_MACHINE_SPREADS(X) X(spread) X(spread_each) X(fold) X(fold_each)
+
 namespace linrnn {
 LINRNN_RECORD(MachineArgs, LINRNN_MACHINE_FIELDS)
 
@@ -81,7 +85,8 @@ struct MachineMatrix {
 };
 
 // row d = op(rows a, b, c; value). `op` is a place in LINRNN_MACHINE_OPS, or behind them all the
-// product of matrix b with row a, to which row c is added unless it is -1.
+// product of matrix b with row a, to which row c is added unless it is -1; or behind that one of
+// LINRNN_MACHINE_SPREADS, of row a and n = `value`.
 struct MachineCode {
     std::int32_t op, d, a, b, c, unused;
     double value;

@@ -98,6 +98,52 @@ struct Ops {
 constexpr i64 OPS = LINRNN_MACHINE_OPS(LINRNN_MACHINE_ONE);
 #undef LINRNN_MACHINE_ONE
 
+// Rows that repeat another, and sums of parts of one; `narrow` numbers, n times. No two rows overlap.
+template <class A>
+struct Spreads {
+    using Loop = void (*)(A* d, const A* a, i64 narrow, i64 n);
+
+    static void spread(A* d, const A* a, i64 narrow, i64 n) {
+        for (i64 k = 0; k < n; ++k) copy(d + k * narrow, a, narrow);
+    }
+    static void spread_each(A* d, const A* a, i64 narrow, i64 n) {
+        for (i64 i = 0; i < narrow; ++i, d += n) {
+            const A x = a[i];
+            LINRNN_INDEPENDENT
+            for (i64 k = 0; k < n; ++k) d[k] = x;
+        }
+    }
+    static void fold(A* d, const A* a, i64 narrow, i64 n) {
+        copy(d, a, narrow);
+        for (i64 k = 1; k < n; ++k) {
+            const A* part = a + k * narrow;
+            LINRNN_INDEPENDENT
+            for (i64 i = 0; i < narrow; ++i) d[i] += part[i];
+        }
+    }
+    // Several sums at once, of which one is made: as many on every processor.
+    static void fold_each(A* d, const A* a, i64 narrow, i64 n) {
+        constexpr i64 L = 64 / i64(sizeof(A));
+        for (i64 i = 0; i < narrow; ++i, a += n) {
+            alignas(64) A sums[L] = {};
+            i64 k = 0;
+            for (; k + L <= n; k += L)
+                for (i64 j = 0; j < L; ++j) sums[j] += a[k + j];
+            for (i64 j = 0; k < n; ++k, ++j) sums[j] += a[k];
+            for (i64 half = L / 2; half > 0; half /= 2)
+                for (i64 j = 0; j < half; ++j) sums[j] += sums[j + half];
+            d[i] = sums[0];
+        }
+    }
+
+    static Loop find(i64 number) {
+#define LINRNN_MACHINE_SPREAD(name) name,
+        static constexpr Loop table[] = {LINRNN_MACHINE_SPREADS(LINRNN_MACHINE_SPREAD)};
+#undef LINRNN_MACHINE_SPREAD
+        return table[number];
+    }
+};
+
 // A matrix of `blocks` blocks of m by n along the diagonal times q vectors. The matrix is laid out
 // anew once a call: panels of a few columns of vectors each, in the order in which they are read.
 // Each number is a sum in the order of the columns whatever q is, so grouping changes no bit.

@@ -287,10 +287,21 @@ struct Tile {
                 Ops<A>::find(code->op)(row[code->d], row[code->a], row[code->b], row[code->c],
                                        A(code->value),
                                        m.args.widths ? this->length(active * wide(code->d)) : length);
-            } else {
+            } else if (code->op == OPS) {
                 product(*code, row, steps);
+            } else {
+                spread(*code, row, steps);
             }
         }
+    }
+    void spread(const MachineCode& code, A* const* row, i64 steps) const {
+        const auto loop = Spreads<A>::find(code.op - OPS - 1);
+        const i64 n = i64(code.value), to = wide(code.d), from = wide(code.a);
+        for (i64 k = 0; k < steps; ++k)
+            for (i64 q = 0; q < active; ++q)
+                loop(row[code.d] + (steps > 1 ? k * by[code.d] : 0) + q * to,
+                     row[code.a] + (steps > 1 ? k * by[code.a] : 0) + q * from,
+                     to < from ? to : from, n);
     }
     void product(const MachineCode& code, A* const* row, i64 steps) const {
         const MachineMatrix& of = m.program.matrix()[code.b];

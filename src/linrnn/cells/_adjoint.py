@@ -7,7 +7,18 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from linrnn.cells._graph import CONTRACTIONS, LEAVES, Graph, Node, Program, depends, finish
+from linrnn.cells._graph import (
+    CONTRACTIONS,
+    LEAVES,
+    MIXING,
+    SPREADS,
+    TRANSPOSED,
+    Graph,
+    Node,
+    Program,
+    depends,
+    finish,
+)
 
 #: From ``(graph, arguments, result, cotangent)`` of an operation to the cotangents of arguments.
 Rule = Callable[[Graph, Sequence[int], int, int], Sequence[int | None]]
@@ -103,7 +114,8 @@ def backward(
         program: what is differentiated.
         here: for each of its nodes the one in the graph.
         found: nodes of the program and their cotangents, and more when this returns.
-        through_matrices: False ends at products with matrices.
+        through_matrices: False ends at products with matrices, and where channels are repeated or
+            summed up.
     """
     wanted = depends(program.nodes, {i for i, n in enumerate(program.nodes) if n.op in LEAVES})
     products = []
@@ -111,7 +123,7 @@ def backward(
         node = program.nodes[i]
         if i not in found or not node.args:
             continue
-        if node.op in CONTRACTIONS and not through_matrices:
+        if node.op in MIXING and not through_matrices:
             continue
         args, grad = [here[x] for x in node.args], found[i]
         if node.op in CONTRACTIONS:
@@ -121,6 +133,10 @@ def backward(
             products.append((index, *sides))
             if vector in wanted:
                 _add(graph, found, vector, graph.contract(node.op, args[0], grad, not turned))
+            continue
+        if node.op in SPREADS:
+            back = graph.spread(TRANSPOSED[node.op], grad, int(node.attribute or 0))
+            _add(graph, found, node.args[0], back)
             continue
         for x, cotangent in zip(node.args, RULES[node.op](graph, args, here[i], grad), strict=True):
             if cotangent is not None and x in wanted:

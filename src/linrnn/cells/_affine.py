@@ -3,7 +3,7 @@
 import functools
 from typing import NamedTuple
 
-from linrnn.cells._graph import CONTRACTIONS, Graph, Node, Program, depends, finish, reach
+from linrnn.cells._graph import CONTRACTIONS, MIXING, SPREADS, Graph, Node, Program, depends, finish, reach
 from linrnn.cells._jacobian import slopes
 
 _CHOICES = ("lt", "le", "eq", "ne")
@@ -71,7 +71,7 @@ def _obstacle(program: Program, group: tuple[int, ...], solved: set[int]) -> str
     moving = depends(nodes, {places[i] for i in group if i in places})
     between = [nodes[i] for i in sorted(needed & moving) if nodes[i].args]
     reasons = [text for text in (_bend(program, n, name, moving) for n in between) if text]
-    hard = any(_decides(node, moving) or node.op in CONTRACTIONS for node in between)
+    hard = any(_decides(node, moving) or node.op in MIXING for node in between)
     found = _curved(program, group)
     if not (hard or found):
         return None
@@ -88,6 +88,8 @@ def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | No
     if node.op in CONTRACTIONS:
         matrix = program.matrices[int(program.nodes[node.args[0]].attribute or 0)]
         return f"the matrix {matrix} mixes the channels of {name}"
+    if node.op in SPREADS:
+        return f"{node.op} mixes the channels of {name}"
     if _decides(node, moving):
         return f"{node.op} decides by {name}"
     straight = node.op in ("add", "sub", "neg", "where")

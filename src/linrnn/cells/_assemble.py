@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from linrnn.cells._graph import Program, levels
 from linrnn.cells._select import Operation, select
-from linrnn.cells._widths import classes
+from linrnn.cells._widths import Ratio, classes, ratios
 
 
 class Kind(IntEnum):
@@ -57,6 +57,8 @@ class Assembled(NamedTuple):
     widths: tuple[tuple[tuple[Operand, int], ...], ...]
     """Of each class of slots that are as wide as each other: operands and their axes of that size;
     of a matrix that of each of its blocks."""
+    ratios: tuple[Ratio, ...]
+    """Of classes whose widths follow from those of others."""
 
 
 class _Slot(NamedTuple):
@@ -134,7 +136,12 @@ class _Assembler:
             for matrix, left, right in self.program.products
         )
         written = sum(x.kind == "factor" for x in self.operands)
-        return Assembled(header + body, tuple(self.operands), products, written, self._widths())
+        sizes = tuple(
+            Ratio(self.classes[wide], self.classes[narrow], n)
+            for wide, narrow, n in ratios(self.program)
+        )
+        operands = tuple(self.operands)
+        return Assembled(header + body, operands, products, written, self._widths(), sizes)
 
     def _widths(self) -> tuple[tuple[tuple[Operand, int], ...], ...]:
         found: dict[int, list[tuple[Operand, int]]] = {}

@@ -283,9 +283,9 @@ class Cell:
         return self._with_start
 
     def _check_diagonal(self, what: str, kinds: Sequence[str], results: Sequence[int]) -> None:
-        matrix = mixing(self.program, kinds, results)
-        if matrix is not None or self.is_complex:
-            got = f"the matrix {matrix}" if matrix else "complex arguments"
+        found = mixing(self.program, kinds, results)
+        if found is not None or self.is_complex:
+            got = found or "complex arguments"
             raise ArgumentError(
                 f"cell {self.name}: {what} must be of real channels apart, got {got}. "
                 "Use torch.func.jacrev on the cell."

@@ -25,14 +25,16 @@ PROPERTIES: dict[str, Callable[[Value], Any]] = {
 _REDUCTIONS = "sum mean prod max min amax amin argmax norm var std softmax log_softmax layer_norm "
 _REDUCTIONS += "logsumexp cumsum any all item tolist numpy rms_norm group_norm"
 _VIEWS = "view reshape unflatten flatten chunk split unbind unsqueeze squeeze transpose permute "
-_VIEWS += "expand cat stack narrow roll flip index_select gather repeat T mT shape size ndim dim"
+_VIEWS += "expand cat stack narrow roll flip index_select gather T mT shape size ndim dim"
 _CASTS = "float double half bfloat16 to type cpu cuda dtype device"
 
 
 def refusal(name: str) -> str:
     """What to write instead of a function that a step must not use."""
     if name in _REDUCTIONS.split():
-        return "A sum over channels is a matrix of ones; anything else belongs before or after."
+        return "A sum of channels is linrnn.cells.fold; anything else belongs before or after."
+    if name in ("repeat", "repeat_interleave", "tile"):
+        return "Channels are repeated by linrnn.cells.spread."
     if name in _VIEWS.split():
         return "Every value is one number a channel: give parts as arguments of their own."
     if name in _CASTS.split():
@@ -387,3 +389,17 @@ def _matmul(t: Tracer, input: Any, other: Any) -> Value:
 @_named("block_linear")
 def _block_linear(t: Tracer, x: Any, weight: Any) -> Value:
     return product(t, "block_linear", weight, x, False)
+
+
+def _spreading(op: str) -> Function:
+    def function(t: Tracer, x: Any, n: Any, each: bool = False) -> Value:
+        value, name = t.value(x), f"{op}_each" if each else op
+        if type(n) is not int or n < 1:
+            raise t.refuse(f"{op}() of {n!r} parts", "Give it an integer of at least 1.")
+        parts = (None if y is None else t.graph.spread(name, y, n) for y in (value.re, value.im))
+        return Value(t, *parts)  # type: ignore[arg-type]
+
+    return function
+
+
+FUNCTIONS |= {op: _spreading(op) for op in ("spread", "fold")}

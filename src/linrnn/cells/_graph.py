@@ -24,8 +24,8 @@ head's block of it for three axes).
 
 **Every value is real**; of complex numbers the tracer makes pairs. Every value is a vector over
 channels, of which each class of `widths` has its own number: operands of elementwise operations
-have equal widths, ``linear`` takes width N to M. Constants fit any. Leaves of width 1 are expanded
-before a machine sees them.
+have equal widths, ``linear`` takes width N to M, ``spread`` N to n * N. Constants fit any. Leaves
+of width 1 are expanded before a machine sees them.
 
 **Operations**, with their meaning at the edges:
 
@@ -46,6 +46,10 @@ relu                   NaN stays NaN
 erf gelu               gelu in its exact form, ``x * (1 + erf(x / sqrt(2))) / 2``
 linear                 ``args`` are (matrix, vector), ``attribute`` 0 or 1: ``W x``, or ``W^T x``
 block_linear           the same for each head; heads lie one after the other in the vector
+spread spread_each     ``attribute`` is n: the whole vector n times over, or each number of it n
+                       times; n times as wide
+fold fold_each         their transposes: the sum of n parts that lie one after the other, or of
+                       every n numbers that do
 ====================== ========================================================================
 
 **Levels** (`levels`) say when a node can be computed: 0, from parameters alone, once a call; 1,
@@ -77,7 +81,8 @@ class Node(NamedTuple):
     op: str
     args: tuple[int, ...] = ()
     attribute: float | int | None = None
-    """The value of a constant, the number of a leaf, whether a matrix is transposed."""
+    """The value of a constant, the number of a leaf, whether a matrix is transposed, n of a spread
+    or a fold."""
 
 
 def _compare(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -132,6 +137,18 @@ CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
     "linear": lambda w, x, turned: x @ (w if turned else w.mT),
     "block_linear": lambda w, x, turned: block_product(w.mT if turned else w, x),
 }
+#: What repeats channels or sums them up, n of them; ``_each`` are those that lie together.
+SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "spread": lambda x, n: x.unsqueeze(-2).expand(*x.shape[:-1], n, -1).flatten(-2),
+    "spread_each": lambda x, n: x.unsqueeze(-1).expand(*x.shape, n).flatten(-2),
+    "fold": lambda x, n: x.unflatten(-1, (n, -1)).sum(-2),
+    "fold_each": lambda x, n: x.unflatten(-1, (-1, n)).sum(-1),
+}
+#: The transpose of each of them.
+TRANSPOSED = {"spread": "fold", "fold": "spread"}
+TRANSPOSED |= {f"{op}_each": f"{other}_each" for op, other in TRANSPOSED.items()}
+#: Operations that let channels see one another.
+MIXING = frozenset((*CONTRACTIONS, *SPREADS))
 
 
 class Graph:
@@ -152,6 +169,13 @@ class Graph:
     def contract(self, op: str, matrix: int, vector: int, turned: bool = False) -> int:
         """``linear`` or ``block_linear`` of a matrix, or its transpose, and a vector."""
         return self._node(Node(op, (matrix, vector), int(turned)))
+
+    def spread(self, op: str, x: int, n: int) -> int:
+        """One of `SPREADS`, of a node."""
+        value = self.value(x)
+        if value is not None:
+            return self.constant(value * (n if op in ("fold", "fold_each") else 1))
+        return x if n == 1 else self._node(Node(op, (x,), n))
 
     def __call__(self, op: str, *args: int) -> int:
         """An elementwise operation, or a simpler node that has its value."""
@@ -195,6 +219,8 @@ class Graph:
         """The operation of a node on other arguments."""
         if node.op in CONTRACTIONS:
             return self.contract(node.op, args[0], args[1], bool(node.attribute))
+        if node.op in SPREADS:
+            return self.spread(node.op, args[0], int(node.attribute or 0))
         return self(node.op, *args)
 
     def _node(self, node: Node) -> int:
@@ -282,6 +308,10 @@ class Program(NamedTuple):
         """The leaves of a kind that something depends on: from number to node."""
         return {int(n.attribute or 0): i for i, n in enumerate(self.nodes) if n.op == kind}
 
+    def mixes(self) -> bool:
+        """Whether values may differ in width."""
+        return bool(self.matrices) or any(x.op in SPREADS for x in self.nodes)
+
     def text(self) -> str:
         """All of it in one line; the same for the same program in every process."""
         parts = [" ".join((kind, *self.names(kind))) for kind in LEAVES]
@@ -360,7 +390,7 @@ def _read(text: str) -> Node:
     if op == "constant":
         return Node(op, (), float(rest[0]))
     numbers = [int(x) for x in rest]
-    if op in LEAVES or op in CONTRACTIONS:
+    if op in LEAVES or op in MIXING:
         return Node(op, tuple(numbers[1:]), numbers[0])
     return Node(op, tuple(numbers))
 
@@ -447,6 +477,8 @@ def computed(
         elif node.op in CONTRACTIONS:
             matrix, vector = args
             values.append(CONTRACTIONS[node.op](matrix, vector, bool(node.attribute)))
+        elif node.op in SPREADS:
+            values.append(SPREADS[node.op](args[0], int(node.attribute or 0)))
         else:
             values.append(ELEMENTWISE[node.op](*args))
     return values

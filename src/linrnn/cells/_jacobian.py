@@ -4,13 +4,13 @@ import functools
 from collections.abc import Sequence
 
 from linrnn.cells._adjoint import backward
-from linrnn.cells._graph import CONTRACTIONS, Graph, Program, depends, finish, reach
+from linrnn.cells._graph import CONTRACTIONS, SPREADS, Graph, Program, depends, finish, reach
 
 
 def slopes(graph: Graph, program: Program, here: list[int]) -> list[dict[int, int]]:
     """For each next state its derivative with respect to each state it depends on.
 
-    Channel by channel: what comes through a product with a matrix is left out.
+    Channel by channel: what comes through a product with a matrix, a spread or a fold is left out.
 
     Args:
         graph: into which the program was copied.
@@ -31,7 +31,7 @@ def jacobian(program: Program) -> Program:
     """A program whose outputs are the derivatives of the next states, row after row.
 
     The m * m outputs of m states are ``d next_i / d state_j``, channel by channel; what comes
-    through products with matrices is left out (`mixing` says whether there is any).
+    from other channels is left out (`mixing` says whether there is any).
     """
     graph = Graph()
     here = graph.copy(program, lambda node: None)
@@ -74,10 +74,12 @@ def traces(program: Program) -> Program:
 
 
 def mixing(program: Program, kinds: Sequence[str], results: Sequence[int]) -> str | None:
-    """A matrix between leaves of some kinds and the results, by name; None without one."""
+    """What mixes channels between leaves of some kinds and the results; None without it."""
     moving = depends(program.nodes, {x for kind in kinds for x in program.leaves(kind).values()})
     for i in sorted(moving & reach(program.nodes, results)):
         node = program.nodes[i]
         if node.op in CONTRACTIONS:
-            return program.matrices[int(program.nodes[node.args[0]].attribute or 0)]
+            return f"the matrix {program.matrices[int(program.nodes[node.args[0]].attribute or 0)]}"
+        if node.op in SPREADS:
+            return node.op
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from linrnn.cells._graph import CONTRACTIONS, Node, Program
+from linrnn.cells._graph import CONTRACTIONS, SPREADS, Node, Program
 
 
 class Operation(NamedTuple):
@@ -125,6 +125,9 @@ class _Selection:
             return Operation(min(self.levels[y] for y in pair), min(pair), op, pair, (x,))
         if node.op in CONTRACTIONS:
             return self._product(i, i, ())
+        if node.op in SPREADS:
+            value = float(node.attribute or 0)
+            return Operation(self.levels[i], i, node.op, (i,), node.args, value)
         op, args, value = node.op, node.args, 0.0
         rules = {"add": self._add, "sub": self._sub, "mul": self._mul, "div": self._div}
         if op in rules:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from linrnn.cells._graph import Graph, Program, block_product, finish
+from linrnn.cells._graph import SPREADS, Graph, Program, block_product, finish
 from linrnn.errors import ArgumentError
 
 _OURS = os.path.dirname(__file__)
@@ -65,6 +65,34 @@ def block_linear(x: Any, weight: Any) -> Any:
     if has_torch_function((x, weight)):
         return handle_torch_function(block_linear, (x, weight), x, weight)
     return block_product(weight, x)
+
+
+def spread(x: Any, n: int, *, each: bool = False) -> Any:
+    """Repeat channels: all of (..., H) n times over, or each n times: (..., n * H).
+
+    Example:
+        >>> import torch
+        >>> spread(torch.tensor([1.0, 2]), 2), spread(torch.tensor([1.0, 2]), 2, each=True)
+        (tensor([1., 2., 1., 2.]), tensor([1., 1., 2., 2.]))
+    """
+    if has_torch_function((x,)):
+        return handle_torch_function(spread, (x,), x, n, each=each)
+    return SPREADS["spread_each" if each else "spread"](x, n)
+
+
+def fold(x: Any, n: int, *, each: bool = False) -> Any:
+    """Sum channels up, (..., n * H) to (..., H): n parts of H each, or every n that lie together.
+
+    The transpose of `spread` with the same arguments.
+
+    Example:
+        >>> import torch
+        >>> fold(torch.tensor([1.0, 2, 3, 4]), 2), fold(torch.tensor([1.0, 2, 3, 4]), 2, each=True)
+        (tensor([4., 6.]), tensor([3., 7.]))
+    """
+    if has_torch_function((x,)):
+        return handle_torch_function(fold, (x,), x, n, each=each)
+    return SPREADS["fold_each" if each else "fold"](x, n)
 
 
 def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Names) -> Traced:

@@ -1,8 +1,9 @@
 """How wide each value of a program is."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from linrnn.cells._graph import CONTRACTIONS, Program
+from linrnn.cells._graph import CONTRACTIONS, MIXING, SPREADS, Program
 from linrnn.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -29,19 +30,38 @@ def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | N
             found.fit(i)
         elif node.op in ("state", "input", "parameter"):
             found.leaf(i)
+    found.spread_all()
     return [found.width(i) for i in range(len(program.nodes))]
 
 
 def classes(program: Program) -> list[int]:
     """For each node the number of the set of nodes that have its width, whatever that is.
 
-    Without matrices there is but one.
+    Where channels do not mix there is but one.
     """
-    if not program.matrices:
+    if not program.mixes():
         return [0] * len(program.nodes)
     found, numbers = _Classes("", program, {}), dict[int, int]()
     found.join_all()
     return [numbers.setdefault(found.find(i), len(numbers)) for i in range(len(program.nodes))]
+
+
+class Ratio(NamedTuple):
+    """Of two values one that is so many times as wide as the other: a spread or a fold."""
+
+    wide: int
+    narrow: int
+    times: int
+
+
+def ratios(program: Program) -> list[Ratio]:
+    """The nodes of which one is the spread or the fold of the other."""
+    found = []
+    for i, node in enumerate(program.nodes):
+        if node.op in SPREADS:
+            pair = (i, node.args[0]) if node.op.startswith("spread") else (node.args[0], i)
+            found.append(Ratio(*pair, int(node.attribute or 0)))
+    return found
 
 
 class _Classes:
@@ -67,7 +87,7 @@ class _Classes:
         """Nodes that meet in an operation, and a state and what it becomes."""
         program = self.program
         for i, node in enumerate(program.nodes):
-            if node.op not in CONTRACTIONS and node.op != "matrix":
+            if node.op not in MIXING and node.op != "matrix":
                 for x in node.args:
                     self.join(i, x)
         places = program.leaves("state")
@@ -94,6 +114,24 @@ class _Classes:
         shape = self.shapes[kind][index]
         if shape is not None:
             self.set(i, shape[0] if shape else 1, self.program.names(kind)[index])
+
+    def spread_all(self) -> None:
+        """Spreads and folds: as far as one of the two is known so is the other."""
+        for _ in (some := ratios(self.program)):
+            for wide, narrow, n in some:
+                if self.width(wide) > 1:
+                    self._divide(wide, narrow, n)
+                elif self.find(narrow) in self.known:
+                    self.set(wide, n * self.width(narrow), f"a spread to {n} parts")
+
+    def _divide(self, wide: int, narrow: int, n: int) -> None:
+        width, why = self.known[self.find(wide)]
+        if width % n:
+            raise ShapeError(
+                f"{self.where}: {why} must have a multiple of {n} channels, got {width}. "
+                f"A spread or a fold has {n} parts of them."
+            )
+        self.set(narrow, width // n, f"a part of {why}")
 
     def fit(self, i: int) -> None:
         """A product: its matrix says how wide both sides are."""

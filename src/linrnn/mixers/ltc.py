@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.cells import Cell, block_linear
+from linrnn.cells import Cell, fold, spread
 from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
@@ -21,35 +21,34 @@ _RANGES = {
     **{f"{who}mu": (0.3, 0.8) for who in ("", "sensory_")},
 }
 _POSITIVE = ("w", "sensory_w", "cm", "gleak")
-_CONSTANTS = "sigma shift sensory_sigma sensory_shift gleak leak cm output_w output_b"
-_MATRICES = "each drive weigh sensory_each sensory_drive sensory_weigh"
+_CONSTANTS = "gleak leak cm output_w output_b "
+_CONSTANTS += "sigma shift w drive sensory_sigma sensory_shift sensory_w sensory_drive"
 
 
-def _cells(unfolds: int, epsilon: float) -> Timed:
-    """The step, in which a vector of synapses has one number for each pair (to, from).
+def _cells(inputs: int, units: int, unfolds: int, epsilon: float) -> Timed:
+    """The step, in which a vector of synapses has one number for each pair (from, to)."""
 
-    ``each`` is 0 and 1 and gives every synapse what it comes from; ``weigh`` and ``drive`` sum up
-    what comes to each unit.
-    """
+    def synapses(x: Any, count: int, sigma: Any, shift: Any, w: Any, drive: Any) -> tuple[Any, Any]:
+        """Conductances and what they drive, of each unit, from ``count`` channels."""
+        s = torch.sigmoid(sigma * spread(x, units, each=True) + shift)
+        return fold(w * s, count), fold(drive * s, count)
 
     def step(
-        v: Any, u: Any, dt: Any, sigma: Any, shift: Any, sensory_sigma: Any, sensory_shift: Any,
-        gleak: Any, leak: Any, cm: Any, output_w: Any, output_b: Any,
-        each: Any, drive: Any, weigh: Any,
-        sensory_each: Any, sensory_drive: Any, sensory_weigh: Any,
+        v: Any, u: Any, dt: Any, gleak: Any, leak: Any, cm: Any, output_w: Any, output_b: Any,
+        sigma: Any, shift: Any, w: Any, drive: Any,
+        sensory_sigma: Any, sensory_shift: Any, sensory_w: Any, sensory_drive: Any,
     ) -> tuple[Any, Any]:  # fmt: skip
         delta = dt * (1 / unfolds)
-        s = torch.sigmoid(sensory_sigma * F.linear(u, sensory_each) + sensory_shift)
-        pull = leak + block_linear(s, sensory_drive)
-        hold = gleak + block_linear(s, sensory_weigh) + epsilon
+        sensory = sensory_sigma, sensory_shift, sensory_w, sensory_drive
+        hold_in, pull_in = synapses(u, inputs, *sensory)
+        hold_in, pull_in = gleak + hold_in + epsilon, leak + pull_in
         for _ in range(unfolds):
-            s = torch.sigmoid(sigma * F.linear(v, each) + shift)
-            above = cm * v + delta * (pull + block_linear(s, drive))
-            v = above / (cm + delta * (hold + block_linear(s, weigh)))
+            hold, pull = synapses(v, units, sigma, shift, w, drive)
+            above = cm * v + delta * (pull_in + pull)
+            v = above / (cm + delta * (hold_in + hold))
         return output_w * v + output_b, v
 
-    kinds: dict[str, Any] = {"constant": _CONSTANTS, "matrix": _MATRICES}
-    return timed(ltc=Cell(step, state="v", **kinds, name="ltc"))["ltc"]
+    return timed(ltc=Cell(step, state="v", constant=_CONSTANTS, name="ltc"))["ltc"]
 
 
 class LTC(FamilyRNN):
@@ -77,8 +76,7 @@ class LTC(FamilyRNN):
 
     Departures from the paper:
         This is the synaptic form of the public code, whose names the parameters have; the paper
-        has f(v, u) in the place of the sums. No sparse wiring. What each synapse comes from is a
-        product with a matrix of 0 and 1, which takes d_state^3 multiplications an unfold.
+        has f(v, u) in the place of the sums. No sparse wiring.
 
     Example:
         >>> layer, dt = LTC(d_model=4), torch.rand(2, 100)
@@ -141,19 +139,17 @@ class LTC(FamilyRNN):
                 self.get_parameter(name).clamp_(min=0)
 
     def _key(self) -> tuple[Any, ...]:
-        return self.unfolds, self.epsilon
+        return self.d_model, self.d_state, self.unfolds, self.epsilon
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         gleak, cm = self._size("gleak"), self._size("cm")
         given = {"u": self.input_w * x + self.input_b, "gleak": gleak, "cm": cm}
         given |= {"leak": gleak * self.vleak, "output_w": self.output_w, "output_b": self.output_b}
         for who in ("", "sensory_"):
-            sigma, mu, erev = (getattr(self, who + n).t() for n in ("sigma", "mu", "erev"))
-            w = self._size(who + "w").t()  # (to, from)
-            eye = torch.eye(w.shape[1], dtype=w.dtype, device=w.device)
-            given[who + "each"] = eye.repeat(self.d_state, 1)
-            given |= {who + "sigma": sigma.flatten(), who + "shift": -(sigma * mu).flatten()}
-            given |= {who + "weigh": w[:, None], who + "drive": (w * erev)[:, None]}
+            sigma, mu, erev = (getattr(self, who + n) for n in ("sigma", "mu", "erev"))
+            w = self._size(who + "w")
+            synapses = {"sigma": sigma, "shift": -(sigma * mu), "w": w, "drive": w * erev}
+            given |= {who + name: x.flatten() for name, x in synapses.items()}
         return given
 
     def _size(self, name: str) -> Tensor:

@@ -56,6 +56,9 @@ struct Run {
             p.seqs = (args.seqs + threads - 1) / threads;
             if (p.seqs > TOGETHER) p.seqs = TOGETHER;
             if (p.seqs > 4) p.seqs = (p.seqs + 3) / 4 * 4;
+        } else if (args.widths) {  // of spreads: nothing but a short row is worth sharing
+            p.seqs = n < M::ROW ? M::ROW / n : 1;
+            if (p.seqs > args.seqs) p.seqs = args.seqs;
         } else if (n <= M::ROW / 4 && args.seqs >= 4 * (M::ROW / n)) {
             p.seqs = M::ROW / n;
         } else {

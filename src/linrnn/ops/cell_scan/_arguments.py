@@ -171,7 +171,7 @@ def _channels(
     """The channel axes that all arguments of an elementwise cell are broadcast to."""
     shapes = {n: x.shape[2 if n in cell.inputs else 0 :] for n, x in named.items()}
     shapes |= {n: h.shape[1:] for n, h in states.items()}
-    if cell.matrices:
+    if cell.program.mixes():
         for name, shape in shapes.items():
             if name not in cell.matrices and len(shape) > 1:
                 raise ShapeError(

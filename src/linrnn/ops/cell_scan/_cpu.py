@@ -15,7 +15,7 @@ from torch import Tensor
 
 from linrnn.cells._adjoint import adjoint
 from linrnn.cells._assemble import Operand, assemble
-from linrnn.cells._graph import Program
+from linrnn.cells._graph import SPREADS, Program
 from linrnn.ops import _native
 from linrnn.ops._layout import checked_offsets, dense, unit_channels
 from linrnn.ops._native import DTYPES, array, pointer
@@ -47,13 +47,21 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return reason
 
 
+def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
+    """Why the machine cannot compute a cell, or None."""
+    missing = {x.op for x in program.nodes if x.op in SPREADS}.difference(operations())
+    if missing:
+        return f"the native kernels are of a version without {min(missing)}; reinstall linrnn"
+    return None
+
+
 def forward(
     program: Program, leaves: Leaves, layout: Layout, keep: bool
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Outputs and final states; and if a gradient is wanted what it reads.
 
-    That is the states after each step, and the products with matrices; or, with checkpoints, the
-    states after some steps.
+    That is the states after each step, the products with matrices and the folds; or, with
+    checkpoints, the states after some steps.
     """
     code, kept = forward_code(program, leaves, layout, keep)
     given, every, n = read(leaves), _every(layout) if keep else 0, len(program.outputs)
@@ -232,6 +240,10 @@ class _Code:
             known = ((tensors.get(x.kind, ()), x, axis) for x, axis in some)
             sized = ((given[x.number], x, axis) for given, x, axis in known if given)
             found.append(next((_size(*y) for y in sized if isinstance(y[0], Tensor)), 0))
+        for _ in self.assembled.ratios:
+            for wide, narrow, n in self.assembled.ratios:
+                found[wide] = found[wide] or n * found[narrow]
+                found[narrow] = found[narrow] or found[wide] // n
         return found
 
     def wide(self, tensors: Operands, kind: str, numbers: Sequence[int]) -> list[int]:
@@ -339,7 +351,7 @@ class _Cell:
 
     @cached_property
     def products(self) -> list[int]:
-        """The products with matrices whose values the adjoint reads."""
+        """The products with matrices, and the folds, whose values the adjoint reads."""
         return products_read(self.program)
 
     @property

@@ -10,8 +10,12 @@ from linrnn.cells._graph import CONTRACTIONS, Program
 
 
 def products_read(program: Program) -> list[int]:
-    """The products with matrices whose values the adjoint reads: kept, they need not be redone."""
-    every = tuple(i for i, node in enumerate(program.nodes) if node.op in CONTRACTIONS)
+    """The sums over channels whose values the adjoint reads: kept, they need not be redone.
+
+    These are products with matrices, and folds.
+    """
+    sums = (*CONTRACTIONS, "fold", "fold_each")
+    every = tuple(i for i, node in enumerate(program.nodes) if node.op in sums)
     first = len(program.inputs) + len(program.states) + len(program.outputs)
     read = adjoint(program, every).leaves("input")
     return [node for i, node in enumerate(every) if first + i in read]
