@@ -41,7 +41,7 @@ class Size(NamedTuple):
 
 LONG, MANY = Size(1, 16384, 256), Size(8, 512, 64)
 QUICK = Size(2, 8, 16)
-SMALL = {"ltc": 16}  # channels of layers whose cost grows with their cube
+SMALL = {"ltc": 32}  # channels of layers that have a number for each pair of these
 
 
 def _gru(width: int) -> nn.Module:

@@ -1,5 +1,5 @@
-// The machine, on programs written out here: a gated mean with its adjoint, and a recurrence with
-// a matrix of blocks.
+// The machine, on programs written out here: a gated mean with its adjoint, a recurrence with a
+// matrix of blocks, and one of pairs of channels.
 #pragma once
 #include <cstring>
 #include <initializer_list>
@@ -12,6 +12,9 @@ extern "C" int linrnn_machine(const void*);
 enum MachineOps {
 #define LINRNN_MACHINE_OP(name, value) OP_##name,
     LINRNN_MACHINE_OPS(LINRNN_MACHINE_OP) OP_product
+#undef LINRNN_MACHINE_OP
+#define LINRNN_MACHINE_OP(name) , OP_##name
+    LINRNN_MACHINE_SPREADS(LINRNN_MACHINE_OP)
 #undef LINRNN_MACHINE_OP
 };
 
@@ -204,6 +207,66 @@ struct DenseCell : Sequences {
                       {0, 0, 3, 0});
         calls.operand(0, 0, 0, wide), calls.operand(final.address(), channels, 0, wide);
         calls.operand(x, dtype), calls.operand(matrix.address(), heads, 0, dtype);
+        calls.operand(y, dtype);
+        calls.run(args);
+        return {y.values(), final.values()};
+    }
+};
+
+// h = tanh(x + fold(w * spread(h))), w one number for each of the n times that h has a channel.
+struct PairsCell : Sequences {
+    i64 n, size;
+    bool each[2];  // of the spread and of the fold
+
+    PairsCell(Random& random, bool large) {
+        name = "machine with spreads", has_adjoint = false;
+        n = 1 + random.below(40), size = 1 + random.below(40);
+        each[0] = random.coin(), each[1] = random.coin();
+        seqs = random.size(20), time = random.size(20);
+        if (large) size += 100;
+        lay_out(random);
+        inputs = {random.numbers(steps() * size), random.numbers(n * size, 0.0625)};
+    }
+    Many loop() const override {
+        Values y(size_t(steps() * size)), last;
+        for (i64 s = 0; s < seqs; ++s) {
+            Values h(size_t(size), 0.0), sums;
+            for (i64 j = 0; j < length(s); ++j) {
+                const i64 at = place(s, j);
+                if (cut(at)) h.assign(size_t(size), 0.0);
+                sums.assign(inputs[0].begin() + at * size, inputs[0].begin() + (at + 1) * size);
+                for (i64 k = 0; k < n * size; ++k)
+                    sums[size_t(each[1] ? k / n : k % size)] +=
+                        inputs[1][size_t(k)] * h[size_t(each[0] ? k / n : k % size)];
+                for (i64 c = 0; c < size; ++c)
+                    y[size_t(at * size + c)] = h[size_t(c)] = std::tanh(sums[size_t(c)]);
+            }
+            last.insert(last.end(), h.begin(), h.end());
+        }
+        return {y, last};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        using namespace linrnn;
+        const i64 wide = state_dtype(dtype), widths[] = {size, n * size};
+        Rows x(dtype, rows(), time, size, 0, in[0]), y(dtype, rows(), time, size, 3);
+        Memory w(wide, in[1]), final(wide, seqs * size);
+        MachineArgs args{};
+        describe(args);
+        args.dtype = wide, args.threads = threads, args.channels = n * size;
+        args.widths = reinterpret_cast<i64>(widths);
+        const double times = double(n);
+        Calls calls;
+        calls.program({{STATE, 0, 0, 0}, {INPUT, 2, 0, 0}, {OUTPUT, 4, 0, 0}, {CHANNEL, 3, 0, 1},
+                       {STEP, 0, 0, 1}, {STEP, 0, 0, 0}},
+                      {},
+                      {{each[0] ? OP_spread_each : OP_spread, 4, 0, 0, 0, 0, times},
+                       {OP_mul, 4, 4, 3, 4, 0, 0},
+                       {each[1] ? OP_fold_each : OP_fold, 5, 4, 4, 4, 0, times},
+                       {OP_add, 5, 5, 1, 5, 0, 0}, {OP_tanh, 0, 5, 5, 5, 0, 0},
+                       {OP_move, 2, 0, 0, 0, 0, 0}},
+                      {0, 0, 6, 0});
+        calls.operand(0, 0, 0, wide), calls.operand(final.address(), size, 0, wide);
+        calls.operand(x, dtype), calls.operand(w.address(), 0, 0, wide);
         calls.operand(y, dtype);
         calls.run(args);
         return {y.values(), final.values()};

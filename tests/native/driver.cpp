@@ -31,6 +31,7 @@ int checks(i64 rounds) {
             one<Gated>(random, large);
             one<GatedMean>(random, large);
             one<DenseCell>(random, large);
+            one<PairsCell>(random, large);
             one<Conv>(random, large);
             one<Selective>(random, large);
             one<Memories>(random, large, false);

@@ -3,7 +3,17 @@
 import functools
 from typing import NamedTuple
 
-from linrnn.cells._graph import CONTRACTIONS, MIXING, SPREADS, Graph, Node, Program, depends, finish, reach
+from linrnn.cells._graph import (
+    CONTRACTIONS,
+    MIXING,
+    SPREADS,
+    Graph,
+    Node,
+    Program,
+    depends,
+    finish,
+    reach,
+)
 from linrnn.cells._jacobian import slopes
 
 _CHOICES = ("lt", "le", "eq", "ne")

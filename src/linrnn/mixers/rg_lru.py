@@ -105,6 +105,7 @@ class RGLRU(Mixer):
         # biases are added in the scan, which has each number at hand
         given = {"u": u, "y": self.y_proj(x), "decay": wide(self.Lambda)}
         for name, gate in (("r", self.r_gate), ("i", self.i_gate)):
+            assert gate.bias is not None
             given |= {name: gate.product(u), f"{name}_bias": wide(gate.bias.flatten())}
         first = (state["position"] == 0)[:, None].expand_as(state["h"]).to(state["h"].dtype)
         before = state["h"], first

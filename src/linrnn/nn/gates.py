@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 _NOTHING = 1e-36  # below it 1 - a^2 counts as this: the slope of its root at 0 would be infinite
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from linrnn.cells import Cell, block_linear
+from linrnn.cells import Cell, block_linear, fold, spread
 
 
 def _mingru(h, a, z):
@@ -62,6 +62,12 @@ def _heads(h, x, R):
     return h * h, h
 
 
+def _synapses(v, u, mu, w):
+    pairs = torch.sigmoid(spread(v, 3, each=True) - spread(mu * u, 3))
+    v = torch.tanh(u - fold(pairs, 3, each=True) * v + fold(spread(w, 3) * pairs * pairs, 3))
+    return w * v, v
+
+
 def _rg_lru(h, x, r, i, decay):
     log_a = -8 * F.softplus(decay) * torch.sigmoid(r)
     h = torch.exp(log_a) * h + torch.sqrt(-torch.expm1(2 * log_a)) * torch.sigmoid(i) * x
@@ -105,6 +111,7 @@ CELLS = {
     "gru": Cell(_gru, state="h", constant="bn", matrix="Wr Wz Wn"),
     "lem": Cell(_lem, state="y z", matrix="W1 W2 Wz Wy"),
     "heads": Cell(_heads, state="h", matrix="R"),
+    "synapses": Cell(_synapses, state="v", constant="mu w"),
     "rg_lru": Cell(_rg_lru, state="h", constant="decay"),
     "lru": Cell(_lru, state="h", constant="decay", complex="h u decay"),
     "modrelu": Cell(_modrelu, state="h", constant="decay bias", complex="h u decay"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from literature import CELLS, draw
 
-from linrnn.cells import Cell
+from linrnn.cells import Cell, fold
 from linrnn.errors import (
     ArgumentError,
     BackendError,
@@ -313,6 +313,7 @@ def test_explain_says_what_runs_and_what_keeps_the_cell_from_another_form():
     reasons = {
         "indrnn": "relu of h makes its step no affine function",
         "gru": "the matrix Wr mixes the channels of h",
+        "synapses": "spread_each mixes the channels of v",
         "unicornn": "y depends on z, which depends on y or more",
         "modrelu": "square of h makes its step no affine function",
         "mirrored": "the step of h is no complex multiplication",
@@ -357,6 +358,12 @@ def test_what_a_call_must_not_be():
         cell_scan(gru, **wide)
     with pytest.raises(ShapeError, match=r"Wn must have shape \(rows, columns\), got \(4,\)"):
         cell_scan(gru, **{**given, "Wn": given["bn"]})
+    pairs = Cell(lambda h, x, w: (h, fold(w * x, 3)), state="h", constant="w", name="pairs")
+    x = given["xr"]
+    with pytest.raises(ShapeError, match=r"x must have a multiple of 3 channels, got 4"):
+        cell_scan(pairs, x=x, w=x[0, 0])
+    with pytest.raises(ShapeError, match=r"a part of x must have as many channels as h, 4, got 2"):
+        cell_scan(pairs, x=x[..., :1].repeat(1, 1, 6), w=x[0, 0, :1].repeat(6), state=x[:, 0])
     with pytest.raises(ShapeError, match="xr must have one channel axis in a cell with matrices"):
         cell_scan(gru, **{**given, "xr": given["xr"][..., None]})
 

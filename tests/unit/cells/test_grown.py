@@ -9,7 +9,7 @@ from test_adjoint import check as check_adjoint
 from test_adjoint import leaves
 from test_cell_scan import by_steps, gradients, scanned
 
-from linrnn.cells import Cell
+from linrnn.cells import Cell, fold, spread
 from linrnn.errors import BackendError
 
 ONE = {
@@ -27,6 +27,8 @@ ONE = {
     "sqrt": lambda x: torch.sqrt(1 + x * x),
     "half": lambda x: 0.5 * x - 0.25,
     "clamp": lambda x: x.clamp(-0.5, 0.5),
+    "pairs": lambda x: fold(torch.tanh(spread(x, 2) - spread(x, 2, each=True)), 2, each=True),
+    "sums": lambda x: fold(torch.sin(spread(x, 3, each=True)) * spread(x, 3), 3),
     "matrix": None,
 }
 TWO = {

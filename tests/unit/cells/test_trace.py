@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from literature import CELLS
 
-from linrnn.cells import Cell, block_linear, cell
+from linrnn.cells import Cell, block_linear, cell, fold, spread
 from linrnn.cells._graph import Graph, evaluate, finish, levels, parse
 from linrnn.errors import ArgumentError, UnknownNameError
 
@@ -80,6 +80,14 @@ def unknown(h, x):
     return torch.special.bessel_j0(x), h
 
 
+def repeats(h, x):
+    return h.repeat(1, 2), h
+
+
+def spreads_to_none(h, x):
+    return spread(x, 0), h
+
+
 def shaped(h, x):
     return x * x.shape[-1], h
 
@@ -90,7 +98,7 @@ def stacked(h, x):
 
 REFUSED = {
     decides: ("if h > 0:", "a decision in Python on a value. Choose with torch.where"),
-    sums: (r"return h.sum\(-1\), h", r"sum\(\). A sum over channels is a matrix of ones"),
+    sums: (r"return h.sum\(-1\), h", r"sum\(\). A sum of channels is linrnn.cells.fold"),
     takes_apart: ("a, b = x.chunk", r"chunk\(\). Every value is one number a channel"),
     indexes: (r"return x\[..., :2\], h", "an index into a value. Every value is one number"),
     closes_over: ("F.linear", "a product of other things than a value and a matrix. Declare"),
@@ -104,6 +112,8 @@ REFUSED = {
     becomes_a_number: (r"float\(h\)", "a value made a Python number"),
     raises_to_a_value: (r"x\*\*h", r"a power of a value. Write torch.exp\(exponent"),
     unknown: ("bessel_j0", r"special_bessel_j0\(\). Write it with the functions"),
+    repeats: ("h.repeat", r"repeat\(\). Channels are repeated by linrnn.cells.spread"),
+    spreads_to_none: (r"spread\(x, 0\)", r"spread\(\) of 0 parts. Give it an integer"),
     shaped: ("x.shape", ".shape of a value. Every value is one number a channel"),
     stacked: ("torch.stack", r"stack\(\). Every value is one number a channel"),
 }
@@ -194,6 +204,21 @@ def test_text_holds_every_constant_exactly():
 def test_block_linear_is_a_matrix_of_blocks():
     x, weight = torch.randn(5, 6), torch.randn(2, 4, 3)
     torch.testing.assert_close(block_linear(x, weight), F.linear(x, torch.block_diag(*weight)))
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_fold_is_the_transpose_of_a_spread(each):
+    x, n = torch.randn(2, 3, dtype=torch.float64, requires_grad=True), 4
+    wide = spread(x, n, each=each)
+    assert torch.equal(wide, x.repeat_interleave(n, -1) if each else x.repeat(1, n))
+    weight = torch.randn_like(wide)
+    (grad,) = torch.autograd.grad(wide, x, weight)
+    torch.testing.assert_close(fold(weight, n, each=each), grad)
+
+
+def test_spreads_of_one_part_and_of_numbers_are_none():
+    program = Cell(lambda h, x: (fold(spread(x, 1), 1) + fold(h * 0 + 2, 1), h), state="h").program
+    assert not program.mixes()
 
 
 def test_unused_arguments_keep_their_place():

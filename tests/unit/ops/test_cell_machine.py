@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.cells._graph import ELEMENTWISE, Graph, Program, evaluate, finish
+from linrnn.cells._graph import ELEMENTWISE, SPREADS, Graph, Program, evaluate, finish
 from linrnn.ops import cell_scan
 from linrnn.ops.cell_scan import _cpu
 from linrnn.ops.cell_scan._problem import Layout, Leaves
@@ -200,7 +200,29 @@ def test_a_number_far_away_changes_no_other(ops: list[str], dtype: torch.dtype) 
 
 def test_every_operation_is_tried() -> None:
     others = {"move", "sigmoid_both", "sin_cos", "product"}
-    assert set(_cpu.operations()) == {*ELEMENTWISE, *FUSED, *others}
+    assert set(_cpu.operations()) == {*ELEMENTWISE, *FUSED, *SPREADS, *others}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("op", SPREADS)
+def test_repeats_and_sums(op: str, dtype: torch.dtype) -> None:
+    """Of rows that are parts of a vector register and many, of some sequences at once."""
+    for n, narrow, seqs in itertools.product((2, 3, 16, 21), (1, 5, 16, 19), (1, 3)):
+        width = n * narrow if op.startswith("fold") else narrow
+        graph = Graph()
+        found = graph.spread(op, graph.leaf("input", 0), n)
+        program = finish(graph, [["s"], ["x"], [], []], [found], [graph.leaf("state", 0)])
+        x = torch.randn(seqs, 4, width, generator=torch.Generator().manual_seed(n)).to(dtype)
+        x[0, 1, 0] = math.nan
+        want = SPREADS[op](x.double(), n)
+        size = SPREADS[op](x.double().abs(), n)
+        layout = Layout(None, None, 4, False, [0.0], dtype, [want.shape[-1]])
+        leaves = Leaves([x.new_zeros(seqs, 7)], [x], [], [])
+        (got,), _, _ = _cpu.forward(program, leaves, layout, False)
+        assert codes_of(program) == {op}
+        assert torch.equal(got.isnan(), want.isnan())
+        error = ((got.double() - want).abs() / size).nan_to_num()
+        assert error.max() <= (n if op.startswith("fold") else 0) * torch.finfo(dtype).eps
 
 
 # ----------------------------------------------------------------------------------- the cells

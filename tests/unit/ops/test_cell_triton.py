@@ -104,7 +104,7 @@ for name, marks in in_turn(["slstm", "gru", "mingru", "heads", "modrelu", "oscil
 @needs_triton
 @slow
 @pytest.mark.parametrize("stored", ["float64", "float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("first", range(0, 15, 3))
+@pytest.mark.parametrize("first", range(0, 18, 3))
 def test_every_layout_equals_the_loop(interpreted, first, stored):
     """Complex numbers of half precision there are none."""
     interpreted(f"""
@@ -138,7 +138,7 @@ for dtype in (torch.float32, torch.float64):
 
 
 def test_every_cell_has_its_turn():
-    assert set(CELLS) == {name for first in range(0, 15, 3) for name in list(CELLS)[first:][:3]}
+    assert set(CELLS) == {name for first in range(0, 18, 3) for name in list(CELLS)[first:][:3]}
 
 
 @needs_triton
@@ -154,6 +154,21 @@ for name, marks in in_turn(["lem", "heads", "gru"]):
     check(name, (1, 3, 16), marks, torch.float64)
 for name, marks in in_turn(["slstm", "lru", "unicornn"]):
     check(name, (2, 3, 70), marks, torch.float32)
+""")
+
+
+@needs_triton
+def test_channels_repeated_and_summed_up(interpreted):
+    """Also where widths are no powers of 2, next to a matrix and of widths that no argument has."""
+    interpreted("""
+import test_cell_widths as several
+check("synapses", (2, 5, 5), machine.MARKS[1], torch.float64)
+for name in ("pairs", "unseen"):
+    given = several.arguments(name, 3, 7)
+    want = several.results(name, given, torch.float64, form="loop")
+    got = several.results(name, given, torch.float64, backend="triton")
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-11, atol=1e-12)
 """)
 
 
@@ -389,7 +404,7 @@ def test_heads_of_different_numbers_are_declined():
     given = {"x": torch.zeros(1, 2, 4), "R": torch.zeros(2, 2, 2), "S": torch.zeros(4, 1, 1)}
     call = prepare(cell, given, None, None, None, False, None)
     reason = _triton.declines(cell.program, call.leaves, call.layout)
-    assert reason == "its matrices divide the channels into different numbers of heads"
+    assert reason == "what mixes its channels divides them into different numbers of heads"
 
 
 @pytest.mark.unchecked

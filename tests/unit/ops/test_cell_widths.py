@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.cells import Cell, block_linear
+from linrnn.cells import Cell, block_linear, fold, spread
 from linrnn.ops import cell_scan
 from linrnn.ops.cell_scan import _cpu
 
@@ -32,6 +32,19 @@ def _heads(h: Any, k: Any, u: Any, W: Any, V: Any, s: Any) -> Any:
     return (block_linear(hidden, V), hidden), torch.tanh(h * u)
 
 
+def _pairs(h: Any, x: Any, w: Any, s: Any) -> Any:
+    read = fold(w * spread(x, 6, each=True), 4)  # (4, 6) pairs
+    synapses = torch.sigmoid(s * spread(h, 6, each=True) - spread(h, 6))
+    h = torch.tanh(read + fold(synapses, 6) - fold(synapses * synapses, 6, each=True))
+    return (h, synapses, fold(h, 2)), h
+
+
+def _unseen(h: Any, x: Any, W: Any) -> Any:
+    """Widths that no argument has, next to a matrix."""
+    wide = spread(torch.tanh(F.linear(h, W) + x), 5)
+    return fold(wide * wide, 5, each=True), 0.5 * h + fold(torch.sin(wide), 15)
+
+
 #: A cell, the widths of its inputs, and the shapes of its constants and matrices.
 CASES: dict[str, tuple[Cell, dict[str, int], dict[str, tuple[int, ...]]]] = {
     "projected": (
@@ -45,6 +58,12 @@ CASES: dict[str, tuple[Cell, dict[str, int], dict[str, tuple[int, ...]]]] = {
         {"W": (96, 64), "R": (96, 32), "P": (32, 96)},
     ),
     "wide output": (Cell(_wide, state="h", matrix="W"), {"x": 8}, {"W": (3, 8)}),
+    "pairs": (
+        Cell(_pairs, state="h", constant="w s"),
+        {"x": 4},
+        {"w": (24,), "s": (36,)},
+    ),
+    "unseen": (Cell(_unseen, state="h", matrix="W"), {"x": 3}, {"W": (3, 1)}),
     "heads": (
         Cell(_heads, state="h", constant="s", matrix="W V"),
         {"k": 20, "u": 12},

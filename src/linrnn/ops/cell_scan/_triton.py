@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from linrnn.cells._adjoint import adjoint
-from linrnn.cells._graph import CONTRACTIONS, Program
+from linrnn.cells._graph import CONTRACTIONS, SPREADS, Program
 from linrnn.cells._widths import widths
 from linrnn.ops._layout import dense, unit_channels
 from linrnn.ops.cell_scan._gradients import of_matrices, products_read
@@ -57,6 +57,7 @@ class Shape(NamedTuple):
         nodes = program.nodes
         used = {int(nodes[x.args[0]].attribute or 0) for x in nodes if x.op in CONTRACTIONS}
         found = {x[0] if len(x) == 3 else 1 for x in (self.matrices[i] for i in used)}
+        found |= {1} if any(x.op in SPREADS for x in nodes) else set()
         vectors = {*self.states, *self.inputs, *self.parameters, *self.outputs}
         return found or {0 if len(vectors) == 1 else 1}
 
@@ -76,8 +77,11 @@ def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
     shape = _shape(leaves, layout)
     parts = shape.parts(program)
     if len(parts) > 1:
-        return "its matrices divide the channels into different numbers of heads"
+        return "what mixes its channels divides them into different numbers of heads"
     (heads,) = parts
+    widest = max(_widths(program, shape)) * shape.words if 0 not in parts else 0
+    if program.mixes() and not program.matrices and widest > RESIDENT:
+        return f"{widest // shape.words} channels do not fit in the registers of a program"
     odd = [n for x in (*shape[:3], shape.outputs) for n in x if heads and n % heads]
     if odd:
         return f"{odd[0]} channels cannot be divided among {heads} heads"
@@ -249,14 +253,19 @@ def _steps(x: Tensor | None) -> tuple[Tensor | None, int, int]:
     return (None, 0, 0) if x is None else (x, x.stride(0), x.stride(1))
 
 
+def _widths(program: Program, shape: Shape) -> list[int]:
+    """The width of each node, of all heads."""
+    leaves = [[(n,) for n in some] for some in shape[:3]]
+    kinds = dict(zip(("state", "input", "parameter"), leaves, strict=True))
+    return widths("cell_scan", program, {**kinds, "matrix": shape.matrices})
+
+
 def _sizes(
     program: Program, shape: Shape, stored: Sequence[int], heads: int
 ) -> tuple[list[int], Sizes]:
     """The different widths of an instance's values, and which value has which."""
     if heads:
-        leaves = [[(n,) for n in some] for some in shape[:3]]
-        kinds = dict(zip(("state", "input", "parameter"), leaves, strict=True))
-        nodes = widths("cell_scan", program, {**kinds, "matrix": shape.matrices})
+        nodes = _widths(program, shape)
         of_node = zip(program.nodes, nodes, strict=True)
         nodes = [shape.states[0] if x.op in ("constant", "matrix") else n for x, n in of_node]
     else:
@@ -314,13 +323,10 @@ class _Cell:
 
     @cached_property
     def _products(self) -> dict[int, int]:
-        """The products that are kept, and their widths."""
-        found = {}
-        for i in products_read(self.program):
-            node = self.program.nodes[i]
-            matrix = int(self.program.nodes[node.args[0]].attribute or 0)
-            found[i] = self.shape.sides(matrix)[1 if node.attribute else 0]
-        return found
+        """The products and folds that are kept, and their widths."""
+        kept = products_read(self.program)
+        nodes = _widths(self.program, self.shape) if kept else []
+        return {i: nodes[i] for i in kept}
 
     @cached_property
     def _whole(self) -> Program:

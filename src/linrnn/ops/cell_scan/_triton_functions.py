@@ -140,6 +140,26 @@ def minimum(a, b):
 
 @triton.jit
 @no_type_check
+def spread(x, narrow: tl.constexpr, n: tl.constexpr, WIDE: tl.constexpr, EACH: tl.constexpr):
+    """Each of the first numbers n times, or all of them."""
+    j = tl.arange(0, WIDE)
+    at = j // n if EACH else j % narrow
+    return tl.gather(x, tl.where(j < n * narrow, at, 0), 0)
+
+
+@triton.jit
+@no_type_check
+def fold(x, narrow: tl.constexpr, n: tl.constexpr, NARROW: tl.constexpr, EACH: tl.constexpr):
+    """The sums of n numbers that lie together, or of n parts."""
+    i = tl.minimum(tl.arange(0, NARROW), narrow - 1)
+    y = tl.zeros([NARROW], x.dtype)
+    for k in range(0, n):
+        y += tl.gather(x, i * n + k if EACH else k * narrow + i, 0)
+    return y
+
+
+@triton.jit
+@no_type_check
 def matrix(
     p,
     part,

@@ -1,10 +1,10 @@
 """A program as a Triton kernel: its source as text, and the module that text becomes.
 
 One instance owns one sequence and a part of the channels, keeps the states in registers and walks
-along time. Without matrices a part is a block of channels; with them it is a head, or all channels
-where matrices are dense. Small matrices stay in registers, larger ones are read again at every
-step, out of a cache. Rows of the next steps are on their way while those of the present ones are
-used.
+along time. A part is a block of channels; with matrices it is a head, or all channels where these
+are dense, or where channels are repeated or summed up. Small matrices stay in registers, larger
+ones are read again at every step, out of a cache. Rows of the next steps are on their way while
+those of the present ones are used.
 
 The adjoint (`linrnn.cells._adjoint`) is a program of the same kind; what differs is that some
 inputs are the states before a step, which are those kept after the step before, and that sums and
@@ -17,7 +17,7 @@ import importlib
 import linecache
 from typing import Any, NamedTuple
 
-from linrnn.cells._graph import CONTRACTIONS, Node, Program, levels
+from linrnn.cells._graph import CONTRACTIONS, SPREADS, Node, Program, levels
 
 #: Each operation of numbers; ``F.`` are functions of ``_triton_functions.py``.
 _TEXT = {
@@ -320,7 +320,17 @@ class _Writer:
         node = self.program.nodes[i]
         if node.op in CONTRACTIONS:
             return f"v{i} = {self._product(node)}"
+        if node.op in SPREADS:
+            return f"v{i} = {self._spread(i)}"
         return f"v{i} = {_TEXT[node.op].format(*(f'v{x}' for x in node.args))}"
+
+    def _spread(self, i: int) -> str:
+        """Lanes beyond the width of what is read are not looked at."""
+        node, k = self.program.nodes[i], self.sizes.nodes[i]
+        op, x = node.op.removesuffix("_each"), node.args[0]
+        narrow = self.sizes.nodes[x] if op == "spread" else k
+        each = node.op != op
+        return f"{op}(v{x}, width_{narrow}, {node.attribute}, BLOCK_{k}, {each})"
 
     def _product(self, node: Node) -> str:
         """Lanes beyond the width may hold anything, and nothing times 0 must be 0."""
