@@ -137,6 +137,9 @@ struct Head {
     void put_values(i64 t, const A* from) const {
         store(args.grad_v, t, h * args.values + first, given(), from);
     }
+    void put_value_decay(i64 t, const A* from) const {
+        copy(const_cast<A*>(at<A>(args.grad_value_decay, t, h * args.values + first)), from, given());
+    }
     // Rows of the double sums: of a constant g and of the bonus.
     double* sums(i64 which) const {
         const i64 slice = first / args.width;

@@ -1,5 +1,4 @@
-// One step after the other: the few steps of decoding, and what the chunks are not written for. The
-// adjoint keeps the memory before every step of a block, and that before every block of a window.
+// One step after the other: the few steps of decoding, and those that are left over of chunks.
 #pragma once
 #include "memory_head.h"
 
@@ -11,22 +10,22 @@ template <class A>
 struct Steps {
     using T = Tile<A>;
     using V = typename T::V;
-    static constexpr i64 L = T::L, BLOCK = 8;
+    static constexpr i64 L = T::L;
 
     const Head<A>& head;
     const MemoryScanArgs& args = head.args;
-    const i64 keys = head.keys(), width = head.width(), size = head.size();
+    const i64 keys = head.keys(), width = head.width();
     const bool early = head.early(), low_rank = head.low_rank(), delta = args.delta;
 
-    // Of one step; `read` is what it sees of the memory before it, `write` what goes to its key.
+    // Of one step.
     struct Row {
-        A *q, *k, *a, *b, *decay, *bonus, *v, *column_decay, *read, *write, *o;
+        A *q, *k, *a, *b, *decay, *bonus, *v, *column_decay, *o;
         A beta;
     };
-    i64 room() const { return 6 * keys + 5 * width; }
+    i64 room() const { return 6 * keys + 3 * width; }
     A* lay_out(A* p, Row& r) const {
         for (A** x : {&r.q, &r.k, &r.a, &r.b, &r.decay, &r.bonus}) *x = p, p += keys;
-        for (A** x : {&r.v, &r.column_decay, &r.read, &r.write, &r.o}) *x = p, p += width;
+        for (A** x : {&r.v, &r.column_decay, &r.o}) *x = p, p += width;
         if (early) head.bonus(r.bonus);
         return p;
     }
@@ -76,11 +75,7 @@ struct Steps {
                 if (!early) o[w] += r.q[c] * S;
                 T::store(to + c * to_ld + n + w * L, S);
             }
-        for (int w = 0; w < W; ++w) {
-            T::store(r.o + n + w * L, o[w]);
-            T::store(r.read + n + w * L, read[w]);
-            T::store(r.write + n + w * L, write[w]);
-        }
+        for (int w = 0; w < W; ++w) T::store(r.o + n + w * L, o[w]);
     }
     void step(const Row& r, const A* from, i64 from_ld, A* to, i64 to_ld) const {
         i64 n = 0;
@@ -114,159 +109,6 @@ struct Steps {
             load(t, r);
             step(r, from, ld, to, ld);
             head.put_out(t, r.o);
-        }
-    }
-
-    // ----------------------------------------------------------------------------------- backward
-
-    i64 backward_room() const {
-        return room() + (args.window / BLOCK + BLOCK + 3) * size + 6 * keys + 4 * width;
-    }
-
-    // Sums over the columns, one a key.
-    struct Sums {
-        A *q, *k, *a, *b, *decay;
-    };
-    // Sums over the keys, one a column.
-    struct Across {
-        A *write, *read, *decay, *o;
-    };
-
-    // From the gradient R of the memory after a step to that before it.
-    void retreat(i64 t, const Row& r, const A* before, const A* after, A* R, const Sums& to,
-                 const Across& to_columns) const {
-        head.out_row(t, to_columns.o);
-        arrive(r, after, R, to, to_columns);
-        A for_beta = A(0);
-        for (i64 n = 0; n < width; ++n) {
-            A write = to_columns.write[n];
-            const bool differs = delta && !low_rank;
-            for_beta += write * (differs ? r.v[n] - r.read[n] : r.v[n]);
-            if (differs) to_columns.read[n] = -r.beta * write;
-            to_columns.write[n] = r.beta * write;
-        }
-        if (early) {
-            const A weight = bonus_weight(r), slope = T::dot(to_columns.o, r.v, width);
-            double* total = head.sums(1);
-            for (i64 n = 0; n < width; ++n) to_columns.write[n] += weight * to_columns.o[n];
-            for (i64 c = 0; c < args.keys; ++c) {
-                to.q[c] = slope * r.bonus[c] * r.k[c];
-                to.k[c] += slope * r.bonus[c] * r.q[c];
-                total[c] += double(slope * r.q[c] * r.k[c]);
-            }
-        }
-        leave(r, before, R, to, to_columns);
-        head.add_keys(args.grad_q, t, to.q, A(args.scale));
-        head.add_keys(args.grad_k, t, to.k, A(1));
-        if (low_rank) {
-            head.add_keys(args.grad_a, t, to.a, A(1));
-            head.add_keys(args.grad_b, t, to.b, A(1));
-        }
-        head.put_decay(t, to.decay);
-        head.put_beta(t, for_beta);
-        head.put_values(t, to_columns.write);
-        if (args.value_decay.data)
-            copy(const_cast<A*>(head.template at<A>(args.grad_value_decay, t, head.h * args.values + head.first)),
-                 to_columns.decay, head.given());
-    }
-    // What the output adds to R, and what the writes leave in it.
-    void arrive(const Row& r, const A* after, A* R, const Sums& to, const Across& to_columns) const {
-        for (i64 n = 0; n < width; ++n)
-            to_columns.write[n] = to_columns.read[n] = to_columns.decay[n] = A(0);
-        for (i64 c = 0; c < args.keys; ++c) {
-            V q{}, k{}, b{};
-            for (i64 n = 0; n < width; n += L) {
-                V now = T::load(R + c * width + n), o = T::load(to_columns.o + n);
-                if (!early) {
-                    now += r.q[c] * o;
-                    q += T::load(after + c * width + n) * o;
-                    T::store(R + c * width + n, now);
-                }
-                k += now * T::load(r.write + n);
-                T::store(to_columns.write + n, T::load(to_columns.write + n) + r.k[c] * now);
-                if (!low_rank) continue;
-                b += now * T::load(r.read + n);
-                T::store(to_columns.read + n, T::load(to_columns.read + n) + r.b[c] * now);
-            }
-            to.q[c] = T::sum(q), to.k[c] = T::sum(k);
-            if (low_rank) to.b[c] = T::sum(b);
-        }
-    }
-    // R becomes the gradient of the memory before the step.
-    void leave(const Row& r, const A* before, A* R, const Sums& to, const Across& to_columns) const {
-        for (i64 c = 0; c < args.keys; ++c) {
-            V q{}, read{}, decay{};
-            for (i64 n = 0; n < width; n += L) {
-                V now = T::load(R + c * width + n), S = T::load(before + c * width + n);
-                V o = T::load(to_columns.o + n), reads = T::load(to_columns.read + n);
-                if (delta) read += reads * S;
-                if (delta && !low_rank) now += r.k[c] * reads;
-                if (args.value_decay.data) {
-                    V forget = T::load(r.column_decay + n);
-                    V both = now * (r.decay[c] * (forget * S));
-                    T::store(to_columns.decay + n, T::load(to_columns.decay + n) + both);
-                    decay += both;
-                    now = now * forget;
-                } else {
-                    decay += now * (r.decay[c] * S);
-                }
-                now = r.decay[c] * now;
-                if (early) q += S * o, now += r.q[c] * o;
-                if (low_rank) now += r.a[c] * reads;
-                T::store(R + c * width + n, now);
-            }
-            if (early) to.q[c] += T::sum(q);
-            if (low_rank) to.a[c] = T::sum(read);
-            else if (delta) to.k[c] += r.decay[c] * T::sum(read);
-            to.decay[c] = T::sum(decay);
-        }
-    }
-
-    // Steps [begin, end) with the memory S before them, from the gradient R of that after them. A
-    // step that resets may only be the first.
-    void backward(i64 begin, i64 end, A* S, A* R, A* work) const {
-        Row r;
-        Sums sums;
-        Across across;
-        work = lay_out(work, r);
-        for (A** x : {&sums.q, &sums.k, &sums.a, &sums.b, &sums.decay}) *x = work, work += keys;
-        for (A** x : {&across.write, &across.read, &across.decay, &across.o}) *x = work, work += width;
-        A *blocks = work, *states = blocks + (args.window / BLOCK + 1) * size;
-        const size_t bytes = size_t(size) * sizeof(A);
-        i64 last = (end - begin - 1) / BLOCK;
-        std::memcpy(blocks, S, bytes);
-        for (i64 block = 0; block < last; ++block) {
-            A* next = blocks + (block + 1) * size;
-            std::memcpy(next, blocks + block * size, bytes);
-            forward_only(begin + block * BLOCK, BLOCK, next, r);
-        }
-        for (i64 block = last; block >= 0; --block) {
-            i64 from = begin + block * BLOCK, n = end - from < BLOCK ? end - from : BLOCK;
-            std::memcpy(states, blocks + block * size, bytes);
-            for (i64 j = 0; j < n; ++j) {
-                load(from + j, r);
-                step(r, states + j * size, width, states + (j + 1) * size, width);
-            }
-            for (i64 j = n - 1; j >= 0; --j) {
-                load(from + j, r);
-                see(r, states + j * size);
-                retreat(from + j, r, states + j * size, states + (j + 1) * size, R, sums, across);
-            }
-        }
-    }
-    void forward_only(i64 t, i64 n, A* S, Row& r) const {
-        for (i64 j = 0; j < n; ++j) {
-            load(t + j, r);
-            step(r, S, width, S, width);
-        }
-    }
-    // What a step reads and writes once more.
-    void see(const Row& r, const A* before) const {
-        for (i64 n = 0; n < width; n += L) {
-            V read{}, v = T::load(r.v + n);
-            for (i64 c = 0; delta && c < args.keys; ++c) read += r.a[c] * T::load(before + c * width + n);
-            T::store(r.read + n, read);
-            T::store(r.write + n, delta && !low_rank ? r.beta * (v - read) : r.beta * v);
         }
     }
 };

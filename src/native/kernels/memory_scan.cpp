@@ -14,7 +14,7 @@
 
 #include "../flush_subnormals.h"
 #include "../large_pages.h"
-#include "../memory_chunk.h"
+#include "../memory_adjoint.h"
 #include "../memory_steps.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -71,16 +71,13 @@ struct MemoryScan {
         return end;
     }
 
-    // Chunks are not written for what few systems ask for.
-    bool chunked() const { return !args.a.data && !args.value_decay.data; }
-
     void forward(i64 s, i64 h, i64 slice, A* work) const {
         const MemoryScanArgs own = alone(s, 0, slice);
         const Head<A> head = this->head(own, s, h, slice, true);
         const Steps<A> steps{head};
         if (own.time && own.time <= FEW && !args.kept && head.count == head.width())
             return steps.decode(work);
-        const Chunk<A> chunk{head};
+        const Chunk<A> chunk(head);
         A* S = work;
         work += head.size();
         head.load_memory(args.initial, s, S);
@@ -89,7 +86,7 @@ struct MemoryScan {
                 head.store_memory(S, args.kept, kept_before(s) + t / args.window);
             end = end_of(head, t);
             if (head.resets(t)) head.forget(S);
-            for (i64 n; chunked() && end - t > FEW; t += n) {
+            for (i64 n; end - t > FEW; t += n) {
                 n = chunk.steps(t, end);
                 chunk.forward(t, n, S, work);
             }
@@ -103,8 +100,7 @@ struct MemoryScan {
     void backward(i64 s, i64 h, i64 slice, i64 part, bool fresh, A* work) const {
         const MemoryScanArgs own = alone(s, part, slice);
         const Head<A> head = this->head(own, s, h, slice, fresh);
-        const Steps<A> steps{head};
-        const Chunk<A> chunk{head};
+        const Adjoint<A> adjoint(head);
         A *S = work, *R = S + head.size();
         work = R + head.size();
         load(head, args.final, s, R, work);
@@ -117,21 +113,16 @@ struct MemoryScan {
                 const bool cut = head.resets(begin);
                 if (cut) head.forget(S);
                 else load(head, args.kept, kept_before(s) + w, S, work);
-                if (chunked()) chunk.backward(begin, end, S, R, work);
-                else steps.backward(begin, end, S, R, work);
+                adjoint.backward(begin, end, S, R, work);
                 if (cut) head.forget(R);
                 end = begin;
             }
         }
-        if (chunked()) {
-            Tile<A>::transpose(R, head.keys(), S, head.width(), head.width(), head.keys());
-            R = S;
-        }
-        head.store_memory(R, args.grad_initial, s);
+        Tile<A>::transpose(R, head.keys(), S, head.width(), head.width(), head.keys());
+        head.store_memory(S, args.grad_initial, s);
     }
-    // A memory as the adjoint has it: of chunks with the keys of a column side by side.
+    // A memory as the adjoint has it, with the keys of a column side by side.
     void load(const Head<A>& head, i64 pointer, i64 index, A* to, A* work) const {
-        if (!chunked()) return head.load_memory(pointer, index, to);
         head.load_memory(pointer, index, work);
         Tile<A>::transpose(work, head.width(), to, head.keys(), head.keys(), head.width());
     }
@@ -152,11 +143,9 @@ struct MemoryScan {
 
     i64 room() const {
         const Head<A> largest = head(args, 0, 0, 0, true);
-        const Steps<A> steps{largest};
-        const Chunk<A> chunk{largest};
-        i64 one = args.backward ? steps.backward_room() : steps.room();
-        i64 other = args.backward ? chunk.backward_room() : chunk.room();
-        i64 need = chunked() && (args.backward || other > one) ? other : one;
+        const Adjoint<A> adjoint(largest);
+        const i64 steps = Steps<A>{largest}.room(), chunk = adjoint.room();
+        const i64 need = args.backward ? adjoint.backward_room() : chunk > steps ? chunk : steps;
         return ((args.backward ? 2 : 1) * largest.size() + need + 127) / 64 * 64;
     }
 
