@@ -111,15 +111,14 @@ struct Chunk {
     // Steps that there are not write nothing and forget nothing.
     void load(i64 t, i64 n, Tape& x) const {
         x.t = t, x.n = n;
-        for (i64 i = 0; i < n; ++i) {
-            head.query_row(t + i, x.q + i * keys);
-            head.key_row(args.k, t + i, x.own.key + i * keys);
-            head.value_row(t + i, x.own.values + i * width);
-            x.beta[i] = head.beta(t + i);
+        for (i64 i = 0; i < n; ++i) head.query_row(t + i, x.q + i * keys);
+        for (i64 i = 0; i < n; ++i) head.key_row(args.k, t + i, x.own.key + i * keys);
+        for (i64 i = 0; i < n; ++i) head.value_row(t + i, x.own.values + i * width);
+        for (i64 i = 0; i < n; ++i) x.beta[i] = head.beta(t + i);
+        for (i64 i = 0; i < n; ++i)
             if (channels) head.key_decay(t + i, x.decay + i * keys);
             else x.decay[i] = head.head_decay(t + i);
-            if (two_sided) head.value_decay(t + i, x.forget + i * width);
-        }
+        for (i64 i = 0; i < n && two_sided; ++i) head.value_decay(t + i, x.forget + i * width);
         for (i64 i = n; i < C; ++i) {
             head.clear(x.q + i * keys, 0, keys);
             head.clear(x.own.key + i * keys, 0, keys);
@@ -135,13 +134,12 @@ struct Chunk {
         if (two_sided) by_column(x);
     }
     void load_second(Tape& x) const {
-        for (i64 i = 0; i < x.n; ++i) {
-            head.key_row(args.a, x.t + i, x.reader + i * keys);
-            head.key_row(args.b, x.t + i, x.second.key + i * keys);
-            A *v = x.own.values + i * width, *given = x.error + i * width;
-            copy(given, v, width);
-            for (i64 c = 0; c < width; c += L) T::store(v + c, x.beta[i] * T::load(given + c));
-        }
+        for (i64 i = 0; i < x.n; ++i) head.key_row(args.a, x.t + i, x.reader + i * keys);
+        for (i64 i = 0; i < x.n; ++i) head.key_row(args.b, x.t + i, x.second.key + i * keys);
+        copy(x.error, x.own.values, x.n * width);
+        for (i64 i = 0; i < x.n; ++i)
+            for (i64 v = 0; v < width; v += L)
+                T::store(x.own.values + i * width + v, x.beta[i] * T::load(x.error + i * width + v));
         head.clear(x.reader, x.n * keys, C * keys);
         head.clear(x.second.key, x.n * keys, C * keys);
         head.clear(x.second.values, x.n * width, C * width);
