@@ -27,6 +27,9 @@ OUTER = {
     "shared": "g:head shared",
     "shared by channel": "g:channel shared normalizer",
     "two-sided": "g:channel value_decay normalizer",
+    "two-sided alone": "value_decay",
+    "two-sided by head": "g:head value_decay shared",
+    "two-sided bonus": "g:hk value_decay bonus normalizer",
 }
 DELTA = {
     "delta": "beta",
@@ -36,6 +39,8 @@ DELTA = {
     "delta constant": "beta g:hk",
     "low rank": "beta g:channel ab",
     "low rank shared": "g:head ab shared",
+    "low rank alone": "ab",
+    "low rank constant": "beta g:hk ab",
 }
 KINDS = [("outer", kind) for kind in OUTER] + [("delta", kind) for kind in DELTA]
 
