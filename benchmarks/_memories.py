@@ -17,8 +17,9 @@ from torch import Tensor
 from _timing import Candidate
 from linrnn.ops import delta_scan, outer_scan
 
-#: What is forgotten, and whether a write corrects what is held.
-KINDS = ("head", "channel", "delta", "channel delta")
+#: What is forgotten, and whether a write corrects what is held; "value" decays are those of d_value
+#: too, and a "low rank" is a second write of a and b.
+KINDS = ("head", "channel", "delta", "channel delta", "channel value", "channel low rank")
 CHUNK = 64
 
 
@@ -56,13 +57,23 @@ def problem(kind: str, shape: Shape) -> dict[str, Tensor]:
     given["g"] = F.logsigmoid(torch.randn(B, T, H, *((K,) if "channel" in kind else ())) + 2)
     if "delta" in kind:
         given["beta"] = torch.rand(B, T, H)
+    if "value" in kind:
+        given["value_decay"] = F.logsigmoid(torch.randn(B, T, H, V) + 2)
+    if "low rank" in kind:
+        given["a"] = F.normalize(torch.randn(B, T, H, K), dim=-1)
+        given["b"] = -given["a"] * torch.rand(B, T, H, K)
     return given
+
+
+def op_of(given: dict[str, Tensor]) -> Any:
+    """`delta_scan` if something is its own, else `outer_scan`."""
+    return delta_scan if given.keys() & {"beta", "a"} else outer_scan
 
 
 def ours(given: dict[str, Tensor]) -> tuple[Callable[..., Tensor], list[Tensor]]:
     """`outer_scan` or `delta_scan`."""
     names = list(given)
-    op: Any = delta_scan if "beta" in given else outer_scan
+    op = op_of(given)
     return lambda *x: op(**dict(zip(names, x, strict=True)))[0], list(given.values())
 
 

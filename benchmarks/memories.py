@@ -17,11 +17,10 @@ from pathlib import Path
 
 import torch
 
-from _memories import CHUNK, KINDS, PEERS, Shape, call, candidates, ours, problem
+from _memories import CHUNK, KINDS, PEERS, Shape, call, candidates, op_of, ours, problem
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import in_turn
 from linrnn.compare._usage import process_peak
-from linrnn.ops import delta_scan, outer_scan
 
 SHAPES = (
     Shape(1, 4096, 8, 64, 64),
@@ -81,7 +80,7 @@ def steps() -> list[str]:
     for kind in KINDS:
         given = problem(kind, STEP)
         state = torch.randn(STEP.B, STEP.H, STEP.K, STEP.V)
-        op = delta_scan if "beta" in given else outer_scan
+        op = op_of(given)
         with torch.no_grad():
             taken = _microseconds(partial(op, **given, initial_state=state))
         rows.append([kind, f"{taken:.1f}"])
