@@ -13,7 +13,7 @@ from linrnn.testing._examples import ops
 NEEDS_NO_CHECKER = {"compiles"}  # torch.compile cannot trace the shape checker
 # what returns no recurrence; the distributed scan, which needs several processes; those of cells,
 # which tests/unit/cells has
-OTHERS = {"accumulator_dtype", "backend_report", "explain", "use_backend"}
+OTHERS = {"accumulator_dtype", "backend_report", "explain", "use_backend", "use_form"}
 OTHERS |= {"distributed_linear_scan", "cell_scan", "newton_scan"}
 
 PAIRS = [(op, backend) for op in ops() for backend in backends(op)]

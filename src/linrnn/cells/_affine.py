@@ -118,12 +118,19 @@ def _curved(program: Program, group: tuple[int, ...]) -> str | None:
     name = _name(program, group)
     if any(slope in moving for row in found for i, slope in row.items() if i in group):
         return f"a product of {name} makes its step no affine function"
-    if len(group) == 2:
-        zero = graph.constant(0.0)
-        (a, b), (c, d) = ([row.get(i, zero) for i in group] for row in found)
-        if a != d or graph("neg", b) != c:
-            return f"the step of {name} is no complex multiplication"
+    if len(group) == 2 and not multiplies(program, (group[0], group[1])):
+        return f"the step of {name} is no complex multiplication"
     return None
+
+
+@functools.lru_cache(maxsize=256)
+def multiplies(program: Program, pair: tuple[int, int]) -> bool:
+    """Whether the slope of a complex state, given by its two parts, is a complex number."""
+    graph = Graph()
+    here = graph.copy(program, lambda node: None)
+    rows, zero = slopes(graph, program, here), graph.constant(0.0)
+    (a, b), (c, d) = ([rows[i].get(j, zero) for j in pair] for i in pair)
+    return a == d and graph("neg", b) == c
 
 
 def _coefficients(program: Program, group: tuple[int, ...]) -> Program:

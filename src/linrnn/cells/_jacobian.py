@@ -43,6 +43,28 @@ def jacobian(program: Program) -> Program:
 
 
 @functools.lru_cache(maxsize=256)
+def coupled(program: Program, together: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """The states that depend on one another, channel by channel; those that others need first.
+
+    Args:
+        program: the step.
+        together: states that belong together whatever they depend on.
+    """
+    graph = Graph()
+    here = graph.copy(program, lambda node: None)
+    rows, zero = slopes(graph, program, here), graph.constant(0.0)
+    needs = [{i} | {j for j, x in row.items() if x != zero} for i, row in enumerate(rows)]
+    for group in together:
+        for i in group:
+            needs[i].update(group)
+    for k in range(len(needs)):
+        for some in needs:
+            some |= needs[k] if k in some else set()
+    found = {tuple(j for j in sorted(some) if i in needs[j]) for i, some in enumerate(needs)}
+    return tuple(sorted(found, key=lambda group: (len(needs[group[0]]), group)))
+
+
+@functools.lru_cache(maxsize=256)
 def traces(program: Program) -> Program:
     """A program that carries the derivatives of its states with respect to its parameters.
 

@@ -11,6 +11,7 @@ from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
 from linrnn.ops.causal_conv import causal_conv as causal_conv
 from linrnn.ops.cell_scan import cell_scan as cell_scan
 from linrnn.ops.cell_scan import newton_scan as newton_scan
+from linrnn.ops.cell_scan import use_form as use_form
 from linrnn.ops.delta_scan import delta_scan as delta_scan
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
@@ -36,4 +37,5 @@ __all__ = [
     "outer_scan",
     "selective_scan",
     "use_backend",
+    "use_form",
 ]

@@ -33,6 +33,8 @@ def solve(ring: Semiring, levels: Iterator[Tensor], b: Tensor, live: Tensor | No
             (C,) when constant in time, else (B, T / 2**level, C).
         b: (B, T, C).
         live: (B, T) mask of the steps that take over the state of the step before, None for all.
+
+    ``C`` may be several axes, whatever the ring's ``times`` makes of those of a and of b.
     """
     if b.shape[1] == 1:
         return b
@@ -69,4 +71,7 @@ def _from(a: Tensor, start: int) -> Tensor:
 def _carry(ring: Semiring, a: Tensor, h: Tensor, live: Tensor | None) -> Tensor:
     """``a`` times ``h`` where live, else exactly zero even when ``h`` is infinite or NaN."""
     carried = ring.times(a.to(h.dtype), h)
-    return carried if live is None else torch.where(live[..., None], carried, ring.zero)
+    if live is None:
+        return carried
+    live = live.view(*live.shape, *[1] * (carried.ndim - 2))
+    return torch.where(live, carried, ring.zero)

@@ -12,7 +12,7 @@ from linrnn.cells import Cell
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._opaque import opaque
 from linrnn.ops._parts import parts
-from linrnn.ops.cell_scan import cell_scan, has_kernels
+from linrnn.ops.cell_scan import cell_scan, has_kernels, requested_form
 
 KERNELS: dict[str, Any] = {
     "gru": torch.gru,
@@ -171,7 +171,12 @@ def recurrence(
 def _as_cell(
     x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
 ) -> bool:
-    """Whether the cell is the fastest that can: PyTorch has an LSTM of float32 that is as fast."""
+    """Whether the cell is asked for, or is the fastest that can.
+
+    PyTorch has an LSTM of float32 that is as fast.
+    """
+    if requested_form(None)[0] is not None:
+        return x.shape[1] > 1 and x.numel() > 0
     if x.device.type != "cpu" or transformed() or not all(map(eager, (x, *state, *weights))):
         return False
     if kind == "lstm" and reset is None and x.dtype == torch.float32:

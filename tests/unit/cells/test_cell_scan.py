@@ -275,6 +275,55 @@ def test_newton_says_how_it_converged():
     assert newton_scan(cell, a=torch.randn(2, 0, 4), z=torch.randn(2, 0, 4))[2].rounds == 0
 
 
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+@pytest.mark.parametrize("name", ["sru", "unicornn", "gru"])
+def test_newton_is_as_exact_as_the_loop_whatever_the_size_of_the_gradient(name, size):
+    """A residual beside 1 would be that of any gradient of a mean over many numbers."""
+    given, state = draw(CELLS[name], 2, 40)
+    sources = [x.requires_grad_() for x in (*given.values(), *state)]
+    found = []
+    for form in ("newton", "loop"):
+        y, _ = scanned(CELLS[name], given, state, form=form)
+        found.append(torch.autograd.grad(size * sum(x.sum() for x in y), sources))
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got / size, want / size, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3])
+def test_newton_is_as_exact_as_the_loop_for_small_states_with_a_long_memory(size):
+    def step(y, z, u):
+        z = z + 0.05 * (size * torch.tanh(u + y / size) - 2.0 * y)
+        y = y + 0.05 * z
+        return y, (y, z)
+
+    u = torch.randn(1, 1000, 4, dtype=torch.float64)
+    cell = Cell(step, state="y z")
+    y, want = (cell_scan(cell, u=u, form=form)[0] for form in ("newton", "loop"))
+    torch.testing.assert_close(y / size, want / size, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("unicornn", 8), ("indrnn", 8), ("slstm", 8), ("modrelu", 10)]
+)
+def test_newton_solves_what_no_matrix_mixes_in_few_rounds(name, rounds):
+    """The derivative channel by channel is all of it: of several states a matrix for each."""
+    given, state = draw(CELLS[name], 2, 200)
+    marks = {"reset": torch.rand(2, 200, generator=torch.Generator().manual_seed(0)) < 0.005}
+    marks["state"] = state if len(state) > 1 else state[0]
+    *found, how = newton_scan(CELLS[name], **given, **marks)
+    want = cell_scan(CELLS[name], **given, **marks, form="loop")
+    torch.testing.assert_close(tuple(found), want, rtol=1e-11, atol=1e-11)
+    assert how.rounds <= rounds
+
+
+@pytest.mark.unchecked
+def test_newton_says_what_it_leaves_out():
+    cell = Cell(lambda h, x, W: (torch.nn.functional.linear(h, W) + x,) * 2, state="h", matrix="W")
+    quarter_turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    with pytest.raises(BackendError, match=r"leave out what the matrix W mixes. Use form='loop'"):
+        cell_scan(cell, x=torch.randn(1, 300, 2), W=quarter_turn, form="newton")
+
+
 @pytest.mark.parametrize("name", ["sru", "lru", "mingru"])
 def test_newton_needs_few_rounds_for_long_gated_cells(monkeypatch, name):
     """Fewer than steps, for the states and for the gradient, which has no need of the loop."""

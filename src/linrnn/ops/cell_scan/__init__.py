@@ -10,13 +10,22 @@ from linrnn.errors import DTypeError, check_positive_int
 from linrnn.ops._arguments import check_flags
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.cell_scan._arguments import Call, prepare
+from linrnn.ops.cell_scan._asked import requested_form, use_form
 from linrnn.ops.cell_scan._loop import loop
 from linrnn.ops.cell_scan._newton import NOTED, Convergence
 from linrnn.ops.cell_scan._plan import again, joined, remember, signature
 from linrnn.ops.cell_scan._run import compute, has_kernels, in_graphs, obstacles
 from linrnn.typing import CuSeqlens, ResetMask
 
-__all__ = ["Convergence", "cell_scan", "forms", "has_kernels", "newton_scan"]
+__all__ = [
+    "Convergence",
+    "cell_scan",
+    "forms",
+    "has_kernels",
+    "newton_scan",
+    "requested_form",
+    "use_form",
+]
 
 
 def cell_scan(
@@ -44,7 +53,7 @@ def cell_scan(
         form: ``loop``, the function step by step; ``scan``, a linear scan where the cell is affine
             in its state, or the cell's own ``parallel``; ``native``, kernels that run the cell's
             graph; ``newton``, all steps at once, corrected by linear scans until they fit. None is
-            the fastest that can, of the first three.
+            what `use_form` asks for, else the fastest that can, of the first three.
         backend: of kernels and scans; ``reference`` is the loop.
         checkpoint: k keeps the states after every k-th step of a sequence for the gradient, and
             computes the others again, k at a time: states that are no output then take a k-th of
@@ -105,9 +114,10 @@ def cell_scan(
 def newton_scan(cell: Cell, **arguments: Any) -> tuple[Any, Any, Convergence]:
     """`cell_scan` by Newton's method, and how it converged.
 
-    All states are guessed, and corrected at once by one linear scan of the derivative, until they
-    fit their steps up to rounding. Of a derivative with more than a diagonal the rest is left out.
-    On a machine with many processors that is faster than one step after another.
+    All states are guessed, and corrected at once by linear scans of the derivative, until they fit
+    their steps up to rounding. The derivative is that of a channel's states by one another; what
+    comes through a matrix is left out. On a machine with many processors that is faster than one
+    step after another. Of a layer: `use_form`.
 
     Args:
         cell: the step, see `linrnn.cells.Cell`.

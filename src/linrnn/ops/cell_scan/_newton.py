@@ -1,9 +1,9 @@
-"""A cell by Newton's method: guess all states, correct all of them by one linear scan, repeat.
+"""A cell by Newton's method: guess all states, correct all of them by linear scans, repeat.
 
 The correction reads the derivative of each step channel by channel. Where the true one has more,
-between states or through a matrix, it is left out (quasi-Newton), and more rounds are needed; after
-k of them the first k steps are exact whatever was left out. The number of rounds is bounded, and
-states whose residual stays too large are never returned.
+through a matrix, it is left out (quasi-Newton), and more rounds are needed; after k of them the
+first k steps are exact whatever was left out. The number of rounds is bounded, and states whose
+residual stays too large are never returned.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 
 from linrnn.cells._adjoint import adjoint
-from linrnn.cells._affine import state_groups
 from linrnn.cells._graph import Program, Values, evaluate
-from linrnn.cells._jacobian import jacobian
+from linrnn.cells._jacobian import jacobian, mixing
 from linrnn.errors import BackendError
 from linrnn.ops._derivatives import through_definition
 from linrnn.ops._layout import ends, shift_time
 from linrnn.ops.cell_scan._loop import loop
 from linrnn.ops.cell_scan._problem import Layout, Leaves, wide_inputs
-from linrnn.ops.linear_scan import linear_scan
+from linrnn.ops.cell_scan._straight import Scan, straight
 
 ROUNDS = 100
 """Corrections of the states at most."""
@@ -33,7 +32,8 @@ class Convergence(NamedTuple):
     """How Newton's method found the states of a call."""
 
     residual: float
-    """Largest difference of a state from the step of the state before it, over ``1 + |h|``."""
+    """Largest difference of a state from the step of the state before it, over ``1 + |h|``, or
+    ``m + |h|`` where m, the largest ``|h|`` of that state, is below 1."""
     rounds: int
     """Corrections of all states."""
 
@@ -85,40 +85,57 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
     rest = (wide_inputs(leaves), leaves.parameters, leaves.matrices)
     shape = (layout.batch(leaves.states), layout.time)
     derivative = jacobian(program)
-    allowed = _ROUNDINGS * torch.finfo(leaves.computed_in()).eps
     h = [x.new_zeros(*shape, x.shape[-1]) for x in leaves.states]
-    damping, best, residual = 0.0, float("inf"), float("inf")
+    residuals: list[float] = []
     # what the arguments are not, no state need be; and NaN that fits its step is the right one
     finite = all(bool(x.isfinite().all()) for x in leaves.flat())
     for rounds in range(ROUNDS):
         before = layout.before(h, leaves.states)
         slopes, after, *_ = evaluate(derivative, before, *rest)
         after = [f.expand(x.shape) for f, x in zip(after, h, strict=True)]
-        residual = _residual(h, after)
-        if residual <= allowed:
-            found = Convergence(residual, rounds)
+        residuals.append(_residual(h, after))
+        if _settled(residuals, leaves.computed_in()):
+            found = Convergence(residuals[-1], rounds)
             noted = NOTED.get()
             if noted is not None:
                 noted.append(found)
             return Solution(before, after, found)
-        # a Newton step that leads away is taken with a smaller derivative
-        damping = damping / 2 if residual < best else (1 + damping) / 2
-        best = min(best, residual)
-        h = _corrected(program, slopes, after, before, layout, damping, finite)
+        h = _corrected(program, slopes, after, before, leaves, layout, finite)
+    allowed = _ROUNDINGS * torch.finfo(leaves.computed_in()).eps
     raise BackendError(
         f"cell_scan: newton must reach a residual of {allowed:.1g} within {ROUNDS} rounds, "
-        f"got {residual:.1g}. Use form='loop', or leave form= away."
+        f"got {residuals[-1]:.1g}{_left_out(program)}. Use form='loop', or leave form= away."
     )
 
 
+def _left_out(program: Program) -> str:
+    """What of the derivative the corrections do not know."""
+    matrix = mixing(program, ["state"], program.next_states)
+    return "" if matrix is None else f"; its corrections leave out what the matrix {matrix} mixes"
+
+
 def _residual(h: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+    """The largest difference, over ``|f|`` and the largest of it, or 1 where that is larger."""
     largest = 0.0
     for x, f in zip(h, after, strict=True):
+        if not f.numel():
+            continue
         same = (x == f) | (x.isnan() & f.isnan())  # infinity has no distance from itself
-        gap = torch.where(same, 0, (x - f).abs() / (1 + f.abs()))
-        gap = gap.nan_to_num(nan=float("inf"))
-        largest = max(largest, float(gap.amax()) if gap.numel() else 0.0)
+        size = torch.where(f.isfinite(), f, 0).abs().amax().clamp(max=1)
+        gap = torch.where(same, 0, (x - f).abs() / (size + f.abs()))
+        largest = max(largest, float(gap.nan_to_num(nan=float("inf")).amax()))
     return largest
+
+
+def _settled(residuals: Sequence[float], dtype: torch.dtype) -> bool:
+    """Whether the states are found.
+
+    Residuals add up over a long memory, so as long as rounds help there is another.
+    """
+    eps, now = torch.finfo(dtype).eps, residuals[-1]
+    one, two = ([float("inf")] * 2 + [*residuals])[-2:-4:-1]
+    helped = now > eps and (now < 0.9 * one or now < 0.5 * two)
+    return now <= _ROUNDINGS * eps and (len(residuals) == ROUNDS or not helped)
 
 
 def _corrected(
@@ -126,44 +143,27 @@ def _corrected(
     slopes: Sequence[Tensor],
     after: Sequence[Tensor],
     before: Sequence[Tensor],
+    leaves: Leaves,
     layout: Layout,
-    damping: float,
     finite: bool,
 ) -> list[Tensor]:
     """States of the recurrence that is made straight at each step."""
-    found = list(after)
-    for group in state_groups(program):
-        a = _diagonal(slopes, group, len(after), after[group[0]].shape) * (1 - damping)
-        f, h = (_joined([some[i] for i in group]) for some in (after, before))
-        b = f - a * h
-        if layout.reset is not None:
-            cut = layout.reset[..., None]
-            b, a = torch.where(cut, f, b), torch.where(cut, 0, a)
-        edge = ends(f, layout.cu_seqlens, layout.reverse)
-        # nothing enters the first step but what it starts from, which is known
-        b = b.index_put((edge.row, edge.first), f[edge.row, edge.first])
-        new, _ = linear_scan(
-            a, b, reset=layout.reset, cu_seqlens=layout.cu_seqlens, reverse=layout.reverse
-        )
-        new = torch.where(new.isfinite(), new, f) if finite else new
-        for i, part in zip(group, [new] if len(group) == 1 else [new.real, new.imag], strict=True):
-            found[i] = part
-    return found
+    scan = Scan(_live(after[0], layout), layout.reset, layout.cu_seqlens, layout.reverse, finite)
+    return straight(
+        program,
+        lambda i, j: slopes[i * len(after) + j],
+        after,
+        before,
+        lambda i, x: layout.one_before(i, x, leaves.states[i]),
+        scan,
+    )
 
 
-def _diagonal(
-    slopes: Sequence[Tensor], group: Sequence[int], count: int, shape: torch.Size
-) -> Tensor:
-    """The derivative of a state by itself; of a complex one the nearest complex number."""
-    rows = [[slopes[i * count + j] for j in group] for i in group]
-    if len(group) == 1:
-        return rows[0][0].expand(shape)
-    (a, b), (c, d) = rows
-    return torch.complex(((a + d) / 2).expand(shape), ((c - b) / 2).expand(shape))
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.complex(parts[0], parts[1])
+def _live(x: Tensor, layout: Layout) -> Tensor:
+    """The steps, (batch, time, 1), that take over the state of the one before."""
+    edge = ends(x, layout.cu_seqlens, layout.reverse)
+    live = torch.ones_like(x[..., 0], dtype=torch.bool) if layout.reset is None else ~layout.reset
+    return live.index_put((edge.row, edge.first), live.new_zeros(()))[..., None]
 
 
 def backward(
@@ -186,7 +186,7 @@ def backward(
     ).outputs
     edge = ends(saved[0], layout.cu_seqlens, layout.reverse)
     carry = [torch.zeros_like(x) for x in saved]
-    allowed = _ROUNDINGS * torch.finfo(dtype).eps
+    residuals: list[float] = []
     for _ in range(ROUNDS):
         found = evaluate(back, carry, inputs, leaves.parameters, leaves.matrices)
         into = [x.expand(h.shape) for x, h in zip(found.next_states, saved, strict=True)]
@@ -196,7 +196,8 @@ def backward(
         for x, final in zip(into, grad_finals, strict=True):
             moved = shift_time(x, 1 if layout.reverse else -1)
             later.append(moved.index_put((edge.row, edge.last), final[edge.kept]))
-        if _residual(carry, later) <= allowed:
+        residuals.append(_residual(carry, later))
+        if _settled(residuals, dtype):
             return _collected(program, leaves, layout, found, into, grad_finals)
         carry = _carried(program, slopes, later, carry, layout)
     return leaves.like(_by_the_loop(program, leaves, layout, [*grad_outputs, *grad_finals]))
@@ -220,24 +221,19 @@ def _carried(
     carry: Sequence[Tensor],
     layout: Layout,
 ) -> list[Tensor]:
-    """Cotangents of the recurrence whose derivative is the diagonal one, corrected."""
-    found = list(later)
-    by = 1 if layout.reverse else -1
-    edge = ends(later[0], layout.cu_seqlens, layout.reverse)
-    for group in state_groups(program):
-        a = _diagonal(slopes, group, len(later), later[group[0]].shape)
-        a = a.conj() if a.is_complex() else a
-        if layout.reset is not None:
-            a = torch.where(layout.reset[..., None], 0, a)
-        a = shift_time(a, by)
-        a = a.index_put((edge.row, edge.last), a.new_zeros(()))
-        y, old = (_joined([some[i] for i in group]) for some in (later, carry))
-        b = y - a * shift_time(old, by)
-        new, _ = linear_scan(a, b, cu_seqlens=layout.cu_seqlens, reverse=not layout.reverse)
-        new = torch.where(new.isfinite(), new, y)
-        for i, part in zip(group, [new] if len(group) == 1 else [new.real, new.imag], strict=True):
-            found[i] = part
-    return found
+    """Cotangents of the recurrence that is made straight, corrected."""
+    by, m = 1 if layout.reverse else -1, len(later)
+    live = _live(later[0], layout)
+
+    def slope(i: int, j: int) -> Tensor:
+        x = torch.where(live, slopes[j * m + i], 0.0)
+        return shift_time(x, by)
+
+    follows = shift_time(live, by)
+    scan = Scan(follows, None, layout.cu_seqlens, not layout.reverse, True)
+    old = [shift_time(x, by) for x in carry]
+    before = lambda i, x: shift_time(x, by)  # noqa: E731
+    return straight(program, slope, later, old, before, scan, adjoint=True)
 
 
 def _collected(

@@ -24,6 +24,7 @@ from linrnn.ops._backend import requested
 from linrnn.ops._op import watched
 from linrnn.ops.cell_scan import _cpu, _run
 from linrnn.ops.cell_scan._arguments import WHERE, Call
+from linrnn.ops.cell_scan._asked import requested_form
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
 _DENSE = torch.contiguous_format  # left out, an axis of one number has no stride
@@ -75,8 +76,8 @@ def signature(
     if None in kinds or 0 in marks:
         return None
     keep = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
-    asked = requested(flags[3])[0]
-    key = (*flags[:3], asked, keep, _native.threads(), len(states), *marks, *kinds)
+    asked = requested_form(flags[2])[0], requested(flags[3])[0]
+    key = (*flags[:2], *asked, keep, _native.threads(), len(states), *marks, *kinds)
     return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
 
 

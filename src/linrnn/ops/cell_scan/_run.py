@@ -17,12 +17,10 @@ from linrnn.ops._derivatives import through_definition
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._op import _ReachedError, _stopped
 from linrnn.ops._opaque import opaque
+from linrnn.ops.cell_scan._asked import FORMS, requested_form
 from linrnn.ops.cell_scan._loop import Step, loop
 from linrnn.ops.cell_scan._problem import Layout, Leaves, Results
 from linrnn.ops.cell_scan._scan import obstacle, scan
-
-FORMS = ("native", "scan", "loop", "newton")
-"""How a cell can be computed; fastest first, and what must be asked for behind."""
 
 _NATIVE = {name: f"linrnn.ops.cell_scan._{name}" for name in ("triton", "cpu")}
 _NEWTON = "linrnn.ops.cell_scan._newton"
@@ -115,9 +113,10 @@ def choose(
     """
     name, asked_by = requested(backend)
     check_in("cell_scan", "backend", name, (*BACKENDS, "auto"))
+    form, why = requested_form(form)
     if form is not None:
         check_in("cell_scan", "form", form, FORMS)
-        return _asked(program, leaves, layout, form, name)
+        return _asked(program, leaves, layout, form, name, why)
     if name in _NATIVE:
         reason = _native_obstacle(name, program, leaves, layout)
         if reason is not None:
@@ -150,7 +149,9 @@ def _announce(leaves: Leaves, layout: Layout) -> None:
         _announce_slow("cell_scan", "tree", f"{kind} cannot ({reason})")
 
 
-def _asked(program: Program, leaves: Leaves, layout: Layout, form: str, name: str) -> Choice:
+def _asked(
+    program: Program, leaves: Leaves, layout: Layout, form: str, name: str, asked_by: str
+) -> Choice:
     kind = name if form == "native" and name in _NATIVE else None
     if kind is not None:
         reason = _native_obstacle(kind, program, leaves, layout)
@@ -158,14 +159,14 @@ def _asked(program: Program, leaves: Leaves, layout: Layout, form: str, name: st
         reason = obstacles(program, leaves, layout)[form]
     if reason is not None:
         raise BackendError(
-            f"cell_scan: form {form!r} must be one that can compute this cell, got one that "
-            f"cannot: {reason}. Leave form= away."
+            f"cell_scan: form {form!r} (asked for by {asked_by}) must be one that can compute "
+            f"this cell, got one that cannot: {reason}. Leave form= away."
         )
-    why = f"{form}: asked for by the argument form="
+    why = f"asked for by {asked_by}"
     if form == "native":
-        return _native(leaves, "asked for by the argument form=", kind)
+        return _native(leaves, why, kind)
     backend = None if name == "auto" else name
-    return Choice(form, backend, why, _module(_NEWTON) if form == "newton" else None)
+    return Choice(form, backend, f"{form}: {why}", _module(_NEWTON) if form == "newton" else None)
 
 
 def _native(leaves: Leaves, why: str, kind: str | None = None) -> Choice:
