@@ -64,6 +64,6 @@ def test_a_call_that_came_before_is_no_answer_to_another_form():
 def test_what_cannot_be_is_an_error():
     with pytest.raises(UnknownNameError, match="form"), use_form("newtn"):
         pass
-    text = r"form 'scan' \(asked for by linrnn.ops.use_form\) must be one that can compute this"
+    text = r"form 'scan' must be one that can .*, asked for by linrnn.ops.use_form, that cannot"
     with pytest.raises(BackendError, match=text), use_form("scan"):
         mixers.GRU(4)(torch.randn(1, 9, 4))

@@ -159,8 +159,8 @@ def _asked(
         reason = obstacles(program, leaves, layout)[form]
     if reason is not None:
         raise BackendError(
-            f"cell_scan: form {form!r} (asked for by {asked_by}) must be one that can compute "
-            f"this cell, got one that cannot: {reason}. Leave form= away."
+            f"cell_scan: form {form!r} must be one that can compute this cell, got one, asked "
+            f"for by {asked_by}, that cannot: {reason}. Leave it away."
         )
     why = f"asked for by {asked_by}"
     if form == "native":
