@@ -4,6 +4,7 @@ from linrnn.nn.channel_mix import ChannelMix as ChannelMix
 from linrnn.nn.conv import CausalConv as CausalConv
 from linrnn.nn.conv_heads import ConvHeads as ConvHeads
 from linrnn.nn.features import dpfp as dpfp
+from linrnn.nn.gates import held_gain as held_gain
 from linrnn.nn.gates import softplus_steps as softplus_steps
 from linrnn.nn.gates import unit_gain as unit_gain
 from linrnn.nn.glu import GLU as GLU
@@ -58,6 +59,7 @@ __all__ = [
     "empty_parameters",
     "feature_map",
     "head_norm",
+    "held_gain",
     "l2_normalise",
     "last_inputs",
     "lecun_normal",

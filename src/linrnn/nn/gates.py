@@ -26,6 +26,26 @@ def unit_gain(less: Any) -> Any:
     return torch.where(rest > _NOTHING, rest, _NOTHING).sqrt()
 
 
+def held_gain(z: Tensor) -> Tensor:
+    """``(1 - exp(-z)) / z``, which is 1 at 0: what is left of a push while what it moves fades.
+
+    Args:
+        z: at least 0.
+
+    Example:
+        >>> held_gain(torch.tensor([0.0, 1.0]))
+        tensor([1.0000, 0.6321])
+    """
+    small = z < 0.1
+    y = torch.where(small, 1.0, z)
+    # a quotient of two small numbers has a slope without digits
+    near = torch.where(small, z, 0.0)
+    series = torch.ones_like(z)
+    for n in range(10, 1, -1):
+        series = 1 - near / n * series
+    return torch.where(small, series, -torch.expm1(-y) / y)
+
+
 def softplus_steps(size: int, low: float, high: float, floor: float = 1e-4) -> Tensor:
     """Random biases whose softplus is log-uniform on [low, high], and at least ``floor``.
 
