@@ -72,6 +72,8 @@ class SequenceModel(nn.Module):
         norm_eps: added to the variance, or mean square, under the root of every norm. Default:
             PyTorch's, 1e-5, and for ``rms`` the rounding of the dtype.
         prenorm: normalise before the mixer; False normalises after the skip connection.
+        skip: add the input of each part of a block to its output. False leaves a plain stack, in
+            which each layer reads the output of the one before.
         dropout: probability of dropping a channel, on what each part of a block adds, and before
             the GLU.
         block: what follows the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
@@ -127,6 +129,7 @@ class SequenceModel(nn.Module):
         norm: Literal["batch", "layer", "rms", "none"] = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,
+        skip: bool = True,
         dropout: float = 0.0,
         block: Literal["glu", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"] = "glu",
         conv_width: int = 0,
@@ -181,6 +184,7 @@ class SequenceModel(nn.Module):
                     norm=norm,
                     norm_eps=norm_eps,
                     prenorm=prenorm,
+                    skip=skip,
                     dropout=dropout,
                     conv_width=conv_width,
                     d_ffn=d_ffn,

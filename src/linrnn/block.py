@@ -95,6 +95,8 @@ class Block(nn.Module):
         pre-norm:   x = x + drop(part(norm(x)))    for each part
         post-norm:  x = norm(x + drop(part(x)))    for each part
 
+    without ``x +`` where ``skip`` is False.
+
     The parts, by the block's kind, a row of `BLOCKS`:
 
     - ``glu``: ``z -> GLU(drop(GELU(mixer(z))))``, the block of the LRU paper.
@@ -120,6 +122,7 @@ class Block(nn.Module):
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
         norm_eps: see `linrnn.nn.make_norm`.
         prenorm: normalise before each part (True) or after its skip (False).
+        skip: add the input of each part to its output.
         dropout: probability, on the output of each part, and before the GLU.
         conv_width: taps of the convolution; 0 leaves it out.
         d_ffn: hidden width of the part that has one. Default: see above.
@@ -137,6 +140,7 @@ class Block(nn.Module):
         norm: str = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,
+        skip: bool = True,
         dropout: float = 0.0,
         conv_width: int = 0,
         d_ffn: int | None = None,
@@ -155,7 +159,7 @@ class Block(nn.Module):
             _check_width(kind, d_ffn)
         width = mixer.d_model
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.kind, self.prenorm = kind, prenorm
+        self.kind, self.prenorm, self.skip = kind, prenorm, skip
         place = Place(mixer, layer, n_layers, conv_width, d_ffn, factory)
         without = BEHIND_NARROW if mixer.widening else ()
         own = [chain for chain in BLOCKS[kind] if chain[0] not in without]
@@ -248,14 +252,15 @@ class Block(nn.Module):
                     z = modules[name](z)
                 elif drop is not None:
                     z = drop(z)
-            x = x + (z if drop is None else drop(z))
+            z = z if drop is None else drop(z)
+            x = x + z if self.skip else z
             if not self.prenorm:
                 x = modules[norm](x)
         return x, (after["mixer"] if len(stateful) == 1 else cast(State, after))
 
     def native_parts(self) -> list[tuple[NativeStep, NativeStep]] | None:
         """What computes a step of each part and of its norm, None where there is no kernel."""
-        if not self.prenorm or any(len(chain) > 1 for chain, _ in self._parts):
+        if not self.prenorm or not self.skip or any(len(chain) > 1 for chain, _ in self._parts):
             return None
         found = []
         for (name,), norm_name in self._parts:

@@ -34,6 +34,8 @@ STACKS = [
     *({"pool": pool, "prenorm": before} for pool in POOLS for before in (True, False)),
     *({"block": kind, "pool": "none", "conv_width": 4} for kind in BLOCKS),
     *({"block": kind, "pool": "last", "prenorm": False, "norm": "rms"} for kind in BLOCKS),
+    {"block": "bare", "pool": "none", "norm": "none", "skip": False, "mixer": "unicornn"},
+    {"block": "bare", "pool": "none", "norm": "rms", "skip": False, "mixer": "rwkv4"},
     {"block": "channel_mix", "mixer": "rwkv4", "norm": "layer"},
     {
         "encoder_scale": 3.0,
@@ -118,15 +120,19 @@ def test_block_is_the_papers_figure():
     torch.testing.assert_close(block(x)[0], x + value * torch.sigmoid(gate))
 
 
+@pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("prenorm", [True, False])
-def test_chain_of_parts_is_what_the_docstring_says(prenorm):
+def test_chain_of_parts_is_what_the_docstring_says(prenorm, skip):
     torch.manual_seed(0)
-    options = {"kind": "mlp", "conv_width": 3, "norm": "layer", "prenorm": prenorm}
+    how = {"prenorm": prenorm, "skip": skip}
+    options = {"kind": "mlp", "conv_width": 3, "norm": "layer", **how}
     block = Block(mixers.build("lru", 6), **options)
     x = z = torch.randn(2, 5, 6)
 
     def add(z, part, norm):
-        return z + part(norm(z)) if prenorm else norm(z + part(z))
+        if prenorm:
+            return skip * z + part(norm(z))
+        return norm(skip * z + part(z))
 
     z = add(z, lambda u: block.conv(u, torch.zeros(2, 2, 6))[0], block.conv_norm)
     z = add(z, lambda u: block.mixer(u)[0], block.norm)
@@ -134,9 +140,9 @@ def test_chain_of_parts_is_what_the_docstring_says(prenorm):
     y, state = block(x)
     torch.testing.assert_close(y, z)
     assert set(state) == {"conv", "mixer"}
-    bare = Block(mixers.build("lru", 6), kind="bare", norm="none", prenorm=prenorm)
+    bare = Block(mixers.build("lru", 6), kind="bare", norm="none", **how)
     y, state = bare(x)
-    torch.testing.assert_close(y, x + bare.mixer(x)[0])
+    torch.testing.assert_close(y, skip * x + bare.mixer(x)[0])
     assert isinstance(state, torch.Tensor)
 
 

@@ -60,6 +60,7 @@ CHANGED = {
     "norm": "layer",
     "norm_eps": 0.25,
     "prenorm": False,
+    "skip": False,
     "dropout": 0.5,
     "block": "channel_mix",
     "conv_width": 3,

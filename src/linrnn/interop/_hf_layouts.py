@@ -82,7 +82,7 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     """Raise unless a model of ours is the stack that all layouts have, and ``expected``."""
     require(where, config, **expected)
     usual = {"encoder_norm": False, "final_norm": True, "prenorm": True, "conv_width": 0}
-    others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None}
+    others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True}
     require(where, config, **{k: v for k, v in others.items() if k not in expected})
 
 

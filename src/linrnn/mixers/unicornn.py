@@ -41,8 +41,11 @@ class UnICORNN(CellRNN):
         alpha: squared frequency without input, at least 0.
 
     Departures from the paper:
-        One layer. The published network is a stack, each layer reading y of the one below and with
-        its own step size, every second with a skip: a block and its pattern of options say that.
+        One layer. In the published network each layer reads y of the one below, with no norm and no
+        skip: SequenceModel(..., mixer="unicornn", block="bare", norm="none", skip=False,
+        pool="last"), or `linrnn.RNN`. Steps and alphas of their own for each layer are a pattern,
+        mixer=(UnICORNN(32, step_size=2.81e-5), UnICORNN(32, step_size=0.0343)). The first V is
+        behind the encoder, with which it is one linear map; dropout is drawn anew at each step.
         The numbers by default are those for permuted MNIST. States are kept, or computed again
         from some of them, and not by going backward, which loses digits.
 

@@ -190,8 +190,8 @@ _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": 
 
 # added after the first run folders were written: what those do not name is the default
 _LATER = {
-    *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias"),  # of models
-    *("encoder_scale", "logit_soft_cap", "d_ffn"),
+    *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias", "skip"),
+    *("encoder_scale", "logit_soft_cap", "d_ffn"),  # of models
     *("order", "carry_state", "on_nan"),  # of training
     *("frame", "rows"),  # of tasks
 }

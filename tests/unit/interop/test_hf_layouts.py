@@ -197,7 +197,7 @@ OTHER = {
     **{"norm": "none", "norm_eps": 0.5, "prenorm": False, "dropout": 0.5, "conv_width": 2},
     **{"d_ffn": 7, "encoder_norm": None, "final_norm": None, "head_bias": True},
     **{"logit_soft_cap": 0.3, "block": "mlp", "d_model": 24, "n_layers": 1},
-    **{"tie_word_embeddings": None, "encoder_scale": 0.7},
+    **{"tie_word_embeddings": None, "encoder_scale": 0.7, "skip": False},
 }
 """Another value of every option; None is for not what it is."""
 

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import kstest
 from transcribed import check, livelier, sigmoid, state_jacobian, weights
 
+from linrnn import RNN, SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.mixers import UnICORNN
 from linrnn.testing import MIXER_LAWS
@@ -77,6 +78,61 @@ def test_initial_distributions():
     bound = (6 / 65 / 2048) ** 0.5  # gain sqrt(2 / (1 + 8^2))
     assert layer.V.weight.abs().max().item() == pytest.approx(bound, rel=1e-3)
     assert not layer.V.bias.any()
+
+
+def published_stack(layers, x):
+    """The paper's network of several layers, one sequence (time, d_input), in NumPy."""
+    y, z = ([np.zeros(len(p["w"])) for p in layers] for _ in range(2))
+    found = []
+    for u in x:
+        for n, p in enumerate(layers):
+            below = u if n == 0 else y[n - 1]
+            s = p["step"] * sigmoid(p["c"])
+            force = np.tanh(p["w"] * y[n] + p["V"] @ below + p["b"]) + p["alpha"] * y[n]
+            z[n] = z[n] - s * force
+            y[n] = y[n] + s * z[n]
+        found.append(y[-1].copy())
+    return np.stack(found)
+
+
+def numbers(mixer):
+    p = weights(mixer)
+    own = {"V": p["V.weight"], "b": p["V.bias"], "step": mixer.step_size, "alpha": mixer.alpha}
+    return {"w": p["w"], "c": p["c"], **own}
+
+
+def three_layers():
+    """Steps and frequencies of their own, as published for some tasks."""
+    torch.manual_seed(0)
+    return tuple(
+        livelier(UnICORNN(5, step_size=step, alpha=alpha, **F64))
+        for step, alpha in ((0.3, 1.0), (0.9, 0.5), (0.6, 2.0))
+    )
+
+
+def test_the_published_stack_is_a_model_without_norms_and_skips():
+    plain = {"block": "bare", "norm": "none", "skip": False, "pool": "last"}
+    net = SequenceModel(3, 4, mixer=three_layers(), d_model=5, n_layers=3, **plain, **F64)
+    x = torch.randn(2, 40, 3, **F64)
+    layers, e = [numbers(m) for m in net.mixers], weights(net.encoder)
+    assert len({p["step"] for p in layers}) == 3
+    # one linear map after another: the V of the first layer
+    layers[0]["b"] = layers[0]["V"] @ e["bias"] + layers[0]["b"]
+    layers[0]["V"] = layers[0]["V"] @ e["weight"]
+    head = weights(net.head)
+    for row, y in zip(x, net(x)[0], strict=True):
+        want = head["weight"] @ published_stack(layers, row.numpy())[-1] + head["bias"]
+        np.testing.assert_allclose(y.detach(), want, rtol=1e-10, atol=1e-12)
+
+
+def test_the_published_stack_is_an_rnn():
+    rnn = RNN(three_layers(), 5, 5, 3, batch_first=True, **F64)
+    x = torch.randn(2, 40, 5, **F64)
+    y, _ = rnn(x)
+    layers = [numbers(cell.mixer) for cell in rnn.cells]
+    for row, found in zip(x, y, strict=True):
+        want = published_stack(layers, row.numpy())
+        np.testing.assert_allclose(found.detach(), want, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.unchecked

@@ -26,6 +26,7 @@ BLOCKS = [
     {"block": "swiglu", "norm": "rms", "pool": "last", "d_ffn": 7},
     {"block": "channel_mix", "norm": "rms", "pool": "none"},
     {"block": "bare", "norm": "none", "pool": "none", "prenorm": False},
+    {"block": "bare", "norm": "rms", "pool": "none", "skip": False},
     {
         "block": "xlstm",
         "norm": "layer",
@@ -108,9 +109,8 @@ def test_a_recorded_step_is_that_of_its_operators(mixer, options, dtype, batch):
             for h, start in zip(leaves(state), leaves(fresh), strict=True):
                 if h.shape == start.shape:
                     h[0] = start[0]
-    handwritten = (
-        mixer in ("mamba", "rwkv4") and options["pool"] == "none" and options.get("prenorm", True)
-    )
+    plain = options.get("prenorm", True) and options.get("skip", True)
+    handwritten = mixer in ("mamba", "rwkv4") and options["pool"] == "none" and plain
     assert (program(model) is None) == (mixer in GROWING or handwritten)
 
 
