@@ -1,0 +1,190 @@
+"""What is left of a gradient, hundreds of steps before the loss it is of."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from linrnn.mixers import Mixer, load
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.train._figures import dense_line, new_figure
+
+LENGTH, WIDTH, ROWS = 1000, 128, 4
+STRIDE = 10  # steps between two states whose gradients are looked at
+BOUND = 100.0
+"""A gradient is bounded if its norm stays within this factor of that at the last step."""
+GONE = 1e-6
+"""It has vanished if what reaches the first steps is below this part of it."""
+SHOWN = (10, 100, 500, 990)
+_LEAST = 1e-12  # of the plot
+
+
+class Case(NamedTuple):
+    """A layer as it starts, and what is said of its gradients."""
+
+    mixer: str
+    options: Mapping[str, Any]
+    claim: str
+    where: str
+
+
+CASES: Mapping[str, Case] = {
+    "coRNN, steps of 1/T": Case(
+        "co_rnn", {"step_size": 1 / LENGTH, "gamma": 1.0, "eps": 1.0}, "bounded", "arXiv:2010.00951"
+    ),
+    "coRNN, psMNIST": Case(
+        "co_rnn", {"step_size": 0.076, "gamma": 0.4, "eps": 8.0}, "bounded", "arXiv:2010.00951"
+    ),
+    "coRNN, sMNIST": Case(
+        "co_rnn", {"step_size": 0.042, "gamma": 2.7, "eps": 4.7}, "bounded", "arXiv:2010.00951"
+    ),
+    "coRNN, adding": Case(
+        "co_rnn", {"step_size": 0.06, "gamma": 66.0, "eps": 15.0}, "bounded", "its public code"
+    ),
+    "UnICORNN, psMNIST": Case(
+        "unicornn", {"step_size": 0.19, "alpha": 30.65}, "bounded", "arXiv:2103.05487"
+    ),
+    "LEM, steps of 1/T": Case("lem", {"step_size": 1 / LENGTH}, "bounded", "arXiv:2110.04744"),
+    "LEM, adding": Case("lem", {"step_size": 0.0242}, "bounded", "arXiv:2110.04744, public code"),
+    "LEM, psMNIST": Case("lem", {"step_size": 0.31}, "bounded", "arXiv:2110.04744, public code"),
+    "expRNN": Case("exp_rnn", {"init": "cayley"}, "bounded", "arXiv:1901.08428"),
+    "IndRNN": Case("ind_rnn", {"t_max": LENGTH}, "bounded", "arXiv:1803.04831"),
+    "LSTM, chrono": Case(
+        "lstm", {"gates": "chrono", "t_max": LENGTH}, "bounded", "arXiv:1804.11188"
+    ),
+    "LSTM": Case("lstm", {}, "vanishes", "arXiv:1804.11188, of forget gates near 1/2"),
+    "GRU": Case("gru", {}, "vanishes", "the same"),
+    "tanh RNN": Case("tanh_rnn", {}, "vanishes", "arXiv:1211.5063"),
+}
+"""Published settings by what they were chosen for; and steps so short that proofs hold for them."""
+
+
+class CellsGradients(Reproduction):
+    """Norms of the gradient of a loss at the last step, with respect to every tenth state before.
+
+    The loss is ``v . y_T`` with a random v of norm 1 for each sequence; the input is white noise of
+    variance 1 in every channel; nothing is trained.
+
+    Args:
+        cases: in place of `CASES`.
+        length: steps of a sequence.
+        width: channels of the layers.
+    """
+
+    summary: ClassVar[str] = "gradients through 1,000 steps: oscillators, orthogonal, gated, plain"
+    source: ClassVar[str] = (
+        "Rusch & Mishra 2020, arXiv:2010.00951 and 2021, arXiv:2103.05487; Rusch et al. 2021, "
+        "arXiv:2110.04744: statements about gradients; Pascanu et al. 2012, arXiv:1211.5063"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "layers of 128 channels as they are drawn, at published settings, on noise; shows what "
+            "of a gradient comes through before training, not what training makes of it; a minute"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "What is said of the gradient over long times; no numbers are printed",
+            ["layer", "published", "where"],
+            [[label, case.claim, case.where] for label, case in CASES.items()],
+        ),
+    )
+
+    def __init__(
+        self, cases: Mapping[str, Case] = CASES, length: int = LENGTH, width: int = WIDTH
+    ) -> None:
+        self.cases, self.length, self.width = cases, length, width
+
+    def run(self, setting: Setting) -> Findings:
+        """Measure every layer with every seed."""
+        rows, curves = [], {}
+        for label, case in self.cases.items():
+            seeds = [self._norms(case, seed) for seed in setting.seeds]
+            curves[label] = torch.stack(seeds).mean(0)
+            rows.append([label, *_cells(curves[label], seeds), *_judged(case.claim, seeds)])
+            setting.say(f"{label}: {rows[-1][-1]}")
+        shown = [lag for lag in SHOWN if lag < self.length]
+        head = ["layer", *(f"{lag} before" for lag in shown), "smallest", "largest", "claim"]
+        title = (
+            "Norm of the gradient, times that at the last step: mean over seeds; extremes of all"
+        )
+        return Findings(
+            tables=(Table(title, [*head, "verdict"], rows),),
+            comparable=(
+                "whether a gradient stays bounded or vanishes, with weights as they are drawn and "
+                "at the settings named; the published statements are of oscillators with steps of "
+                "about 1/T, as in two rows, and training changes the weights."
+            ),
+            notes=(RULE, *NOTES),
+            figures={"gradients": _figure(curves)},
+        )
+
+    def _norms(self, case: Case, seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        layer = load(case.mixer)(self.width, **case.options)
+        return gradient_norms(layer, torch.randn(ROWS, self.length, self.width))
+
+
+NOTES = (
+    f"bounded: from 1/{BOUND:g} to {BOUND:g} times the norm at the last step, at all steps before; "
+    f"vanishes: below {GONE:g} of it at the first ones.",
+    "the gradient is that with respect to the whole state, so of oscillators to the velocity too, "
+    "and of an LSTM to the cell.",
+)
+
+
+def gradient_norms(layer: Mixer, x: Tensor) -> Tensor:
+    """Norms of ``d (v . y_T) / d state``, the mean over sequences, the latest state first.
+
+    Args:
+        layer: whose output at the last step is asked for.
+        x: (batch, time, channels).
+
+    Returns:
+        (states,), of those after the steps ``T - STRIDE``, ``T - 2 STRIDE``, ...
+    """
+    v = F.normalize(torch.randn(len(x), x.shape[2]), dim=1)
+    state, states = layer.init_state(len(x)), []
+    last = x.shape[1] % STRIDE
+    for begin in range(last - STRIDE if last else 0, x.shape[1], STRIDE):
+        y, state = layer(x[:, max(begin, 0) : begin + STRIDE], state)
+        states.append([h for h in tree_leaves(state) if h.requires_grad])
+    asked = [h for leaves in states[:-1] for h in leaves]
+    found = iter(torch.autograd.grad((y[:, -1] * v).sum(), asked, materialize_grads=True))
+    squares = [
+        sum(next(found).flatten(1).square().sum(1) for _ in leaves) for leaves in states[:-1]
+    ]
+    return torch.stack([square.sqrt().mean() for square in squares]).flip(0)  # type: ignore[union-attr]
+
+
+def _cells(mean: Tensor, seeds: list[Tensor]) -> list[str]:
+    every = torch.stack(seeds)
+    shown = [mean[lag // STRIDE - 1].item() for lag in SHOWN if lag // STRIDE <= len(mean)]
+    return [f"{value:.2g}" for value in (*shown, every.min().item(), every.max().item())]
+
+
+def _judged(claim: str, seeds: list[Tensor]) -> tuple[str, str]:
+    """The claim, and what the seeds say of it."""
+    if claim == "vanishes":
+        return claim, verdict([norms[-1].item() < GONE for norms in seeds])
+    inside = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
+    return claim, verdict(inside)
+
+
+def _figure(curves: Mapping[str, Tensor]) -> Any:
+    figure = new_figure(8.6, 4.8)
+    axes = figure.subplots()
+    for i, (label, norms) in enumerate(curves.items()):
+        steps = [STRIDE * (n + 1) for n in range(len(norms))]
+        shown = [value if value >= _LEAST else float("nan") for value in norms.tolist()]
+        axes.plot(steps, shown, label=label, **dense_line(i))
+    axes.axhspan(1 / BOUND, BOUND, color="0.93", zorder=0)
+    axes.set(yscale="log", ylim=(_LEAST, 10 * BOUND), xlabel="steps before the loss")
+    axes.set(ylabel="norm of the gradient of the state", title="shaded: bounded; mean over seeds")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    return figure
