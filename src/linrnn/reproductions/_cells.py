@@ -1,0 +1,197 @@
+"""What the reproductions of recurrent cells share: models in columns of their own, and a race."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from linrnn._storage import exclusive
+from linrnn.compare import Row
+from linrnn.reproductions._base import Findings, Setting, Table
+from linrnn.reproductions._beside import measured
+from linrnn.reproductions._language import curves, mean_of
+from linrnn.reproductions._trained import Column, Outcome, n_steps, slug, train
+from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._folder import RunFolder
+from linrnn.train._metrics import read_metrics
+
+RIVAL = "LSTM"
+"""Whom the others are to beat."""
+_WAIT = 2.0  # seconds, while other processes train all that is left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A row: one layer at a learning rate."""
+
+    mixer: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lr: float
+    recurrent: float = 1.0
+    """Of the learning rate, for parameters that a mixer names recurrent."""
+    source: str
+    """Whose settings these are."""
+
+    def of(self, base: Config) -> Config:
+        """The configuration of its runs."""
+        optim = replace(base.optim, lr=self.lr, recurrent_lr_factor=self.recurrent)
+        return replace(base, mixer=self.mixer, mixer_options=dict(self.options), optim=optim)
+
+
+def train_each(name: str, rows: Mapping[str, Config], setting: Setting) -> Outcome:
+    """Train every row as a column of its own, so that several processes can share the work.
+
+    A row that another process is training is left to it and read when it is done: the same command
+    started twice takes half the time, and both end with the whole page.
+
+    Args:
+        name: of all.
+        rows: configurations by label.
+        setting: of the reproduction; its folder is what the processes share.
+    """
+    found: dict[str, Outcome] = {}
+    while len(found) < len(rows):
+        before = len(found)
+        for label in [label for label in rows if label not in found]:
+            with _held(setting.out / f".{slug(label)}.lock") as free:
+                if free:
+                    column = Column(name=label, config=rows[label], paper=rows[label], steps=0)
+                    found[label] = train(column, {label: rows[label]}, setting)
+        if len(found) == before:
+            time.sleep(_WAIT)
+    outcomes = [found[label] for label in rows]
+    return replace(
+        outcomes[0],
+        column=replace(outcomes[0].column, name=name),
+        labels=tuple(rows),
+        rows=tuple(row for outcome in outcomes for row in outcome.rows),
+        problem=outcomes[0].problem,
+    )
+
+
+def one_layer(
+    task: str, options: Any, *, d_model: int, epochs: int, batch_size: int, pool: str
+) -> Config:
+    """One layer and nothing around it but maps in and out, at a constant learning rate."""
+    model = ModelConfig(
+        d_model=d_model, n_layers=1, norm="none", block="bare", dropout=0.0, pool=pool
+    )
+    return Config(
+        task=task,
+        task_options=options,
+        model=model,
+        optim=OptimConfig(weight_decay=0.0, warmup_fraction=0.0, schedule="constant"),
+        train=TrainConfig(epochs=epochs, batch_size=batch_size, threads=1),
+    )
+
+
+@contextmanager
+def _held(lock: Path) -> Iterator[bool]:
+    """Whether no other process holds it; then it is held."""
+    try:
+        with exclusive(lock):
+            yield True
+    except BlockingIOError:
+        yield False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """A task, what counts as solved, and who runs."""
+
+    name: str
+    base: Config
+    """Of all runs, but for the layer and its learning rate."""
+    models: Mapping[str, Model]
+    goal: float
+    """Validation loss below which the task is solved."""
+    baseline: float
+    """Loss of an answer that remembers nothing."""
+    notes: Sequence[str] = ()
+
+    def run(self, setting: Setting) -> Findings:
+        """Train all, and say who was there before the LSTM."""
+        rows = {label: model.of(self.base) for label, model in self.models.items()}
+        outcome = train_each(self.name, rows, setting)
+        found = {row.label: row for row in outcome.rows}
+        arrived = {label: [solved_at(folder, self.goal) for folder in row.folders]
+                   for label, row in found.items()}  # fmt: skip
+        cells = [self._cells(row, arrived[label]) for label, row in found.items()]
+        claims = [[label, *judged(label, arrived)] for label in found]
+        return Findings(
+            tables=(
+                Table("Solved, and before the LSTM?", ["model", "claim", "verdict"], claims),
+                Table(f"{self.name}: who solves it", _HEAD, cells),
+            ),
+            comparable=(
+                "who solves the task within these steps and who does so first, at this width; most "
+                "were published with wider layers, larger batches and many more steps, so that "
+                "contradicted is said of this budget alone."
+            ),
+            complete=not outcome.problem,
+            notes=(RULE, self._rules(), *self.notes, *_failures(outcome)),
+            figures=curves([outcome]),
+        )
+
+    def _rules(self) -> str:
+        return (
+            f"solved: the validation loss is below {self.goal:.3g} after an epoch; remembering "
+            f"nothing gives {self.baseline:.3g}. The LSTM is claimed not to solve it, the others "
+            "to solve it, in fewer steps than the LSTM of the same seed if that does."
+        )
+
+    def _cells(self, row: Row, arrived: Sequence[int | None]) -> list[str]:
+        model = self.models[row.label]
+        done = [RunFolder(folder).read_result() for folder in row.folders]
+        losses = [result.test_loss for result in done if result is not None]
+        loss = f"{mean_of(losses).value / self.baseline:.3g}" if losses else "failed"
+        steps = ", ".join("never" if at is None else f"{at:,}" for at in arrived)
+        sizes = [f"{row.n_parameters:,}", f"{n_steps(row):,}", f"{1e3 * row.seconds_per_step:.3g}"]
+        ours = measured(row) if row.values else "failed"
+        return [row.label, steps, loss, ours, *sizes, f"{model.lr:g}", model.source]
+
+
+_HEAD = (
+    "model",
+    "solved at step, by seed",
+    "test loss, of the baseline's",
+    "test metric, mean ± s.e.",
+    "parameters",
+    "steps",
+    "ms per step",
+    "lr",
+    "settings of",
+)
+
+
+def solved_at(folder: Path, goal: float) -> int | None:
+    """The first step of a run after which the validation loss was below a goal; None: never."""
+    if not (folder / "metrics.csv").is_file():
+        return None
+    rows = read_metrics(RunFolder(folder))
+    return next((row.step for row in rows if row.validation_loss < goal), None)
+
+
+def judged(label: str, arrived: Mapping[str, Sequence[int | None]]) -> tuple[str, str]:
+    """A model's claim, and the verdict of its seeds.
+
+    Args:
+        label: of the model.
+        arrived: the step at which each seed of each model solved the task; None: it did not.
+    """
+    own = arrived[label]
+    if label == RIVAL:
+        return "does not solve it", verdict([at is None for at in own])
+    never: list[int | None] = [None] * len(own)
+    pairs = zip(own, arrived.get(RIVAL, never), strict=True)
+    return "solves it first", verdict(
+        [mine is not None and (rival is None or mine < rival) for mine, rival in pairs]
+    )
+
+
+def _failures(outcome: Outcome) -> list[str]:
+    found = [f"{row.label} failed: {why}" for row in outcome.rows for why in row.failures]
+    return [*found, *([outcome.problem] if outcome.problem else [])]

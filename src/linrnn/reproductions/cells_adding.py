@@ -1,0 +1,96 @@
+"""Two marked numbers among 2,000, added up by gated, orthogonal and oscillating cells."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._cells import Model, Race, one_layer
+from linrnn.tasks.adding import AddingOptions
+from linrnn.train import Config
+
+LENGTH, BATCH = 2000, 32
+EPOCHS, PER_EPOCH = 10, 200  # steps
+GOAL, BASELINE = 0.01, 1 / 6
+D_MODEL = 32
+
+MODELS: Mapping[str, Model] = {
+    "IndRNN": Model(mixer="ind_rnn", options={"t_max": LENGTH}, lr=2e-3, source="ours"),
+    "coRNN": Model(
+        mixer="co_rnn",
+        options={"step_size": 0.076, "gamma": 0.4, "eps": 8.0},
+        lr=5e-3,
+        source="its psMNIST; ours",
+    ),
+    "UnICORNN": Model(
+        mixer="unicornn", options={"step_size": 0.19, "alpha": 0.0}, lr=5e-3, source="ours"
+    ),
+    "LEM": Model(mixer="lem", options={"step_size": 0.0242}, lr=2.6e-3, source="its public code"),
+    "expRNN": Model(
+        mixer="exp_rnn", options={"init": "cayley"}, lr=1e-3, recurrent=0.1, source="ours"
+    ),
+    "LSTM": Model(mixer="lstm", lr=1e-3, source="arXiv:1804.11188"),
+    "LSTM, chrono": Model(
+        mixer="lstm", options={"gates": "chrono", "t_max": LENGTH}, lr=1e-3, source="the same"
+    ),
+    "LSTM, UR": Model(mixer="lstm", options={"gates": "ur"}, lr=1e-3, source="arXiv:1910.09890"),
+}
+"""Published settings where there are any; learning rates without a source are ours, one each."""
+
+
+class CellsAdding(Reproduction):
+    """The adding problem at length 2,000: which recurrence learns it at all, and before the LSTM.
+
+    One layer of 32 channels, between linear maps, on fresh sequences; what differs is the layer and
+    its learning rate. Rows are trained in folders of their own: see `_cells.train_each`.
+
+    Args:
+        models: labels of `MODELS` in place of all.
+        base: configuration of all runs in place of ours.
+    """
+
+    summary: ClassVar[str] = "adding at length 2,000 by eight recurrent layers"
+    source: ClassVar[str] = (
+        "Rusch et al. 2021, arXiv:2110.04744, Figure 2 and Rusch & Mishra 2020, arXiv:2010.00951, "
+        "Figure 1; Li et al. 2018, arXiv:1803.04831; Gu et al. 2020, arXiv:1910.09890; Tallec & "
+        "Ollivier 2018, arXiv:1804.11188"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "layers of 32 channels and 2,000 steps of 32 sequences; shows who learns within that, "
+            "not who would later; about half an hour of processor time a seed"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Claims; curves are drawn, few numbers are printed",
+            ["model", "published"],
+            [
+                ["LEM, 128 channels, batches of 50", "below 0.01 after 1,900 steps: its log"],
+                ["coRNN, UnICORNN, IndRNN, expRNN", "learn over thousands of steps"],
+                ["LSTM with chrono or UR gates", "learns where the LSTM does not"],
+            ],
+        ),
+    )
+
+    def __init__(self, models: Sequence[str] = tuple(MODELS), base: Config | None = None) -> None:
+        self.models, self.base = models, base or config()
+
+    def run(self, setting: Setting) -> Findings:
+        """Train all, and compare when they are there."""
+        return Race(
+            name="adding",
+            base=self.base,
+            models={label: MODELS[label] for label in self.models},
+            goal=GOAL,
+            baseline=BASELINE,
+        ).run(setting)
+
+
+def config() -> Config:
+    """What all runs share."""
+    options = AddingOptions(
+        length=LENGTH, train_size=BATCH * PER_EPOCH, validation_size=256, test_size=1_000
+    )
+    return one_layer(
+        "adding", options, d_model=D_MODEL, epochs=EPOCHS, batch_size=BATCH, pool="last"
+    )

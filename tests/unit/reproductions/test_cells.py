@@ -1,0 +1,131 @@
+"""Races of recurrent cells: who is there first, the verdicts, and processes that share the work."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from linrnn._storage import exclusive
+from linrnn.compare import _compare
+from linrnn.reproductions import Setting, _cells, cells_adding, cells_copy
+from linrnn.train import TrainConfig, run
+from linrnn.train._folder import RunFolder
+from linrnn.train._model import build_model, build_task
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Runs are trained in this process and not drawn; the folders of those so far."""
+    folders = []
+
+    def here(folder, config):
+        folders.append(f"{folder.parent.name}/{folder.name}")
+        run(config, out=folder)
+
+    monkeypatch.setattr(_compare, "train_in_process", here)
+    monkeypatch.setattr(_compare, "write_report", lambda *_: None)
+    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda run: None)
+    return folders
+
+
+def tiny(base, **options):
+    sizes = {"train_size": 64, "validation_size": 16, "test_size": 16}
+    return replace(
+        base,
+        task_options=replace(base.task_options, **sizes, **options),
+        model=replace(base.model, d_model=8),
+        train=TrainConfig(epochs=2, batch_size=32, threads=1),
+    )
+
+
+def cells(table, heading):
+    column = next(i for i, head in enumerate(table.head) if head.startswith(heading))
+    return {row[0]: row[column] for row in table.rows}
+
+
+@pytest.mark.parametrize("entry", [cells_adding, cells_copy])
+def test_every_model_of_a_race_is_one_and_the_lstm_runs(entry):
+    assert _cells.RIVAL in entry.MODELS
+    task = build_task(entry.config())
+    for label, model in entry.MODELS.items():
+        config = model.of(entry.config())
+        assert build_model(config, task), label
+        assert config.train.threads == 1
+        assert config.optim.lr == model.lr
+
+
+def test_what_a_race_is_about():
+    assert build_task(cells_adding.config()).sequence_length == 2000
+    copy = build_task(cells_copy.config())
+    assert copy.sequence_length == 520
+    assert round(cells_copy.BASELINE, 5) == 0.03999
+    assert copy.options.markers == "one"
+
+
+@pytest.mark.parametrize(
+    ("own", "rival", "word"),
+    [
+        ([200, 400, 600], [None, 600, 800], "confirmed"),
+        ([None, 400, 900], [None, 400, 800], "contradicted"),
+        ([200, None, 600], [None, None, None], "undecided"),
+    ],
+)
+def test_who_is_later_than_the_lstm_is_not_first(own, rival, word):
+    arrived = {"LEM": own, _cells.RIVAL: rival}
+    assert _cells.judged("LEM", arrived) == ("solves it first", word)
+
+
+def test_the_lstm_is_claimed_to_fail():
+    for arrived, word in (
+        ([None, None], "confirmed"),
+        ([1, 2], "contradicted"),
+        ([None, 2], "undecided"),
+    ):
+        assert _cells.judged(_cells.RIVAL, {_cells.RIVAL: arrived})[1] == word
+
+
+def test_a_race_is_run_and_not_run_again(trained, tmp_path):
+    base = tiny(cells_adding.config(), length=8)
+    what = cells_adding.CellsAdding(["expRNN", "LSTM"], base)
+    setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
+    found = what.run(setting)
+    assert trained == [f"{m.lower()}/{m}-seed{seed}" for m in ("expRNN", "LSTM") for seed in (0, 1)]
+    claims, results = found.tables
+    assert cells(claims, "claim") == {"expRNN": "solves it first", "LSTM": "does not solve it"}
+    assert set(cells(results, "steps").values()) == {"4"}
+    assert cells(results, "solved")["LSTM"].count(",") == 1
+    assert set(found.figures) == {"curves-adding"}
+    folder = tmp_path / "runs" / trained[0]
+    assert [_cells.solved_at(folder, goal) for goal in (1e9, 0.0)] == [2, None]
+    assert _cells.solved_at(tmp_path, 1e9) is None
+    assert what.run(setting).tables == found.tables
+    assert len(trained) == 4
+
+
+def test_a_loss_is_beside_that_of_an_answer_without_memory(trained, tmp_path):
+    what = cells_copy.CellsCopy(["LSTM"], tiny(cells_copy.config(), length=4))
+    results = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path)).tables[1]
+    (folder,) = tmp_path.glob("runs/lstm/*-seed0")
+    loss = RunFolder(folder).read_result().test_loss / cells_copy.BASELINE
+    assert float(cells(results, "test loss")["LSTM"]) == pytest.approx(loss, rel=0.01)
+
+
+def test_what_another_process_trains_is_left_to_it(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(_cells, "_WAIT", 0.05)
+    base = tiny(cells_adding.config(), length=8)
+    held, done = threading.Event(), threading.Event()
+
+    def other():
+        with exclusive(tmp_path / ".exprnn.lock"):
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(60)
+    say = lambda line: done.set() if "LSTM seed 0" in line else None  # noqa: E731
+    what = cells_adding.CellsAdding(["expRNN", "LSTM"], base)
+    found = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path, say=say))
+    thread.join()
+    assert trained == ["lstm/LSTM-seed0", "exprnn/expRNN-seed0"]
+    assert [row[0] for row in found.tables[1].rows] == ["expRNN", "LSTM"]
