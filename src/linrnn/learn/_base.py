@@ -86,8 +86,8 @@ class Learner(ABC):
 
         Args:
             model: in training mode; its parameters have no gradients yet.
-            batch: inputs and targets, with the lengths of padded rows and the steps at which
-                a new sequence begins where there are such.
+            batch: inputs and targets, with the lengths of padded rows, the steps at which a new
+                sequence begins and the times between steps where there are such.
             carried: state of each row before the batch, without a history; None where rows begin.
             loop: loss, backward and update.
         """

@@ -18,14 +18,21 @@ class Batch(NamedTuple):
     """(batch,) integers: valid steps of rows that are padded."""
     reset: Tensor | None
     """(batch, time) boolean: a new sequence begins."""
+    dt: Tensor | None = None
+    """(batch, time) real: time since the step before."""
 
 
 def unpack(batch: Sequence[Tensor]) -> Batch:
     """Tell apart by their dtype what may come after input and target."""
     x, target, *more = batch
-    lengths = [extra for extra in more if extra.dtype != torch.bool]
-    reset = [extra for extra in more if extra.dtype == torch.bool]
-    return Batch(x, target, lengths[0] if lengths else None, reset[0] if reset else None)
+    found = {_kind(extra): extra for extra in reversed(more)}
+    return Batch(x, target, found.get("lengths"), found.get("reset"), found.get("dt"))
+
+
+def _kind(extra: Tensor) -> str:
+    if extra.dtype == torch.bool:
+        return "reset"
+    return "dt" if extra.is_floating_point() else "lengths"
 
 
 def read(
@@ -34,16 +41,17 @@ def read(
     """What a model answers to a batch, or to some steps of it, and its state after them.
 
     Args:
-        model: called as ``model(x, state)``, with ``lengths`` and ``reset`` where a batch has them.
+        model: called as ``model(x, state)``, with ``lengths``, ``reset`` and ``dt`` where a
+            batch has them.
         batch: the whole.
         state: before those steps; None: nothing was read yet.
         steps: which, along the second axis. Default: all.
     """
-    x, _, lengths, reset = batch
+    x, _, lengths, reset, dt = batch
     if steps is not None:
         x = x[:, steps]
         lengths = None if lengths is None else (lengths - steps.start).clamp(0, x.shape[1])
-        reset = None if reset is None else reset[:, steps]
-    given = {"lengths": lengths, "reset": reset}
+        reset, dt = (None if v is None else v[:, steps] for v in (reset, dt))
+    given = {"lengths": lengths, "reset": reset, "dt": dt}
     y, after = model(x, state, **{k: v for k, v in given.items() if v is not None})
     return y, after

@@ -24,7 +24,8 @@ class Splits(NamedTuple):
     """The three parts of a task's data.
 
     Each item is ``(x, target)``, or ``(x, target, length)`` where sequences are padded at their
-    end. A `BatchDataset` gives whole batches for a list of indices.
+    end, or ``(x, target, dt)`` with the time (time,) since the step before, a real number, where
+    steps lie unevenly. A `BatchDataset` gives whole batches for a list of indices.
     """
 
     train: Dataset[Any]

@@ -33,16 +33,17 @@ MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 class TrainingModule(LightningModule):
     """A model, a loss and a learner, for a ``lightning.Trainer`` and loaders of your own.
 
-    A batch is ``(x, target)``, perhaps followed by the lengths of padded rows (integers) and by
-    the steps at which a new sequence begins (boolean, batch and time). Precision, accumulation of
+    A batch is ``(x, target)``, perhaps followed by the lengths of padded rows (integers), by the
+    steps at which a new sequence begins (boolean, batch and time), and by the time since the step
+    before (real, batch and time); they are told apart by their dtype. Precision, accumulation of
     batches and ``gradient_clip_val`` are the trainer's; its checkpoints hold the carried rows
     and what the learner remembers. It logs ``train_loss`` and ``validation_loss``, and with
     ``scores`` the same names with ``metric``.
 
     Args:
-        model: called as ``y, state = model(x, state)``, with keywords ``lengths`` and ``reset``
-            where a batch has them; ``init_state(1)`` gives a state of its structure where one is
-            carried. `SequenceModel` is one.
+        model: called as ``y, state = model(x, state)``, with keywords ``lengths``, ``reset`` and
+            ``dt`` where a batch has them; ``init_state(1)`` gives a state of its structure where
+            one is carried. `SequenceModel` is one.
         loss: of ``(y, target)``: a scalar, the mean over what is asked.
         learner: a name from `linrnn.learn.names`, or a `Learner`.
         learner_options: of a learner that is given by name.

@@ -19,11 +19,15 @@ CHUNK = 8192
 
 
 def outputs(
-    model: SequenceModel, x: Tensor, lengths: Tensor | None = None, reset: Tensor | None = None
+    model: SequenceModel,
+    x: Tensor,
+    lengths: Tensor | None = None,
+    reset: Tensor | None = None,
+    dt: Tensor | None = None,
 ) -> Tensor:
     """The answer to the model's input, read in one pass on the model's device."""
-    x, lengths, reset = _placed(model, x, lengths, reset)
-    y: Tensor = model(x, lengths=lengths, reset=reset)[0]
+    x, given = _placed(model, x, lengths, reset, dt)
+    y: Tensor = model(x, **given)[0]
     return y
 
 
@@ -37,9 +41,9 @@ def carried_answers(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """`answers` to batches whose rows each go on where they ended in the batch before."""
     state = None
-    for x, target, lengths, reset in batches:
-        x, lengths, reset = _placed(model, x, lengths, reset)
-        y, state = model(x, first_rows(state, len(x)), lengths=lengths, reset=reset)
+    for x, target, *more in batches:
+        x, given = _placed(model, x, *more)
+        y, state = model(x, first_rows(state, len(x)), **given)
         yield y, target.to(y.device)
 
 
@@ -69,18 +73,18 @@ def answers(model: SequenceModel, batch: "Batch", chunk: int | None) -> tuple[Te
     Returns:
         ``(y, target)``.
     """
-    x, target, lengths, reset = batch
+    x, target, lengths, reset, dt = batch
     if chunk is None:
-        y = outputs(model, x, lengths, reset)
+        y = outputs(model, x, lengths, reset, dt)
         return y, target.to(y.device)
     state, parts, asked_of = None, [], []
     per_step = model.pool.kind == "none"
     for start in range(0, x.shape[1], chunk):
         steps = slice(start, start + chunk)
         ends = None if lengths is None else (lengths - start).clamp(0, x[:, steps].shape[1])
-        cut = None if reset is None else reset[:, steps]
-        piece, ends, cut = _placed(model, x[:, steps], ends, cut)
-        y, state = model(piece, state, lengths=ends, reset=cut)
+        cut = (None if v is None else v[:, steps] for v in (reset, dt))
+        piece, given = _placed(model, x[:, steps], ends, *cut)
+        y, state = model(piece, state, **given)
         if per_step:
             asked = _asked(target[:, steps])
             parts.append(y[:, asked.to(y.device)])
@@ -99,10 +103,14 @@ def _asked(target: Tensor) -> Tensor:
 
 
 def _placed(
-    model: SequenceModel, x: Tensor, lengths: Tensor | None, reset: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Inputs on the device and, if they are real numbers, of the dtype of the weights."""
+    model: SequenceModel,
+    x: Tensor,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+    dt: Tensor | None,
+) -> tuple[Tensor, dict[str, Tensor | None]]:
+    """Inputs on the device, of the dtype of the weights if they are real numbers; and the rest."""
     weight = model.head.weight
     x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
-    ends, cut = (None if v is None else v.to(weight.device) for v in (lengths, reset))
-    return x, ends, cut
+    given = {"lengths": lengths, "reset": reset, "dt": dt}
+    return x, {k: None if v is None else v.to(weight.device) for k, v in given.items()}

@@ -180,11 +180,11 @@ def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure
         model: in evaluation mode.
         data: from which inputs are taken, spread evenly.
     """
-    x, target, lengths, reset = unpack(next(iter(eval_loader(data, _SAMPLES, _SAMPLES))))
+    x, target, *more = unpack(next(iter(eval_loader(data, _SAMPLES, _SAMPLES))))
     first = task.picture(x[0])
     if first is None or task.kind != "classification" or target.ndim != 1:
         return None
-    answers = outputs(model, x, lengths, reset).argmax(-1).tolist()
+    answers = outputs(model, x, *more).argmax(-1).tolist()
     columns = min(8, len(x))
     rows = ceil(len(x) / columns)
     figure = new_figure(1.5 * columns, 0.5 + 1.85 * rows)

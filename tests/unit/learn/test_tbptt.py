@@ -131,6 +131,14 @@ def test_no_gradient_reaches_inputs_before_the_window(batch):
     assert batch.x.grad[:, 8:10].ne(0).any()
 
 
+def test_windows_have_the_times_of_their_steps(batch):
+    model, dt = make("none", mixer="cfc"), torch.rand(ROWS, TIME, dtype=torch.float64)
+    timed = Batch(batch.x, batch.target, None, batch.reset, dt)
+    _, step = found(model, timed, window=4)
+    whole, _ = model(batch.x, reset=batch.reset, dt=dt)
+    torch.testing.assert_close(step.y, whole.detach())
+
+
 def test_a_row_learns_in_the_window_that_it_ends_in(batch):
     model = make("mean")
     lengths = torch.tensor([TIME, 5, 8])  # the last at the end of a window

@@ -84,7 +84,8 @@ def test_steps_with_a_carried_state_are_one_pass_over_the_stream(config):
     steps = module.epoch_steps
     for row in range(4):
         batch = [splits.train[row * steps + i] for i in range(3)]
-        x, target, _, reset = unpack([torch.cat(parts)[None] for parts in zip(*batch, strict=True)])
+        parts = [torch.cat(part)[None] for part in zip(*batch, strict=True)]
+        x, target, _, reset, _ = unpack(parts)
         y, _ = module.model(x, reset=reset)
         apart = [
             module.run.task.loss(a, b).item()
@@ -125,7 +126,7 @@ def test_without_carrying_each_batch_begins_anew(config):
     batches = list(step_through(module, 2))
     module.done_steps = 1
     loss = module.learn_from(batches[1]).item()
-    x, target, _, reset = unpack(batches[1])
+    x, target, _, reset, _ = unpack(batches[1])
     assert loss == module.run.task.loss(module.model(x, reset=reset)[0], target).item()
     assert module.carried is None
 

@@ -45,6 +45,15 @@ def test_a_sequence_that_begins_anew_in_a_chunk_does_so():
 
 
 @torch.no_grad()
+def test_times_between_steps_are_cut_with_them():
+    model, x, dt = make("none", mixer="cfc"), torch.randn(2, 12, 3), torch.rand(2, 12)
+    y, _ = answers(model, Batch(x, torch.zeros(2, 12, 5), None, None, dt), 5)
+    torch.testing.assert_close(y, model(x, dt=dt)[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(y, outputs(model, x, dt=dt), atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(y, outputs(model, x), atol=1e-3)
+
+
+@torch.no_grad()
 def test_steps_that_nobody_asks_about_are_not_kept():
     task = load("selective_copy")().at_length(20)
     model = make("none", encoder="tokens")
