@@ -3,19 +3,20 @@
 from dataclasses import dataclass
 from math import pi
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from linrnn.errors import ArgumentError, DataError, MissingExtraError
+from linrnn.errors import ArgumentError, DataError, MissingExtraError, check_in
 from linrnn.tasks._base import Splits, Task, tensors
 
 _SIDE = 8
 _WHITE = 16  # the largest pixel in the file
 _SPLIT_SEED = 0  # the split is part of the task: never the run's seed
+_ORDER_SEED = 92916  # as for the larger images of `psmnist`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class DigitsOptions:
     """Largest relative change of a training image's width and of its height, in [0, 1)."""
     noise: float = 0.1
     """Standard deviation of the normal noise on each training pixel; pixels are in [0, 1]."""
+    order: Literal["rows", "permuted"] = "rows"
+    """Pixels are read row by row, or in a fixed random order, the same for all images."""
 
 
 class Digits(Task):
@@ -37,15 +40,16 @@ class Digits(Task):
 
     The data comes with scikit-learn (the test part of the UCI set "Optical Recognition of
     Handwritten Digits"), so nothing is downloaded. Pixels are 0..16, divided by 16, read row by
-    row. The split is fixed and stratified by class: 1,257 training, 180 validation and 360 test
-    images. Training images are
-    turned, stretched, shifted and get noise, a little and anew each time; the others never.
+    row, or in a random order in which neighbours lie far apart. The split is fixed and stratified
+    by class: 1,257 training, 180 validation and 360 test images. Training images are turned,
+    stretched, shifted and get noise, a little and anew each time; the others never.
 
     Args:
         options: `DigitsOptions`.
 
     Raises:
         ArgumentError: a shift outside 0..7, a stretch outside [0, 1), a negative turn or noise.
+        UnknownNameError: another order.
         MissingExtraError: scikit-learn is not installed.
     """
 
@@ -70,6 +74,12 @@ class Digits(Task):
             value = getattr(self.options, name)
             if not 0 <= value < float("inf"):
                 raise ArgumentError(f"Digits: {name} must be at least 0, got {value}.")
+        check_in("Digits", "order", self.options.order, ("rows", "permuted"))
+        order = np.arange(_SIDE * _SIDE)
+        if self.options.order == "permuted":
+            order = np.random.RandomState(_ORDER_SEED).permutation(len(order))
+        self._order = torch.from_numpy(order)
+        self._place = self._order.argsort()
 
     def datasets(self) -> Splits:
         """Read the images and split them: see `Task.datasets`."""
@@ -78,11 +88,11 @@ class Digits(Task):
         except ImportError as error:
             raise MissingExtraError("the task digits", "scikit-learn", "train") from error
         pixels, labels = load_digits(return_X_y=True)
-        return _split(pixels, labels)
+        return _split(pixels[:, self._order.numpy()], labels)
 
     def picture(self, x: Tensor) -> Tensor:
         """The image (8, 8), after `augment` with its noise cut off: see `Task.picture`."""
-        return x.reshape(_SIDE, _SIDE).clamp(0, 1)
+        return x.flatten()[self._place.to(x.device)].reshape(_SIDE, _SIDE).clamp(0, 1)
 
     def read(self, path: Path) -> Tensor:
         """Images from a user's file, a row of 64 pixels each, 0..16 as scikit-learn has them."""
@@ -93,15 +103,15 @@ class Digits(Task):
                 f"{path}: pixels must lie in 0..{_WHITE}, as sklearn.datasets.load_digits gives "
                 f"them, got {low:g} to {high:g}. Scale them so that white is {_WHITE}."
             )
-        return pixels / _WHITE
+        return pixels[:, self._order] / _WHITE
 
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Turn, stretch and shift each image at random, fill with 0, and add noise."""
-        images = x.view(len(x), _SIDE, _SIDE)
+        images = x[:, self._place.to(x.device)].view(len(x), _SIDE, _SIDE)
         images = self._shift(self._deform(images, generator), generator)
         noise = torch.randn(x.shape, generator=generator).to(x)
         noisy: Tensor = images.reshape(x.shape) + self.options.noise * noise
-        return noisy
+        return noisy[:, self._order.to(x.device)]
 
     def _deform(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Rotation and stretching, interpolated between pixels."""

@@ -1,4 +1,5 @@
 import hashlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -62,6 +63,40 @@ def test_split_never_changes(splits):
     pixels = (splits.test[:][0] * 16).numpy().astype("u1").tobytes()
     digest = hashlib.sha256(pixels + targets).hexdigest()
     assert digest.startswith("93acf338fa857081")
+
+
+def test_permuted_pixels_are_the_same_image_in_another_order(splits):
+    task = Digits(DigitsOptions(order="permuted"))
+    x, y = (part.test[:][0] for part in (splits, task.datasets()))
+    assert not torch.equal(x, y)
+    order = [int((y[:, step] == x.movedim(1, 0)).all(1).nonzero()[0, 0]) for step in range(64)]
+    bright = (x.std(0) > 0)[:, 0].tolist()
+    assert len({place for place in order if bright[place]}) == sum(bright)
+    assert sum(abs(a - b) == 1 for a, b in pairwise(order)) < 12
+    assert torch.equal(task.picture(y[5]), Digits().picture(x[5]))
+
+
+def test_permuted_images_are_varied_as_images(splits):
+    x, permuted = splits.train[:][0][:9], Digits(DigitsOptions(order="permuted"))
+    y = permuted.datasets().train[:][0][:9]
+    plain, other = (
+        task.augment(images, torch.Generator().manual_seed(3))
+        for task, images in (
+            (Digits(DigitsOptions(noise=0.0)), x),
+            (Digits(DigitsOptions(noise=0.0, order="permuted")), y),
+        )
+    )
+    for a, b in zip(plain, other, strict=True):
+        torch.testing.assert_close(Digits().picture(a), permuted.picture(b))
+
+
+def test_a_file_of_pixels_is_permuted_too(tmp_path):
+    file = tmp_path / "x.csv"
+    np.savetxt(file, sklearn.datasets.load_digits().data[:3], delimiter=",", fmt="%d")
+    task = Digits(DigitsOptions(order="permuted"))
+    found = [task.picture(x) for x in task.read(file)]
+    expected = [Digits().picture(x) for x in Digits().read(file)]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_augment_shifts_by_whole_pixels():
