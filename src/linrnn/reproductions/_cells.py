@@ -132,7 +132,7 @@ class Race:
                 "contradicted is said of this budget alone."
             ),
             complete=not outcome.problem,
-            notes=(RULE, self._rules(), *self.notes, *_failures(outcome)),
+            notes=(RULE, self._rules(), *self.notes, *problems(outcome)),
             figures=curves([outcome]),
         )
 
@@ -192,6 +192,13 @@ def judged(label: str, arrived: Mapping[str, Sequence[int | None]]) -> tuple[str
     )
 
 
-def _failures(outcome: Outcome) -> list[str]:
+def values(row: Row) -> dict[int, float]:
+    """Test metric of the runs that finished, by the place of their seed."""
+    done = [RunFolder(folder).read_result() for folder in row.folders]
+    return {seed: result.test_metric for seed, result in enumerate(done) if result is not None}
+
+
+def problems(outcome: Outcome) -> list[str]:
+    """Why runs failed, and why there are none."""
     found = [f"{row.label} failed: {why}" for row in outcome.rows for why in row.failures]
     return [*found, *([outcome.problem] if outcome.problem else [])]

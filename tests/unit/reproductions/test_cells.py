@@ -7,7 +7,14 @@ import pytest
 
 from linrnn._storage import exclusive
 from linrnn.compare import _compare
-from linrnn.reproductions import Setting, _cells, cells_adding, cells_copy
+from linrnn.reproductions import (
+    Setting,
+    _cells,
+    cells_adding,
+    cells_copy,
+    cells_digits,
+    cells_gaps,
+)
 from linrnn.train import TrainConfig, run
 from linrnn.train._folder import RunFolder
 from linrnn.train._model import build_model, build_task
@@ -129,3 +136,65 @@ def test_what_another_process_trains_is_left_to_it(trained, tmp_path, monkeypatc
     thread.join()
     assert trained == ["lstm/LSTM-seed0", "exprnn/expRNN-seed0"]
     assert [row[0] for row in found.tables[1].rows] == ["expRNN", "LSTM"]
+
+
+def judging(monkeypatch, module, **metrics):
+    """Rows as if they had been trained, of these test metrics by seed."""
+    monkeypatch.setattr(module, "values", lambda row: metrics[row])
+    return {label: label for label in metrics}
+
+
+def test_times_help_where_every_seed_says_so(monkeypatch):
+    rows = judging(
+        monkeypatch,
+        cells_gaps,
+        **{
+            "CfC, times": {0: 0.1, 1: 0.2},
+            "CfC, no times": {0: 0.3, 1: 0.3},
+            "LSTM, times": {0: 0.05, 1: 0.3},
+            "LSTM, no times": {0: 0.01, 1: 0.2},
+        },
+    )
+    assert [row[1] for row in cells_gaps.judged(rows, ["CfC", "LSTM"])] == [
+        *("confirmed", "contradicted", "undecided"),
+    ]
+
+
+def test_more_accurate_than_the_lstm_is_said_of_the_same_seeds(monkeypatch):
+    rows = judging(
+        monkeypatch,
+        cells_digits,
+        LEM={0: 0.9, 1: 0.8, 2: 0.1},
+        coRNN={0: 0.9, 1: 0.6},
+        LSTM={0: 0.85, 1: 0.7},
+    )
+    assert [row[1] for row in cells_digits.judged(rows)] == ["confirmed", "undecided"]
+
+
+def test_layers_with_and_without_times_are_trained(trained, tmp_path):
+    base = tiny(cells_gaps.config(), length=7)
+    found = cells_gaps.CellsGaps(["CfC", "LSTM"], base).run(
+        Setting(scale="cpu", seeds=(0,), out=tmp_path)
+    )
+    claims, results = found.tables
+    assert len(claims.rows) == 3
+    assert set(cells(results, "seeds").values()) == {"1"}
+    parameters = cells(results, "parameters")
+    assert parameters["CfC, times"] == parameters["CfC, no times"]
+    assert parameters["LSTM, times"] != parameters["LSTM, no times"]
+
+
+def test_digits_are_permuted_and_trained(trained, tmp_path):
+    base = cells_digits.config()
+    assert base.task_options.order == "permuted"
+    base = replace(
+        base,
+        model=replace(base.model, d_model=4),
+        train=TrainConfig(epochs=1, batch_size=629, threads=1),
+    )
+    found = cells_digits.CellsDigits(["LEM", "LSTM"], base).run(
+        Setting(scale="cpu", seeds=(0,), out=tmp_path)
+    )
+    claims, results = found.tables
+    assert [row[0] for row in claims.rows] == ["LEM is more accurate"]
+    assert set(cells(results, "steps").values()) == {"2"}

@@ -1,0 +1,126 @@
+"""A wave that is seen at irregular times, by layers that know time and by an LSTM."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from linrnn.compare import Row
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import table
+from linrnn.reproductions._cells import one_layer, problems, train_each, values
+from linrnn.reproductions._language import curves
+from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.tasks.gaps import GapsOptions
+from linrnn.train import Config
+
+WIDTH, BATCH, EPOCHS, PER_EPOCH = 16, 64, 10, 80
+LAYERS: Mapping[str, tuple[str, dict[str, Any], float]] = {
+    "LTC": ("ltc", {}, 1e-2),
+    "CfC": ("cfc", {}, 5e-3),
+    "LSTM": ("lstm", {}, 5e-3),
+}
+"""The layer of each pair of rows, its options and its learning rate."""
+TIMED = {"LTC": "dt", "CfC": "dt", "LSTM": "column"}
+"""How each is told the time, in the words of the task `gaps`."""
+
+
+class CellsGaps(Reproduction):
+    """The velocity of an oscillator from its heights at irregular times, with time and without.
+
+    LTC and CfC are given the times between steps as times, the LSTM as one more column of its
+    input; and each once without any. Rows are trained in folders of their own: see
+    `_cells.train_each`.
+
+    Args:
+        layers: labels of `LAYERS` in place of all.
+        base: configuration of all runs in place of ours.
+    """
+
+    summary: ClassVar[str] = "a series with gaps by LTC, CfC and LSTM, with and without its times"
+    source: ClassVar[str] = (
+        "Hasani et al. 2021, arXiv:2006.04439 and 2022, arXiv:2106.13898: series sampled at "
+        "irregular times"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "layers of 16 channels, 800 steps, a series that is made; shows what times are worth "
+            "to each layer on a known system; about five minutes of processor time a seed"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Claims, of other series",
+            ["claim", "published"],
+            [
+                ["times help a layer that knows time", "by its making"],
+                ["LTC and CfC do better than an LSTM with times", "on most series of the papers"],
+            ],
+        ),
+    )
+
+    def __init__(self, layers: Sequence[str] = tuple(LAYERS), base: Config | None = None) -> None:
+        self.layers, self.base = layers, base or config()
+
+    def run(self, setting: Setting) -> Findings:
+        """Train every layer with times and without, and compare them seed by seed."""
+        rows = {
+            name: configured(self.base, layer, times)
+            for layer in self.layers
+            for name, times in ((f"{layer}, times", TIMED[layer]), (f"{layer}, no times", "none"))
+        }
+        outcome = train_each("gaps", rows, setting)
+        claims = Table(
+            "Do times help, and whom most?",
+            ["claim", "verdict"],
+            judged({row.label: row for row in outcome.rows}, self.layers),
+        )
+        return Findings(
+            tables=(claims, table(outcome, {})),
+            comparable="the claims only: the series, widths and training are not the papers'.",
+            complete=not outcome.problem,
+            notes=(RULE, NOTE, *problems(outcome)),
+            figures=curves([outcome]),
+        )
+
+
+NOTE = (
+    "an error is smaller if that of the test is, with the same seed. The velocity follows exactly "
+    "from two heights and the time between them, and cannot be told from heights alone."
+)
+
+
+def config() -> Config:
+    """What all runs share."""
+    options = GapsOptions(train_size=BATCH * PER_EPOCH, validation_size=512, test_size=2_000)
+    return one_layer("gaps", options, d_model=WIDTH, epochs=EPOCHS, batch_size=BATCH, pool="none")
+
+
+def configured(base: Config, layer: str, times: str) -> Config:
+    """The runs of a layer that is told the time in one of the ways of the task."""
+    mixer, options, lr = LAYERS[layer]
+    return replace(
+        base,
+        mixer=mixer,
+        mixer_options=options,
+        optim=replace(base.optim, lr=lr),
+        task_options=replace(base.task_options, times=times),
+    )
+
+
+def judged(rows: Mapping[str, Row], layers: Sequence[str]) -> list[list[str]]:
+    """Each claim with the verdict of the seeds that both rows have."""
+    pairs = [
+        (f"{layer}: times lower the error", f"{layer}, times", f"{layer}, no times")
+        for layer in layers
+    ]
+    pairs += [
+        (f"{layer} does better than the LSTM, both with times", f"{layer}, times", "LSTM, times")
+        for layer in layers
+        if layer != "LSTM" and "LSTM" in layers
+    ]
+    return [[claim, verdict(_smaller(rows[one], rows[other]))] for claim, one, other in pairs]
+
+
+def _smaller(one: Row, other: Row) -> list[bool]:
+    ours, theirs = values(one), values(other)
+    return [ours[seed] < theirs[seed] for seed in ours if seed in theirs]
