@@ -34,11 +34,18 @@ class Model:
     """Of the learning rate, for parameters that a mixer names recurrent."""
     source: str
     """Whose settings these are."""
+    n_layers: int = 1
 
     def of(self, base: Config) -> Config:
         """The configuration of its runs."""
         optim = replace(base.optim, lr=self.lr, recurrent_lr_factor=self.recurrent)
-        return replace(base, mixer=self.mixer, mixer_options=dict(self.options), optim=optim)
+        return replace(
+            base,
+            mixer=self.mixer,
+            mixer_options=dict(self.options),
+            model=replace(base.model, n_layers=self.n_layers),
+            optim=optim,
+        )
 
 
 def train_each(name: str, rows: Mapping[str, Config], setting: Setting) -> Outcome:

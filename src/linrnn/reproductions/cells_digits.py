@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import RIVAL, Model, one_layer, problems, train_each, values
@@ -65,7 +64,7 @@ class CellsDigits(Reproduction):
         """Train all, and compare them seed by seed."""
         rows = {label: MODELS[label].of(self.base) for label in self.models}
         outcome = train_each("permuted digits", rows, setting)
-        found = {row.label: row for row in outcome.rows}
+        found = {row.label: values(row) for row in outcome.rows}
         claims = Table("Better than the LSTM?", ["claim", "verdict"], judged(found))
         return Findings(
             tables=(claims, table(outcome, {})),
@@ -85,14 +84,16 @@ def config() -> Config:
     return one_layer("digits", options, d_model=WIDTH, epochs=EPOCHS, batch_size=BATCH, pool="last")
 
 
-def judged(rows: Mapping[str, Row]) -> list[list[str]]:
-    """What is claimed of each but the LSTM, with the verdict of the seeds that both have."""
-    if RIVAL not in rows:
-        return []
-    rival = values(rows[RIVAL])
+def judged(accuracies: Mapping[str, Mapping[int, float]]) -> list[list[str]]:
+    """What is claimed of each but the LSTM, with the verdict of the seeds that both have.
+
+    Args:
+        accuracies: of the test, by row and seed.
+    """
+    rival = accuracies.get(RIVAL, {})
     found = []
-    for label, row in rows.items():
-        held = [value > rival[seed] for seed, value in values(row).items() if seed in rival]
+    for label, own in accuracies.items():
         if label != RIVAL:
+            held = [own[seed] > rival[seed] for seed in own.keys() & rival.keys()]
             found.append([f"{label} is more accurate", verdict(held)])
     return found

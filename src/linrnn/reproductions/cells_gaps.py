@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import one_layer, problems, train_each, values
@@ -72,7 +71,7 @@ class CellsGaps(Reproduction):
         claims = Table(
             "Do times help, and whom most?",
             ["claim", "verdict"],
-            judged({row.label: row for row in outcome.rows}, self.layers),
+            judged({row.label: values(row) for row in outcome.rows}, self.layers),
         )
         return Findings(
             tables=(claims, table(outcome, {})),
@@ -107,8 +106,13 @@ def configured(base: Config, layer: str, times: str) -> Config:
     )
 
 
-def judged(rows: Mapping[str, Row], layers: Sequence[str]) -> list[list[str]]:
-    """Each claim with the verdict of the seeds that both rows have."""
+def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> list[list[str]]:
+    """Each claim with the verdict of the seeds that both rows have.
+
+    Args:
+        errors: test errors by row and seed.
+        layers: whose rows there are.
+    """
     pairs = [
         (f"{layer}: times lower the error", f"{layer}, times", f"{layer}, no times")
         for layer in layers
@@ -118,9 +122,8 @@ def judged(rows: Mapping[str, Row], layers: Sequence[str]) -> list[list[str]]:
         for layer in layers
         if layer != "LSTM" and "LSTM" in layers
     ]
-    return [[claim, verdict(_smaller(rows[one], rows[other]))] for claim, one, other in pairs]
-
-
-def _smaller(one: Row, other: Row) -> list[bool]:
-    ours, theirs = values(one), values(other)
-    return [ours[seed] < theirs[seed] for seed in ours if seed in theirs]
+    found = []
+    for claim, one, other in pairs:
+        both = errors[one].keys() & errors[other].keys()
+        found.append([claim, verdict([errors[one][seed] < errors[other][seed] for seed in both])])
+    return found

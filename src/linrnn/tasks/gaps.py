@@ -94,11 +94,11 @@ class Gaps(Regression, Task):
         return super().read(path)
 
     def example(self) -> str:
-        """Some observations: gap, height and velocity."""
-        data = type(self)(GapsOptions(length=FIRST + 3)).datasets().train
-        x, target = data[0]
-        rows = zip(x[:, 1].tolist(), x[:, 0].tolist(), target[:, 0].tolist(), strict=True)
-        return "\n".join(f"after {d:.2f} at {h:+.2f}: velocity {v:+.2f}" for d, h, v in rows)
+        """Some heights with the time before each, and the velocities."""
+        x, target = type(self)(GapsOptions(length=FIRST + 3)).datasets().train[0]
+        seen = (f"{height:+.2f} after {gap:.2f}" for height, gap in x.tolist())
+        asked = (f"{velocity:+.2f}" for velocity in target[FIRST:, 0].tolist())
+        return f"input {', '.join(seen)}\ntarget of the last {', '.join(asked)}"
 
     def _draw(self, uniform: Uniform) -> tuple[Tensor, ...]:
         gaps = SHORTEST + (LONGEST - SHORTEST) * uniform(self.options.length)

@@ -138,37 +138,25 @@ def test_what_another_process_trains_is_left_to_it(trained, tmp_path, monkeypatc
     assert [row[0] for row in found.tables[1].rows] == ["expRNN", "LSTM"]
 
 
-def judging(monkeypatch, module, **metrics):
-    """Rows as if they had been trained, of these test metrics by seed."""
-    monkeypatch.setattr(module, "values", lambda row: metrics[row])
-    return {label: label for label in metrics}
-
-
-def test_times_help_where_every_seed_says_so(monkeypatch):
-    rows = judging(
-        monkeypatch,
-        cells_gaps,
-        **{
-            "CfC, times": {0: 0.1, 1: 0.2},
-            "CfC, no times": {0: 0.3, 1: 0.3},
-            "LSTM, times": {0: 0.05, 1: 0.3},
-            "LSTM, no times": {0: 0.01, 1: 0.2},
-        },
-    )
-    assert [row[1] for row in cells_gaps.judged(rows, ["CfC", "LSTM"])] == [
+def test_times_help_where_every_seed_says_so():
+    errors = {
+        "CfC, times": {0: 0.1, 1: 0.2},
+        "CfC, no times": {0: 0.3, 1: 0.3},
+        "LSTM, times": {0: 0.05, 1: 0.3},
+        "LSTM, no times": {0: 0.01, 1: 0.2},
+    }
+    assert [row[1] for row in cells_gaps.judged(errors, ["CfC", "LSTM"])] == [
         *("confirmed", "contradicted", "undecided"),
     ]
 
 
-def test_more_accurate_than_the_lstm_is_said_of_the_same_seeds(monkeypatch):
-    rows = judging(
-        monkeypatch,
-        cells_digits,
-        LEM={0: 0.9, 1: 0.8, 2: 0.1},
-        coRNN={0: 0.9, 1: 0.6},
-        LSTM={0: 0.85, 1: 0.7},
-    )
-    assert [row[1] for row in cells_digits.judged(rows)] == ["confirmed", "undecided"]
+def test_more_accurate_than_the_lstm_is_said_of_the_same_seeds():
+    accuracies = {
+        "LEM": {0: 0.9, 1: 0.8, 2: 0.1},
+        "coRNN": {0: 0.9, 1: 0.6},
+        "LSTM": {0: 0.85, 1: 0.7},
+    }
+    assert [row[1] for row in cells_digits.judged(accuracies)] == ["confirmed", "undecided"]
 
 
 def test_layers_with_and_without_times_are_trained(trained, tmp_path):
