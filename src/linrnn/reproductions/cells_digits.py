@@ -16,13 +16,14 @@ MODELS: Mapping[str, Model] = {
     "LEM": Model(mixer="lem", options={"step_size": 0.31}, lr=7.3e-3, source="psMNIST"),
     "coRNN": Model(
         mixer="co_rnn",
-        options={"step_size": 0.076, "gamma": 0.4, "eps": 8.0},
+        options={"step_size": 0.5, "gamma": 0.4, "eps": 1.0},
         lr=5.4e-3,
-        source="psMNIST",
+        source="psMNIST, step and damping ours",
     ),
     "LSTM": Model(mixer="lstm", lr=3e-3, source="ours"),
 }
-"""Settings published for psMNIST, which is twelve times as long."""
+"""Settings published for psMNIST, which is twelve times as long: there steps of 0.076, damped by 8,
+are long enough; within 64 of them a state hardly moves."""
 
 
 class CellsDigits(Reproduction):
@@ -75,7 +76,11 @@ class CellsDigits(Reproduction):
         )
 
 
-NOTE = "a model is better than the LSTM if its test accuracy is higher with the same seed."
+NOTE = (
+    "a model is better than the LSTM if its test accuracy is higher with the same seed. Step and "
+    "damping of coRNN are the best of four pairs after 400 steps with one seed on validation; "
+    "nothing else was tuned."
+)
 
 
 def config() -> Config:
