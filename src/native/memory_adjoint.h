@@ -319,16 +319,16 @@ struct Adjoint : Chunk<A> {
         for (i64 i = 0; i < x.n; ++i) head.put_value_decay(x.t + i, d.forget + i * width);
     }
 
-    // One register of channels of all steps.
+    // A register of channels at every step.
     template <Reader READER>
-    struct Lanes {
+    struct Walk {
         V decay[16], q[16], reader[16], dq[16], dreader[16], ddecay[16], kept[16];
     };
     // A register of channels: forward what is kept of the memory and of each key, then its gradient back.
     // Columns need no gradient of what reads them, and read their own step in any case.
     template <bool EARLY, Reader READER, bool KEYS = true, class... Mets>
     void leave(const Side& x, i64 n, i64 c, const Mets&... met) const {
-        Lanes<READER> l;
+        Walk<READER> l;
         V running = A(1) + V{};
         for (i64 i = 0; i < n; ++i) {
             const i64 at = i * x.ld + c;
@@ -360,7 +360,7 @@ struct Adjoint : Chunk<A> {
         }
     }
     template <bool EARLY, Reader READER, bool KEYS>
-    LINRNN_INLINE void leave_write(Lanes<READER>& l, const Met& met, i64 ld, i64 n, i64 c) const {
+    LINRNN_INLINE void leave_write(Walk<READER>& l, const Met& met, i64 ld, i64 n, i64 c) const {
         for (i64 j = 0; j < n; ++j) {
             const A *pairs = met.pairs + j, *solve = READER != NONE ? met.solve + j : nullptr;
             V left = T::load(met.key + j * ld + c);
