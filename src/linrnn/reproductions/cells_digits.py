@@ -30,8 +30,8 @@ class CellsDigits(Reproduction):
     """Permuted digits of 8 x 8 pixels, one pixel a step, by LEM, coRNN and an LSTM of one width.
 
     The task `digits` with a fixed random order stands for permuted sequential MNIST: it comes with
-    scikit-learn. One layer, whose last output is read. Rows are trained in folders of their own:
-    see `_cells.train_each`.
+    scikit-learn; images are not varied, as those are not. One layer, whose last output is read.
+    Rows are trained in folders of their own: see `_cells.train_each`.
 
     Args:
         models: labels of `MODELS` in place of all.
@@ -85,7 +85,7 @@ NOTE = (
 
 def config() -> Config:
     """What all runs share."""
-    options = DigitsOptions(order="permuted")
+    options = DigitsOptions(order="permuted", shift=0, turn=0.0, stretch=0.0, noise=0.0)
     return one_layer("digits", options, d_model=WIDTH, epochs=EPOCHS, batch_size=BATCH, pool="last")
 
 
