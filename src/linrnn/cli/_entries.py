@@ -4,6 +4,7 @@ To import a mixer is to import PyTorch, and lists should be there at once.
 """
 
 import ast
+import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -83,9 +84,14 @@ def _found(package: str, name: str) -> Path | None:
     return next((path for f in folders if (path := Path(f, f"{name}.py")).is_file()), None)
 
 
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _summary(path: Path, kind: str) -> str:
     """The entry's ``summary`` where it states one, else the first line of its docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _tree(path)
     entry = _entry(tree, CATALOGUES[kind])
     if isinstance(entry, ast.ClassDef):
         stated = _constant(entry, "summary")
@@ -96,7 +102,7 @@ def _summary(path: Path, kind: str) -> str:
 
 def _of_source(path: Path, attribute: str, name: str | None = None) -> str:
     """What a class, by default the public one of a file, or the class it derives from, states."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _tree(path)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     wanted = [c for c in classes if c.name == name or (name is None and c.name[0] != "_")]
     for cls in wanted:

@@ -108,9 +108,9 @@ def _placed(
     lengths: Tensor | None,
     reset: Tensor | None,
     dt: Tensor | None,
-) -> tuple[Tensor, dict[str, Tensor | None]]:
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Inputs on the device, of the dtype of the weights if they are real numbers; and the rest."""
     weight = model.head.weight
     x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
     given = {"lengths": lengths, "reset": reset, "dt": dt}
-    return x, {k: None if v is None else v.to(weight.device) for k, v in given.items()}
+    return x, {k: v.to(weight.device) for k, v in given.items() if v is not None}

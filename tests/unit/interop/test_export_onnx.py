@@ -54,13 +54,13 @@ EACH = [*mixers.names(), *VARIANTS, *STACKS]
 QUICK = ("lru", "mamba")  # an export takes seconds, however little is in it
 
 
-def parts():
-    """Every mixer with a state of fixed size, some of their variants, and models around them."""
+def built(name):
+    """A mixer with a state of fixed size, a variant of one, or a model around some."""
     torch.manual_seed(0)
-    found = {n: mixers.build(n, D, OPTIONS.get(n)) for n in mixers.names()}
-    found |= {n: mixers.build(mixer, D, options) for n, (mixer, options) in VARIANTS.items()}
-    found |= {n: SequenceModel(D, 3, d_model=D, n_layers=2, **s) for n, s in STACKS.items()}
-    return {name: part.eval() for name, part in found.items()}
+    if name in STACKS:
+        return SequenceModel(D, 3, d_model=D, n_layers=2, **STACKS[name]).eval()
+    mixer, options = VARIANTS.get(name, (name, OPTIONS.get(name)))
+    return mixers.build(mixer, D, options).eval()
 
 
 def check_close(got, expected):
@@ -77,7 +77,7 @@ def session(path):
 
 @pytest.mark.parametrize("name", EACH)
 def test_the_exported_function_is_the_step(name):
-    model = parts()[name]
+    model = built(name)
     graph, (_, *state) = step_graph(model, BATCH)
     operators = {str(n.target) for n in graph.graph.nodes if n.op == "call_function"}
     assert not any(o.startswith("linrnn") for o in operators)
@@ -97,7 +97,7 @@ def test_the_exported_function_is_the_step(name):
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in EACH]
 )
 def test_a_thousand_steps_in_onnxruntime_are_those_of_pytorch(name, tmp_path):
-    model, path = parts()[name], tmp_path / "step.onnx"
+    model, path = built(name), tmp_path / "step.onnx"
     export_step(model, path, batch_size=BATCH)
     graph, record = session(path), metadata(path)
     state, fed = model.init_state(BATCH), initial_state(record)
