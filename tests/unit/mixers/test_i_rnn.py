@@ -67,7 +67,7 @@ def test_initial_spread():
 
 @pytest.mark.unchecked
 def test_errors():
-    with pytest.raises(ArgumentError, match="n_iterations must be an integer of at least 1"):
+    with pytest.raises(ArgumentError, match="n_iterations must be an integer from 1 to 64, got 0"):
         IRNN(4, n_iterations=0)
     with pytest.raises(UnknownNameError, match="readout"):
         IRNN(4, readout="both")

@@ -111,7 +111,7 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
 def _left_out(program: Program) -> str:
     """What of the derivative the corrections do not know."""
     matrix = mixing(program, ["state"], program.next_states)
-    return "" if matrix is None else f"; its corrections leave out what the matrix {matrix} mixes"
+    return "" if matrix is None else f"; its corrections leave out what {matrix} mixes"
 
 
 def _residual(h: Sequence[Tensor], after: Sequence[Tensor]) -> float:
