@@ -244,6 +244,18 @@ def test_what_is_remembered_is_bounded_and_goes_with_the_cell():
     assert [r() for r in refs] == [None, None]
 
 
+@native
+def test_what_came_last_is_remembered_longest(monkeypatch):
+    cell, looked = fresh(), []
+    prepare = MODULE.prepare
+    monkeypatch.setattr(MODULE, "prepare", lambda *a: (looked.append(a), prepare(*a))[1])
+    for time in range(1, 200):
+        looked.clear()
+        for form in (None, "loop", "scan", None):
+            cell_scan(cell, x=some(1, time, 2), rate=some(2), form=form)
+        assert len(looked) == 3
+
+
 def test_results_lie_in_memory_as_those_of_a_first_call():
     leak = Cell(lambda h, x: (0.5 * h + x,) * 2, state="h", name="leak")
     first, *others = (cell_scan(leak, x=torch.ones(1, 1, 1)) for _ in range(3))

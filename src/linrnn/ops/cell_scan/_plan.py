@@ -270,5 +270,5 @@ def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: 
         with contextlib.suppress(ValueError):
             found = Plan(cell, call, sig)
     if len(plans) >= _KEPT:
-        plans.clear()
+        del plans[next(iter(plans))]  # the oldest: the last ones may be called again at once
     plans[sig.key] = found
