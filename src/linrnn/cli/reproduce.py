@@ -36,7 +36,9 @@ def main(argv: Sequence[str]) -> int:
     check_in("reproduce", "--scale", scale, what.scales)
     out = options.out or Path("runs", f"reproduce-{_dashed(stem)}-{scale}")
     files, complete = _run(_dashed(stem), what, scale, tuple(range(options.seeds)), out)
-    if options.results is not None:
+    if options.results is not None and not complete:
+        sys.stdout.write(f"{options.results} has no copy of it: some of it could not be run.\n")
+    elif options.results is not None:
         from linrnn.reproductions._report import publish
 
         kept = options.results / f"{_dashed(stem)}-{scale}"
@@ -84,5 +86,5 @@ _EPILOG = """\
 The folder gets report.md, its tables as CSV and its plots; models that are trained have their
 folders below runs/. Stopped by Ctrl-C or killed, the same command goes on where it was.
 `linrnn show NAME` prints the published numbers and what each scale shows."""
-_RESULTS = "also copy the finished page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE"
+_RESULTS = "copy the page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE, once all is there"
 _SEEDS = "random draws, or runs of each model, with the seeds 0 to N-1 (3)"

@@ -78,8 +78,16 @@ def test_what_could_not_be_run_is_an_exit_code(capsys, tmp_path, monkeypatch):
 
     found = Findings(tables=(), comparable="nothing", complete=False)
     monkeypatch.setattr(proposition.LRUProposition3, "run", lambda self, setting: found)
-    assert main(["reproduce", "lru-proposition-3", "--out", str(tmp_path)]) == 1
-    assert "nothing" in capsys.readouterr().out
+    out, results = tmp_path / "out", tmp_path / "results"
+    kept = results / "lru-proposition-3-cpu" / "report.md"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("a finished page")
+    command = ["reproduce", "lru-proposition-3", "--out", str(out), "--results", str(results)]
+    assert main(command) == 1
+    page = capsys.readouterr().out
+    assert "nothing" in page
+    assert "has no copy of it: some of it could not be run" in page
+    assert kept.read_text() == "a finished page"
 
 
 def test_figures_lie_beside_the_page_that_shows_them(tmp_path):
