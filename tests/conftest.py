@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import annotation_checks  # noqa: F401 - before linrnn is imported
+
+# isort: split
 import pytest
 import torch
 from hypothesis import settings

@@ -14,7 +14,7 @@ _NOT_OPTIONS = {"self", "d_model", "device", "dtype"}
 
 
 def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
-    """The defaults, then options such that every two values of two options meet at least once.
+    """The defaults, then few sets of options such that every two values of two options meet.
 
     Texts and flags take all values; numbers their default and one other. What the constructor
     refuses, or ``make`` does not take, is left out.
@@ -22,23 +22,35 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
     Example:
         >>> from linrnn.mixers import TanhRNN
         >>> list(option_sets(TanhRNN))
-        [{}, {'bias': False}, {'d_state': 4}, {'d_state': 4, 'bias': False}]
+        [{}, {'d_state': 4, 'bias': False}, {'bias': False}, {'d_state': 4}]
     """
     known = _values(type(build(make)))
-    met: set[Any] = set()
-    for values in itertools.product(*known.values()):
-        chosen = dict(zip(known, values, strict=True))
-        pairs = set(itertools.combinations(sorted(chosen.items(), key=lambda x: x[0]), 2))
-        pairs |= {(item, item) for item in chosen.items()}
-        if pairs <= met:
-            continue
-        options = {name: x for name, x in chosen.items() if x != known[name][0]}
+    sets = list(itertools.product(*(range(len(values)) for values in known.values())))
+    bits: dict[Any, int] = {}
+    open_ = [(chosen, _pairs(chosen, bits)) for chosen in sets]  # the defaults are the first
+    met = 0
+    while open_:
+        # whichever has most pairs that have not met; the first of several
+        best = max(range(len(open_)), key=lambda i: (open_[i][1] & ~met).bit_count()) if met else 0
+        chosen, pairs = open_.pop(best)
+        if not pairs & ~met:
+            return
+        of = zip(known.items(), chosen, strict=True)
+        options = {name: values[i] for (name, values), i in of if i}
         try:
             build(make, **options)
         except (LinrnnError, TypeError):
             continue
         met |= pairs
         yield options
+
+
+def _pairs(chosen: tuple[int, ...], bits: dict[Any, int]) -> int:
+    """Each two values that meet in a set, and each alone, as bits of one number."""
+    found = 0
+    for pair in itertools.combinations_with_replacement(enumerate(chosen), 2):
+        found |= 1 << bits.setdefault(pair, len(bits))
+    return found
 
 
 def _values(mixer: type[Mixer]) -> dict[str, list[Any]]:
