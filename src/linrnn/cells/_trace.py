@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from linrnn.cells._graph import SPREADS, Graph, Program, block_product, finish
+from linrnn.cells._graph import MIXING, SPREADS, Graph, Program, block_product, finish
 from linrnn.errors import ArgumentError
 
 _OURS = os.path.dirname(__file__)
@@ -133,13 +133,20 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
         for part in (value.pair() if name in names.is_complex else (value.re,))
     ]
     complex_outputs = tuple(y.im is not None for y in outputs)
-    program = finish(
-        tracer.graph,
-        [names.parts(kind) for kind in range(4)],
-        [part for y in outputs for part in ((y.re,) if y.im is None else (y.re, y.im))],
-        nodes,
-    )
-    return Traced(program, complex_outputs, single)
+    given_out = [part for y in outputs for part in ((y.re,) if y.im is None else (y.re, y.im))]
+    if any(x.op in MIXING for x in tracer.graph.nodes):
+        given_out = [_as_wide(tracer.graph, 0, x) for x in given_out]
+        nodes = [_as_wide(tracer.graph, i, x) for i, x in enumerate(nodes)]
+    kinds = [names.parts(kind) for kind in range(4)]
+    return Traced(finish(tracer.graph, kinds, given_out, nodes), complex_outputs, single)
+
+
+def _as_wide(graph: Graph, state: int, node: int) -> int:
+    """A result that is a number, as wide as a state: where values differ in width it has none."""
+    if graph.value(node) is None:
+        return node
+    h = graph.leaf("state", state)
+    return graph("where", graph("lt", h, h), h, node)
 
 
 def _results(

@@ -73,9 +73,9 @@ def scanned(cell, given, state, **options):
 def gradients(results, sources):
     flat = [x for some in results for x in some]
     into = [torch.linspace(-1, 1, x.numel()).view(x.shape).to(x.dtype) + 0.1 for x in flat]
-    return [x.detach() for x in flat], torch.autograd.grad(
-        flat, sources, into, materialize_grads=True
-    )
+    total = sum((x * y).real.sum() for x, y in zip(flat, into, strict=True))
+    total = total + 0 * sum(x.real.sum() for x in sources)  # a result may be a number
+    return [x.detach() for x in flat], torch.autograd.grad(total, sources)
 
 
 def check(name, layout, tolerance, **options):

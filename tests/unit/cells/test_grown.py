@@ -1,5 +1,6 @@
 """Cells that nobody wrote: graphs grown at random, every form of each against its function."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -29,6 +30,7 @@ ONE = {
     "clamp": lambda x: x.clamp(-0.5, 0.5),
     "pairs": lambda x: fold(torch.tanh(spread(x, 2) - spread(x, 2, each=True)), 2, each=True),
     "sums": lambda x: fold(torch.sin(spread(x, 3, each=True)) * spread(x, 3), 3),
+    "number": lambda x: torch.full_like(x, 0.5),
     "matrix": None,
 }
 TWO = {
@@ -64,7 +66,7 @@ def cells(draw_one):
             values.append(F.linear(given[0], W) if op == "matrix" else (ONE | TWO)[op](*given))
         if linear:  # in its first state, and perhaps in both
             return values[out] + h, (0.5 * h + x, 0.25 * g + torch.tanh(h) * y + p)
-        return values[out] + h, (torch.tanh(values[first]), torch.sigmoid(values[second]))
+        return values[out], (torch.tanh(values[first]), torch.sigmoid(values[second]))
 
     return Cell(step, state="h g", constant="p", matrix="W", name=f"grown {recipe}")
 
@@ -80,7 +82,30 @@ def test_gradients_of_a_step(cell):
 @settings(max_examples=15)
 @given(cells(), st.booleans())
 def test_every_form_is_its_steps(cell, reverse):
+    check_forms(cell, reverse)
+
+
+def _number(h):
+    return torch.full_like(h, 0.5)
+
+
+NUMBERS = {
+    "output": lambda h, g, x, W: (_number(x), (torch.tanh(F.linear(h, W)), g + x)),
+    "state": lambda h, g, x, W: (F.linear(h, W) + g, (x, _number(g))),
+    "all": lambda h, g, x, W: (_number(h), (_number(h), _number(F.linear(g, W)))),
+    "of a part": lambda h, g, x, W: (_number(h), (fold(x * spread(h, 2), 2), _number(g))),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_result_that_is_a_number_is_as_wide_as_a_state(name):
+    check_forms(Cell(NUMBERS[name], state="h g", matrix="W", name=name), False)
+
+
+def check_forms(cell, reverse):
     arguments, state = draw(cell, time=5, channels=3)
+    if cell.name == "of a part":
+        arguments["x"] = arguments["x"].repeat(1, 1, 2)
     reset = torch.tensor([[False, False, True, False, False], [False] * 5])
     sources = [x.requires_grad_() for x in (*arguments.values(), *state)]
     want = gradients(by_steps(cell, arguments, state, reset, None, reverse), sources)
