@@ -40,8 +40,8 @@
     X(sigmoid_both, both_sigmoids(x, &c[i])) X(sin_cos, vcos_sin(x, &c[i]))
 
 // What repeats the numbers of a row n times, or sums up n of them: all of the row after itself, or
-// each number beside itself. Their numbers follow that of the product.
-#define LINRNN_MACHINE_SPREADS(X) X(spread) X(spread_each) X(fold) X(fold_each)
+// each number beside itself; and what moves them n places on. Their numbers follow that of the product.
+#define LINRNN_MACHINE_SPREADS(X) X(spread) X(spread_each) X(fold) X(fold_each) X(roll)
 
 namespace linrnn {
 LINRNN_RECORD(MachineArgs, LINRNN_MACHINE_FIELDS)

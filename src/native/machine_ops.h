@@ -135,6 +135,11 @@ struct Spreads {
             d[i] = sums[0];
         }
     }
+    static void roll(A* d, const A* a, i64 narrow, i64 n) {
+        const i64 on = (n % narrow + narrow) % narrow;
+        copy(d + on, a, narrow - on);
+        copy(d, a + narrow - on, on);
+    }
 
     static Loop find(i64 number) {
 #define LINRNN_MACHINE_SPREAD(name) name,

@@ -213,9 +213,9 @@ struct DenseCell : Sequences {
     }
 };
 
-// h = tanh(x + fold(w * spread(h))), w one number for each of the n times that h has a channel.
+// h = roll(tanh(x + fold(w * spread(h)))), w one number for each of the n times that h has a channel.
 struct PairsCell : Sequences {
-    i64 n, size;
+    i64 n, size, on;
     bool each[2];  // of the spread and of the fold
 
     PairsCell(Random& random, bool large) {
@@ -224,6 +224,7 @@ struct PairsCell : Sequences {
         each[0] = random.coin(), each[1] = random.coin();
         seqs = random.size(20), time = random.size(20);
         if (large) size += 100;
+        on = random.below(3 * size) - size;
         lay_out(random);
         inputs = {random.numbers(steps() * size), random.numbers(n * size, 0.0625)};
     }
@@ -238,8 +239,10 @@ struct PairsCell : Sequences {
                 for (i64 k = 0; k < n * size; ++k)
                     sums[size_t(each[1] ? k / n : k % size)] +=
                         inputs[1][size_t(k)] * h[size_t(each[0] ? k / n : k % size)];
-                for (i64 c = 0; c < size; ++c)
-                    y[size_t(at * size + c)] = h[size_t(c)] = std::tanh(sums[size_t(c)]);
+                for (i64 c = 0; c < size; ++c) {
+                    const i64 to = ((c + on) % size + size) % size;
+                    y[size_t(at * size + to)] = h[size_t(to)] = std::tanh(sums[size_t(c)]);
+                }
             }
             last.insert(last.end(), h.begin(), h.end());
         }
@@ -257,14 +260,14 @@ struct PairsCell : Sequences {
         const double times = double(n);
         Calls calls;
         calls.program({{STATE, 0, 0, 0}, {INPUT, 2, 0, 0}, {OUTPUT, 4, 0, 0}, {CHANNEL, 3, 0, 1},
-                       {STEP, 0, 0, 1}, {STEP, 0, 0, 0}},
+                       {STEP, 0, 0, 1}, {STEP, 0, 0, 0}, {STEP, 0, 0, 0}},
                       {},
                       {{each[0] ? OP_spread_each : OP_spread, 4, 0, 0, 0, 0, times},
                        {OP_mul, 4, 4, 3, 4, 0, 0},
                        {each[1] ? OP_fold_each : OP_fold, 5, 4, 4, 4, 0, times},
-                       {OP_add, 5, 5, 1, 5, 0, 0}, {OP_tanh, 0, 5, 5, 5, 0, 0},
-                       {OP_move, 2, 0, 0, 0, 0, 0}},
-                      {0, 0, 6, 0});
+                       {OP_add, 5, 5, 1, 5, 0, 0}, {OP_tanh, 6, 5, 5, 5, 0, 0},
+                       {OP_roll, 0, 6, 0, 0, 0, double(on)}, {OP_move, 2, 0, 0, 0, 0, 0}},
+                      {0, 0, 7, 0});
         calls.operand(0, 0, 0, wide), calls.operand(final.address(), size, 0, wide);
         calls.operand(x, dtype), calls.operand(w.address(), 0, 0, wide);
         calls.operand(y, dtype);

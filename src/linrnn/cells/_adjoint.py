@@ -12,7 +12,6 @@ from linrnn.cells._graph import (
     LEAVES,
     MIXING,
     SPREADS,
-    TRANSPOSED,
     Graph,
     Node,
     Program,
@@ -135,8 +134,7 @@ def backward(
                 _add(graph, found, vector, graph.contract(node.op, args[0], grad, not turned))
             continue
         if node.op in SPREADS:
-            back = graph.spread(TRANSPOSED[node.op], grad, int(node.attribute or 0))
-            _add(graph, found, node.args[0], back)
+            _add(graph, found, node.args[0], graph.spread_back(node, grad))
             continue
         for x, cotangent in zip(node.args, RULES[node.op](graph, args, here[i], grad), strict=True):
             if cotangent is not None and x in wanted:

@@ -250,6 +250,11 @@ class _Step(NamedTuple):
     value: float = 0.0
     matrix: tuple[int, int] | None = None
 
+    @property
+    def apart(self) -> bool:
+        """Whether the result must not lie where an argument does: not number by number."""
+        return self.op in ("product", "roll")
+
 
 class _Placement:
     """Gives every value a slot, and writes the codes."""
@@ -332,9 +337,9 @@ class _Placement:
                 p for p, x in enumerate(self.steps) if leaves.get(i, slot) in x.args and i in leaves
             ]
             last = max(readers, default=-1)
-            product = self.steps[made[0]].op == "product"
+            apart = self.steps[made[0]].apart
             late = any(x.level == 3 and node in x.args for x in self.steps)
-            if late or last > made[0] or (product and last == made[0]):
+            if late or last > made[0] or (apart and last == made[0]):
                 continue
             self.a.home[node] = slot
             self.steps.remove(copies[0])
@@ -349,10 +354,10 @@ class _Placement:
 
     def _code(self, place: int, step: _Step) -> tuple[float, ...]:
         args = [self._slot(x) for x in step.args]
-        if step.matrix is None:  # a result may take the place of an argument
+        if not step.apart:  # a result may take the place of an argument
             self._release(place, step)
         results = [self._result(x, step.level) for x in step.results]
-        if step.matrix is not None:
+        if step.apart:
             self._release(place, step)
         for x, slot in zip(step.results, results, strict=True):
             if x in self.register and x not in self.last:

@@ -403,3 +403,13 @@ def _spreading(op: str) -> Function:
 
 
 FUNCTIONS |= {op: _spreading(op) for op in ("spread", "fold")}
+
+
+@_named("roll")
+def _roll(t: Tracer, input: Any, shifts: Any, dims: Any = None) -> Value:
+    by = [shifts] if isinstance(shifts, int) else list(shifts)
+    if dims not in (-1, (-1,), [-1]) or len(by) != 1:
+        raise t.refuse(f"roll() along {dims!r}", "The channels are the last axis: dims=-1.")
+    value = t.value(input)
+    parts = (None if y is None else t.graph.spread("roll", y, by[0]) for y in (value.re, value.im))
+    return Value(t, *parts)  # type: ignore[arg-type]

@@ -50,6 +50,7 @@ spread spread_each     ``attribute`` is n: the whole vector n times over, or eac
                        times; n times as wide
 fold fold_each         their transposes: the sum of n parts that lie one after the other, or of
                        every n numbers that do
+roll                   ``attribute`` is n: each number n places further on, around the vector
 ====================== ========================================================================
 
 **Levels** (`levels`) say when a node can be computed: 0, from parameters alone, once a call; 1,
@@ -137,16 +138,16 @@ CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
     "linear": lambda w, x, turned: x @ (w if turned else w.mT),
     "block_linear": lambda w, x, turned: block_product(w.mT if turned else w, x),
 }
-#: What repeats channels or sums them up, n of them; ``_each`` are those that lie together.
+#: What repeats channels n times, sums n of them up, or moves them n places; ``_each``: neighbours.
 SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "spread": lambda x, n: x.unsqueeze(-2).expand(*x.shape[:-1], n, -1).flatten(-2),
     "spread_each": lambda x, n: x.unsqueeze(-1).expand(*x.shape, n).flatten(-2),
     "fold": lambda x, n: x.unflatten(-1, (n, -1)).sum(-2),
     "fold_each": lambda x, n: x.unflatten(-1, (-1, n)).sum(-1),
+    "roll": lambda x, n: x.roll(n, -1),
 }
-#: The transpose of each of them.
-TRANSPOSED = {"spread": "fold", "fold": "spread"}
-TRANSPOSED |= {f"{op}_each": f"{other}_each" for op, other in TRANSPOSED.items()}
+_TRANSPOSED = {"spread": "fold", "fold": "spread", "spread_each": "fold_each"}
+_TRANSPOSED |= {"fold_each": "spread_each", "roll": "roll"}
 #: Operations that let channels see one another.
 MIXING = frozenset((*CONTRACTIONS, *SPREADS))
 
@@ -175,7 +176,12 @@ class Graph:
         value = self.value(x)
         if value is not None:
             return self.constant(value * (n if op in ("fold", "fold_each") else 1))
-        return x if n == 1 else self._node(Node(op, (x,), n))
+        return x if n == (0 if op == "roll" else 1) else self._node(Node(op, (x,), n))
+
+    def spread_back(self, node: Node, cotangent: int) -> int:
+        """The transpose of a node of `SPREADS`, of a cotangent."""
+        n = int(node.attribute or 0)
+        return self.spread(_TRANSPOSED[node.op], cotangent, -n if node.op == "roll" else n)
 
     def __call__(self, op: str, *args: int) -> int:
         """An elementwise operation, or a simpler node that has its value."""

@@ -58,7 +58,7 @@ def ratios(program: Program) -> list[Ratio]:
     """The nodes of which one is the spread or the fold of the other."""
     found = []
     for i, node in enumerate(program.nodes):
-        if node.op in SPREADS:
+        if node.op in SPREADS and node.op != "roll":
             pair = (i, node.args[0]) if node.op.startswith("spread") else (node.args[0], i)
             found.append(Ratio(*pair, int(node.attribute or 0)))
     return found
@@ -87,7 +87,7 @@ class _Classes:
         """Nodes that meet in an operation, and a state and what it becomes."""
         program = self.program
         for i, node in enumerate(program.nodes):
-            if node.op not in MIXING and node.op != "matrix":
+            if node.op == "roll" or node.op not in (*MIXING, "matrix"):
                 for x in node.args:
                     self.join(i, x)
         places = program.leaves("state")

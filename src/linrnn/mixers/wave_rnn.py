@@ -1,36 +1,42 @@
 """Wave RNN, a recurrent network in which what was read travels around rings."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.cells import Cell
+from linrnn.cells import Cell, block_linear
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._cell_rnn import CellRNN, Timed, steady
+from linrnn.mixers._cell_family import Family, FamilyRNN
+from linrnn.mixers._cell_rnn import Timed, steady
 from linrnn.mixers._torus import couplings
 from linrnn.nn import empty_parameters
+from linrnn.ops._precision import wide
+
+_ACTS = {"relu": torch.relu, "tanh": torch.tanh, "identity": lambda x: x}
+_AT_ONCE = 32  # channels that a product with a matrix of so many or fewer computes together
 
 
-def _wave(act: Any, name: str) -> Cell:
-    def step(h: Any, u: Any, W: Any) -> tuple[Any, Any]:
-        h = act(F.linear(h, W) + u)
+def _wave(act: str, channels: int | None) -> Timed:
+    """One step; by one matrix of all units if ``channels`` is None."""
+
+    def at_once(h: Any, u: Any, W: Any) -> tuple[Any, Any]:
+        h = _ACTS[act](F.linear(h, W) + u)
         return h, h
 
-    return Cell(step, state="h", matrix="W", name=name)
+    def around(h: Any, u: Any, before: Any, here: Any, after: Any) -> tuple[Any, Any]:
+        n = channels or 0
+        last, next_ = block_linear(h, before).roll(n, -1), block_linear(h, after).roll(-n, -1)
+        h = _ACTS[act](block_linear(h, here) + last + next_ + u)
+        return h, h
+
+    if channels is None:
+        return steady(wave=Cell(at_once, state="h", matrix="W", name="wave"))["wave"]
+    return steady(wave=Cell(around, state="h", matrix="before here after", name="wave"))["wave"]
 
 
-WAVES = {
-    "relu": _wave(torch.relu, "wave_relu"),
-    "tanh": _wave(torch.tanh, "wave_tanh"),
-    "identity": _wave(lambda x: x, "wave_identity"),
-}
-"""One step by the nonlinearity."""
-
-
-class WaveRNN(CellRNN):
+class WaveRNN(FamilyRNN):
     r"""A recurrent network of rings of units, on which what was read travels as a wave.
 
     Equation:
@@ -46,8 +52,8 @@ class WaveRNN(CellRNN):
         act: "relu", "tanh" or "identity".
 
     Departures from the paper:
-        Its input has one channel; here ring c gets channel c modulo d_model. The convolution is a
-        product with the matrix that it is, of (n_units * n_channels)^2 numbers.
+        Its input has one channel; here ring c gets channel c modulo d_model. On short rings the
+        convolution is one product, with the matrix that it is.
 
     Example:
         >>> y, state = WaveRNN(d_model=4, n_units=5)(torch.randn(2, 100, 4))
@@ -61,7 +67,7 @@ class WaveRNN(CellRNN):
 
     family: ClassVar[str] = "oscillator"
     timed: ClassVar[bool] = False
-    cells: ClassVar[Mapping[str, Timed]] = steady(**WAVES)
+    family_of_cells: ClassVar[Family] = Family(_wave)
 
     def __init__(
         self,
@@ -74,7 +80,7 @@ class WaveRNN(CellRNN):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_in("WaveRNN", "act", act, self.cells)
+        check_in("WaveRNN", "act", act, _ACTS)
         self.n_channels = C = d_model if n_channels is None else n_channels
         self.n_units, self.act = n_units, act
         check_positive_int("WaveRNN", d_model=d_model, n_channels=C, n_units=n_units)
@@ -97,9 +103,15 @@ class WaveRNN(CellRNN):
         self.V.weight[rings, rings % self.d_model] = 1
         nn.init.uniform_(self.b_w, -((3 * C) ** -0.5), (3 * C) ** -0.5)
 
-    def _cells(self) -> Timed:
-        return self.cells[self.act]
+    def _key(self) -> tuple[Any, ...]:
+        rows = -(-self.n_channels // _AT_ONCE)  # of each of three products with a unit's channels
+        short = self.n_units * self.n_channels <= 3 * rows * _AT_ONCE
+        return self.act, None if short else self.n_channels
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         u = self.V(x) + self.b_w.repeat(self.n_units)
-        return {"u": u, "W": couplings(self.w, 1, self.n_units)}
+        if self._key()[1] is None:
+            return {"u": u, "W": couplings(self.w, 1, self.n_units)}
+        taps = wide(self.w).unbind(-1)
+        ring = (w.expand(self.n_units, -1, -1) for w in taps)
+        return {"u": u, **dict(zip(("before", "here", "after"), ring, strict=True))}

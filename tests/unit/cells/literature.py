@@ -68,6 +68,11 @@ def _synapses(v, u, mu, w):
     return w * v, v
 
 
+def _ring(h, x, p):
+    h = torch.tanh(x + p * torch.roll(h, 1, -1) - torch.roll(h * x, -3, -1))
+    return torch.roll(h, (2,), (-1,)), h
+
+
 def _rg_lru(h, x, r, i, decay):
     log_a = -8 * F.softplus(decay) * torch.sigmoid(r)
     h = torch.exp(log_a) * h + torch.sqrt(-torch.expm1(2 * log_a)) * torch.sigmoid(i) * x
@@ -112,6 +117,7 @@ CELLS = {
     "lem": Cell(_lem, state="y z", matrix="W1 W2 Wz Wy"),
     "heads": Cell(_heads, state="h", matrix="R"),
     "synapses": Cell(_synapses, state="v", constant="mu w"),
+    "ring": Cell(_ring, state="h", constant="p"),
     "rg_lru": Cell(_rg_lru, state="h", constant="decay"),
     "lru": Cell(_lru, state="h", constant="decay", complex="h u decay"),
     "modrelu": Cell(_modrelu, state="h", constant="decay bias", complex="h u decay"),

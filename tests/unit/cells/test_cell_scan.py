@@ -363,6 +363,7 @@ def test_explain_says_what_runs_and_what_keeps_the_cell_from_another_form():
         "indrnn": "relu of h makes its step no affine function",
         "gru": "the matrix Wr mixes the channels of h",
         "synapses": "spread_each mixes the channels of v",
+        "ring": "roll mixes the channels of h",
         "unicornn": "y depends on z, which depends on y or more",
         "modrelu": "square of h makes its step no affine function",
         "mirrored": "the step of h is no complex multiplication",

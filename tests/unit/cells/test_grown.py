@@ -30,6 +30,7 @@ ONE = {
     "clamp": lambda x: x.clamp(-0.5, 0.5),
     "pairs": lambda x: fold(torch.tanh(spread(x, 2) - spread(x, 2, each=True)), 2, each=True),
     "sums": lambda x: fold(torch.sin(spread(x, 3, each=True)) * spread(x, 3), 3),
+    "roll": lambda x: torch.roll(x, 1, -1),
     "number": lambda x: torch.full_like(x, 0.5),
     "matrix": None,
 }

@@ -88,6 +88,10 @@ def spreads_to_none(h, x):
     return spread(x, 0), h
 
 
+def rolls_the_batch(h, x):
+    return torch.roll(x, 1), h
+
+
 def shaped(h, x):
     return x * x.shape[-1], h
 
@@ -114,6 +118,7 @@ REFUSED = {
     unknown: ("bessel_j0", r"special_bessel_j0\(\). Write it with the functions"),
     repeats: ("h.repeat", r"repeat\(\). Channels are repeated by linrnn.cells.spread"),
     spreads_to_none: (r"spread\(x, 0\)", r"spread\(\) of 0 parts. Give it an integer"),
+    rolls_the_batch: (r"torch.roll\(x, 1\)", r"roll\(\) along None. The channels are the last"),
     shaped: ("x.shape", ".shape of a value. Every value is one number a channel"),
     stacked: ("torch.stack", r"stack\(\). Every value is one number a channel"),
 }
@@ -217,7 +222,10 @@ def test_a_fold_is_the_transpose_of_a_spread(each):
 
 
 def test_spreads_of_one_part_and_of_numbers_are_none():
-    program = Cell(lambda h, x: (fold(spread(x, 1), 1) + fold(h * 0 + 2, 1), h), state="h").program
+    numbers = lambda h: fold(h * 0 + 2, 1) + torch.roll(torch.ones_like(h), 3, -1)  # noqa: E731
+    program = Cell(
+        lambda h, x: (fold(spread(torch.roll(x, 0, -1), 1), 1) + numbers(h), h), state="h"
+    ).program
     assert not program.mixes()
 
 

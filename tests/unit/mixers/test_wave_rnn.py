@@ -13,7 +13,7 @@ ACTS = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "identity": lambda 
 
 
 @pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("units", [1, 2, 5])
+@pytest.mark.parametrize("units", [1, 2, 5, 60])
 def test_equals_a_transcription(act, units):
     torch.manual_seed(0)
     layer = livelier(WaveRNN(3, n_channels=2, n_units=units, act=act, **F64), std=0.3)

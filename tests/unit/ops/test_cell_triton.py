@@ -163,6 +163,7 @@ def test_channels_repeated_and_summed_up(interpreted):
     interpreted("""
 import test_cell_widths as several
 check("synapses", (2, 5, 5), machine.MARKS[1], torch.float64)
+check("ring", (2, 5, 5), machine.MARKS[1], torch.float64)
 for name in ("pairs", "unseen"):
     given = several.arguments(name, 3, 7)
     want = several.results(name, given, torch.float64, form="loop")

@@ -210,6 +210,8 @@ class _Code:
     ) -> None:
         self.program = program
         self.outputs = list(range(len(program.outputs)))
+        #: Whether a row must stay whole, which one does that meets a matrix.
+        self._moves = any(x.op == "roll" for x in program.nodes) and not program.matrices
         self.assembled = assemble(program, operations(), starts, previous, passing)
         self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
         self._address = ctypes.addressof(self._kept)
@@ -291,7 +293,8 @@ class _Code:
             values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
         own = self.widths(tensors)
         every = {*own, *others} - {0}  # 0: not a value
-        sizes = [(ctypes.c_int64 * len(x))(*x) if len(every) > 1 else None for x in (own, others)]
+        told = len(every) > 1 or self._moves
+        sizes = [(ctypes.c_int64 * len(x))(*x) if told else None for x in (own, others)]
         header = MACHINE.pack(
             DTYPES[dtype],
             _native.threads(),

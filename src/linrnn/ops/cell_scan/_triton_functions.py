@@ -160,6 +160,14 @@ def fold(x, narrow: tl.constexpr, n: tl.constexpr, NARROW: tl.constexpr, EACH: t
 
 @triton.jit
 @no_type_check
+def roll(x, width: tl.constexpr, n: tl.constexpr, BLOCK: tl.constexpr):
+    """Each number n places further on."""
+    j = tl.arange(0, BLOCK)
+    return tl.gather(x, tl.where(j < width, (j + (width - n % width) % width) % width, 0), 0)
+
+
+@triton.jit
+@no_type_check
 def matrix(
     p,
     part,

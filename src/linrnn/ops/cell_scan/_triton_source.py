@@ -328,6 +328,8 @@ class _Writer:
         """Lanes beyond the width of what is read are not looked at."""
         node, k = self.program.nodes[i], self.sizes.nodes[i]
         op, x = node.op.removesuffix("_each"), node.args[0]
+        if op == "roll":
+            return f"roll(v{x}, width_{k}, {node.attribute}, BLOCK_{k})"
         narrow = self.sizes.nodes[x] if op == "spread" else k
         each = node.op != op
         return f"{op}(v{x}, width_{narrow}, {node.attribute}, BLOCK_{k}, {each})"
