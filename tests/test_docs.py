@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from linrnn import cli, mixers, recipes, tasks
+from linrnn._catalogue import studied
 from linrnn.state import leaves
 from linrnn.train._folder import RunFolder
 from package_modules import MODULES
@@ -141,6 +142,10 @@ def test_every_entry_of_a_catalogue_loads(catalogue):
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_scale_has_a_docstring(name):
+    rows = studied("linrnn.recipes")
+    if name in rows:
+        assert rows[name].text.endswith(".")
+        return
     module = importlib.import_module(f"linrnn.recipes.{name}")
     assert all(inspect.getdoc(getattr(module, scale)) for scale in recipes.scales(name))
 

@@ -1,16 +1,19 @@
 """A catalogue is a folder: one entry a file, found by being there, named by the file's stem.
 
 Other packages add entries to those that are open by entry points: a group named like the
-catalogue's package, a name, and the import path of a class.
+catalogue's package, a name, and the import path of a class. A study adds recipes by a table: see
+`linrnn.recipes`.
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from linrnn._reading import why
 from linrnn.errors import LinrnnError, UnknownNameError
@@ -19,6 +22,7 @@ T = TypeVar("T")
 
 OPEN = ("linrnn.mixers", "linrnn.tasks")
 """The catalogues that packages may add to, and the groups of their entry points."""
+_RECIPES = "linrnn.recipes"
 
 
 def stems(package: str) -> list[str]:
@@ -45,9 +49,33 @@ def _registered(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]
     return found
 
 
+class Row(NamedTuple):
+    """An entry of a study: the module that has it, and what it is in one line."""
+
+    module: str
+    text: str
+
+
+def studied(package: str) -> dict[str, Row]:
+    """The recipes that are rows of a study; none is imported."""
+    folders = importlib.import_module(package).__path__ if package == _RECIPES else ()
+    return _studied(tuple(folders))
+
+
+@lru_cache(maxsize=8)
+def _studied(folders: tuple[str, ...]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for path in sorted(path for folder in folders for path in Path(folder).glob("_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "RECIPES":
+                rows = ast.literal_eval(node.value).items()
+                found.update({name: Row(path.stem, text) for name, text in rows})
+    return found
+
+
 def entries(package: str) -> list[str]:
-    """All names of a catalogue, sorted: its files and what packages register."""
-    return sorted({*stems(package), *registered(package)})
+    """All names of a catalogue, sorted: its files, rows of studies, what packages register."""
+    return sorted({*stems(package), *studied(package), *registered(package)})
 
 
 def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:

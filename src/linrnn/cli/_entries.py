@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from linrnn._catalogue import registered, stems
+from linrnn._catalogue import registered, stems, studied
 from linrnn.errors import LinrnnError
 
 #: Each catalogue and the base class of its entries; an entry without one is a function.
@@ -34,6 +34,7 @@ def summaries(kind: str) -> dict[str, str]:
     found = {name: _summary(_source(package, name), kind) for name in stems(package)}
     for name in registered(package):
         found[name] = _of_class(kind, name, lambda cls: _words(cls, kind), str)
+    found |= {name: row.text for name, row in studied(package).items()}
     return dict(sorted(found.items()))
 
 

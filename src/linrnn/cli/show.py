@@ -136,7 +136,10 @@ def _recipe(name: str, scale: str) -> _Page:
     if recipe.departures:
         facts["Departures"] = recipe.departures
     return _Page(
-        f"linrnn.recipes.{name}.{scale}()", recipe.summary, facts, list(_leaves(recipe.config, ""))
+        f'linrnn.recipes.load("{name}", "{scale}")',
+        recipe.summary,
+        facts,
+        list(_leaves(recipe.config, "")),
     )
 
 

@@ -4,6 +4,10 @@ A file has one function for each scale of its recipe, named like the scale: ``cp
 most ten minutes on two cores, ``paper()`` has the published settings and mostly wants a GPU.
 ``recipes/digits.py`` with its ``cpu()`` is ``load("digits", "cpu")``. The recipe named like a task
 is what ``linrnn train TASK`` runs; those of other mixers are named ``<task>_<mixer>``.
+
+A study that trained one model on many tasks is a file with a leading ``_``: a table of what differs
+from task to task, a dictionary ``RECIPES`` of the names it adds, each with a line of text, and a
+function ``paper(name)``. These recipes have that scale alone.
 """
 
 import ast
@@ -12,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linrnn._catalogue import stems
+from linrnn._catalogue import entries, studied
 from linrnn.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ def names() -> list[str]:
         >>> "digits" in names()
         True
     """
-    return stems(__name__)
+    return entries(__name__)
 
 
 def scales(name: str) -> list[str]:
@@ -45,6 +49,8 @@ def scales(name: str) -> list[str]:
     """
     if name not in names():
         raise UnknownNameError("recipe", name, names())
+    if name in studied(__name__):
+        return ["paper"]
     spec = find_spec(f"{__name__}.{name}")
     assert spec
     assert spec.origin
@@ -68,7 +74,7 @@ def default_scale(name: str) -> str:
 
 
 def load(name: str, scale: str | None = None) -> "Recipe":
-    """What a scale's function in ``linrnn/recipes/<name>.py`` returns; only that file is imported.
+    """What a scale's function in ``linrnn/recipes/<name>.py``, or the study's, returns.
 
     Args:
         name: of the recipe.
@@ -87,7 +93,9 @@ def load(name: str, scale: str | None = None) -> "Recipe":
     scale = default_scale(name) if scale is None else scale
     if scale not in known:
         raise UnknownNameError(f"scale of the recipe {name}", scale, known)
-    recipe: Recipe = getattr(importlib.import_module(f"{__name__}.{name}"), scale)()
+    row = studied(__name__).get(name)
+    module = importlib.import_module(f"{__name__}.{row.module if row else name}")
+    recipe: Recipe = getattr(module, scale)(*([name] if row else []))
     return recipe
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from linrnn.recipes._base import Recipe
-from linrnn.recipes._words import NOT_RUN
+from linrnn.recipes._words import IMDB, NOT_RUN
+from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 SOURCE = "public code of Gu et al. 2022, arXiv:2206.11893, its LRA experiments with S4D-LegS"
@@ -73,9 +74,21 @@ TABLE = {
 """By our name of the task; "scifar" is the grey one. All have 6 layers and weight decay 0.05."""
 
 
-def paper(task: str, task_options: Any = None, departures: str = "") -> Recipe:
-    """The recipe of a row of `TABLE`; ``departures`` are those of the task itself."""
-    row = TABLE[task]
+RECIPES = {
+    "imdb_s4d": "Six S4D layers on the task `imdb`, as in the public configurations.",
+    "listops_s4d": "Six S4D layers on the task `listops`, as in the public configurations.",
+    "path_x_s4d": "Six S4D layers on the task `path_x`, as in the public configurations.",
+    "pathfinder_s4d": "Six S4D layers on the task `pathfinder`, as in the public configurations.",
+    "retrieval_s4d": "Six S4D layers on the task `retrieval`, as in the public configurations.",
+    "scifar_grey_s4d": "Six S4D layers on grey `scifar`, LRA Image, as in the public code.",
+}
+
+
+def paper(name: str) -> Recipe:
+    """The recipe of a name in `RECIPES`."""
+    task = name.removesuffix("_s4d").removesuffix("_grey")
+    row, departures = TABLE[task], IMDB if task == "imdb" else ""
+    task_options = SCIFAROptions(grey=True) if task == "scifar" else None
     return Recipe(
         config=_config(task, row, task_options),
         summary=f"six S4D layers of width {row.width}, {row.epochs} epochs as published",

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from linrnn.recipes._base import Recipe
-from linrnn.recipes._words import NOT_RUN
+from linrnn.recipes._words import IMDB, NOT_RUN
+from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 SOURCE = "public scripts of Smith, Warrington and Linderman 2023, arXiv:2208.04933"
@@ -168,9 +169,22 @@ TABLE = {
 """By our name of the task; "scifar" is the grey one."""
 
 
-def paper(task: str, task_options: Any = None, departures: str = "") -> Recipe:
-    """The recipe of a row of `TABLE`; ``departures`` are those of the task itself."""
-    row = TABLE[task]
+RECIPES = {
+    "imdb_s5": "Six S5 layers on the task `imdb`, as in the public scripts.",
+    "listops_s5": "Eight S5 layers on the task `listops`, as in the public scripts.",
+    "path_x_s5": "Six S5 layers on the task `path_x`, as in the public scripts.",
+    "pathfinder_s5": "Six S5 layers on the task `pathfinder`, as in the public scripts.",
+    "retrieval_s5": "Six S5 layers on the task `retrieval`, as in the public scripts.",
+    "scifar_grey_s5": "Six S5 layers on grey `scifar` (LRA Image), as in the public scripts.",
+    "speech_commands": "Six S5 layers on the task `speech_commands`, as in the public scripts.",
+}
+
+
+def paper(name: str) -> Recipe:
+    """The recipe of a name in `RECIPES`."""
+    task = name.removesuffix("_s5").removesuffix("_grey")
+    row, departures = TABLE[task], IMDB if task == "imdb" else ""
+    task_options = SCIFAROptions(grey=True) if task == "scifar" else None
     return Recipe(
         config=_config(task, row, task_options),
         summary=f"{_count(row.n_layers)} S5 layers of width {row.width}, {row.epochs} epochs as "

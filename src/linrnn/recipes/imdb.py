@@ -2,7 +2,6 @@
 
 from linrnn.recipes import _lru
 from linrnn.recipes._base import Recipe
-from linrnn.recipes._words import IMDB
 from linrnn.tasks.imdb import IMDbOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
@@ -35,4 +34,4 @@ def cpu() -> Recipe:
 
 def paper() -> Recipe:
     """Six LRU layers on the task `imdb`, as in the paper's Table 9."""
-    return _lru.paper("imdb", departures=IMDB)
+    return _lru.paper("imdb")

@@ -65,7 +65,7 @@ def test_show_prints_the_whole_configuration_of_a_recipe(capsys, name):
     out = show(capsys, name)
     for scale in recipes.scales(name):
         recipe = recipes.load(name, scale)
-        title = f"recipe {name}: linrnn.recipes.{name}.{scale}()"
+        title = f'recipe {name}: linrnn.recipes.load("{name}", "{scale}")'
         assert title in out
         page = out[out.index(title) :]
         rows = [" ".join(line.split()) for line in page.splitlines()]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from linrnn import recipes, tasks, train
+from linrnn.cli._entries import summaries
 from linrnn.errors import UnknownNameError
 from linrnn.train._config import from_json, to_json
 from linrnn.train._model import build_model, build_task
@@ -118,6 +119,17 @@ def test_scales_are_the_public_functions_of_the_file(tmp_path, monkeypatch):
     assert recipes.scales("made_up") == ["hour", "cpu"]
     assert recipes.load("made_up") == 2
     assert recipes.load("made_up", "hour") == 1
+
+
+def test_a_study_adds_recipes_by_its_table(tmp_path, monkeypatch):
+    table = 'RECIPES = {"digits_new": "New on digits.", "copy_new": "New on copies."}\n'
+    (tmp_path / "_new.py").write_text(f"{table}def paper(name):\n    return name.upper()\n")
+    (tmp_path / "own.py").write_text("def cpu():\n    return 1\n")
+    monkeypatch.setattr(recipes, "__path__", [str(tmp_path)])
+    assert recipes.names() == ["copy_new", "digits_new", "own"]
+    assert (recipes.scales("copy_new"), recipes.default_scale("copy_new")) == (["paper"], "paper")
+    assert recipes.load("copy_new") == "COPY_NEW"
+    assert summaries("recipes")["digits_new"] == "New on digits."
 
 
 def test_load_without_a_scale_takes_the_first_where_there_is_no_cpu():
