@@ -72,6 +72,7 @@ DECLARED = {
     ("ops/_native.py", "ctypes.CDLL"): "the library built with the package, or the user's own",
     ("recipes/__init__.py", "Path(spec.origin).read_text"): SOURCE,
     ("cli/__init__.py", "Path(__path__[0], f'{module.name}.py').read_text"): SOURCE,
+    ("_catalogue.py", "path.read_text"): SOURCE,
     ("cli/_entries.py", "path.read_text"): SOURCE,
     ("cli/doctor.py", "info.read_text"): SYSTEM,
     ("compare/_usage.py", "status.read_text"): SYSTEM,

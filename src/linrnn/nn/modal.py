@@ -30,7 +30,8 @@ class Modes(NamedTuple):
         """The filters' first ``length`` numbers: (channels, length), float64."""
         powers = torch.linalg.vander(self.poles, N=max(1, length - 1))
         waves = (powers * self.residues[..., None]).real.sum(1)
-        return torch.cat([self.direct[:, None], waves], 1)[:, :length]
+        found: Tensor = torch.cat([self.direct[:, None], waves], 1)[:, :length]
+        return found
 
 
 def hankel_values(kernel: Tensor, rows: int = ROWS) -> Tensor:
