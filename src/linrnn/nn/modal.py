@@ -52,7 +52,8 @@ def hankel_values(kernel: Tensor, rows: int = ROWS) -> Tensor:
         >>> hankel_values(halves[None])[0, :2].round(decimals=3)
         tensor([0.6640, 0.0000], dtype=torch.float64)
     """
-    return torch.linalg.svdvals(_hankel(kernel, rows))
+    values: Tensor = torch.linalg.svdvals(_hankel(kernel, rows))
+    return values
 
 
 def fit_modes(kernel: Tensor, order: int, *, rows: int = ROWS) -> Modes:
