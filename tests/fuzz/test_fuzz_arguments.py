@@ -123,6 +123,8 @@ def usual(name):
         return {**steps, **dict.fromkeys(own), "scale": 1.0, **LAYOUT}
     if name == "causal_conv":
         return {"x": ones(1, 3, 4), "weight": ones(4, 2), "bias": None, "silu": False, **LAYOUT}
+    if name == "fft_conv":
+        return {"x": ones(1, 3, 4), "kernel": ones(4, 2), **LAYOUT}
     if name == "log_linear_scan":
         return {"log_a": ones(4), "log_b": ones(1, 3, 4), **LAYOUT}
     plain = {"a": ones(4), "b": ones(1, 3, 4)}
@@ -138,6 +140,7 @@ OPS = {
     "selective_scan": 20,
     "outer_scan": 20,
     "delta_scan": 20,
+    "fft_conv": 15,
     "fft_scan": 15,
     "causal_conv": 15,
     "distributed_linear_scan": 15,
@@ -172,7 +175,8 @@ def group():
 
 def checker(name):
     op = getattr(ops, name)
-    main = dict.fromkeys(("gated_scan", "selective_scan", "causal_conv"), "x").get(name, "b")
+    by_x = ("gated_scan", "selective_scan", "causal_conv", "fft_conv")
+    main = dict.fromkeys(by_x, "x").get(name, "b")
     main = {"log_linear_scan": "log_b", "outer_scan": "v", "delta_scan": "v"}.get(name, main)
 
     def check(arguments):

@@ -15,6 +15,7 @@ from linrnn.ops.cell_scan import use_form as use_form
 from linrnn.ops.delta_scan import delta_scan as delta_scan
 from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.fft import fft_scan as fft_scan
+from linrnn.ops.fft_conv import fft_conv as fft_conv
 from linrnn.ops.gated_scan import gated_scan as gated_scan
 from linrnn.ops.linear_scan import linear_scan as linear_scan
 from linrnn.ops.log_linear_scan import log_linear_scan as log_linear_scan
@@ -29,6 +30,7 @@ __all__ = [
     "delta_scan",
     "distributed_linear_scan",
     "explain",
+    "fft_conv",
     "fft_scan",
     "gated_scan",
     "linear_scan",

@@ -1,4 +1,4 @@
-"""Causal convolution by FFT, and the constant diagonal recurrence solved with it."""
+"""The recurrence with constant decay, solved as a causal convolution by FFT."""
 
 import functools
 from typing import Any
@@ -14,6 +14,7 @@ from linrnn.ops._arguments import (
     check_packed,
     check_reset,
 )
+from linrnn.ops._fft import causal_product, cuts, piecewise
 from linrnn.ops._layout import Ends, clear_first, ends, mirrored, n_sequences
 from linrnn.ops._loop import LINEAR, loop
 from linrnn.ops._op import Op
@@ -36,7 +37,7 @@ def fft_scan(
 
         h_t = a^{t+1} h_{-1} + sum_{s <= t} a^{t-s} b_s
 
-    computed with FFTs of length 2 T: O(T log T), and absolute rather than relative accuracy, since
+    computed with FFTs of about 2 T: O(T log T), and absolute rather than relative accuracy, since
     the rounding error of an FFT is spread evenly over its outputs. So a huge input changes what
     comes before it in its row and channel: by up to 3 roundings of the largest number there, as
     measured from 19 to 16,384 steps. NaN, infinity or an overflow make it NaN. `linear_scan`
@@ -116,36 +117,16 @@ def _common(*tensors: Tensor) -> list[Tensor]:
 
 def _piecewise(a: Tensor, b: Tensor, state: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
     """All states, where a piece begins with each sequence, from its state, and at each reset."""
-    batch, time, channels = b.shape
-    # not new_zeros, which vmap would take for one of each call
-    cut = torch.zeros(batch, time, dtype=torch.bool, device=b.device) if reset is None else reset
-    cut = cut.index_put((edge.row, edge.first), cut.new_ones(()))
-    start = cut.flatten().nonzero().squeeze(1)
-    length = torch.diff(start, append=start.new_tensor([batch * time]))
-    first = torch.searchsorted(start, edge.row * time + edge.first)
+    start = cuts(b, reset, edge)
+    first = torch.searchsorted(start, edge.row * b.shape[1] + edge.first)
     entering = clear_first(state[edge.kept], reset, edge)
-    states = b.new_zeros(start.shape[0], channels).index_put((first,), entering)
-    size = length.double().log2().ceil()  # pieces of one power of two waste less than half
-    parts, places = [], []
-    for exponent in size.unique().tolist():
-        some = (size == exponent).nonzero().squeeze(1)
-        step = torch.arange(int(length[some].max()), device=b.device)
-        inside = step < length[some, None]
-        place = (start[some, None] + step).clamp(max=batch * time - 1)
-        inputs = torch.where(inside[..., None], b.flatten(0, 1)[place], 0)
-        row, column = inside.nonzero(as_tuple=True)
-        parts.append(_convolve(a, inputs, states[some])[row, column])
-        places.append(place[row, column])
-    order = torch.cat(places).argsort()
-    return torch.cat(parts)[order].view(b.shape)
+    states = b.new_zeros(start.shape[0], b.shape[2]).index_put((first,), entering)
+    return piecewise(b, start, lambda inputs, some: _convolve(a, inputs, states[some]))
 
 
 def _convolve(a: Tensor, b: Tensor, initial_state: Tensor) -> Tensor:
-    time = b.shape[1]
-    powers = _powers(a, time)  # (T, C): a^0 .. a^{T-1}
-    h = torch.fft.ifft(torch.fft.fft(b, 2 * time, 1) * torch.fft.fft(powers, 2 * time, 0), dim=1)
-    driven: Tensor = h[:, :time] if b.is_complex() else h[:, :time].real
-    return driven + (a * powers) * initial_state[:, None]
+    powers = _powers(a, b.shape[1])  # (T, C): a^0 .. a^{T-1}
+    return causal_product(b, powers.t()) + (a * powers) * initial_state[:, None]
 
 
 def _check(

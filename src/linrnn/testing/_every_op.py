@@ -29,7 +29,8 @@ Run = Callable[..., tuple[Tensor, Tensor]]
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _TIME = 11
 _OFFSETS = (0, 0, 4, 5, 11, 11)
-_TRANSFORMED = ("fft_scan",)  # what is not finite anywhere in a row is so everywhere: said there
+# what is not finite anywhere in a row is so everywhere: said there
+_TRANSFORMED = ("fft_conv", "fft_scan")
 _SIZES = ((11, 13), (2, 70), (5, 7))
 
 

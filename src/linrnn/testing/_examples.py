@@ -18,6 +18,7 @@ from linrnn.ops import (
     causal_conv,
     cell_scan,
     delta_scan,
+    fft_conv,
     fft_scan,
     gated_scan,
     linear_scan,
@@ -254,6 +255,17 @@ def _conv(draw: _Draw) -> Iterator[Call]:
         yield Call(f"silu={silu}", causal_conv, arguments, ("x",), state, step)
 
 
+def _long_conv(draw: _Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], past: Tensor) -> tuple[Tensor, Tensor]:
+        window = torch.cat([past, x["x"][:, None]], 1)
+        return (window * x["kernel"].T.flip(0)).sum(1), window[:, 1:]
+
+    for width in (4, 9, 1):
+        arguments = {"x": draw.steps(draw.channels), "kernel": draw(draw.channels, width)}
+        state = (width - 1, draw.channels)  # accurate in absolute terms only
+        yield Call(f"width={width}", fft_conv, arguments, ("x",), state, step, roundings=64)
+
+
 def _outer(draw: _Draw) -> Iterator[Call]:
     heads, keys = _HEADS, _MODES
 
@@ -400,6 +412,7 @@ _CALLS: dict[str, Callable[[_Draw], Iterator[Call]]] = {
     "gated_scan": _gated,
     "selective_scan": _selective,
     "fft_scan": _fft,
+    "fft_conv": _long_conv,
     "causal_conv": _conv,
     "outer_scan": _outer,
     "delta_scan": _delta,
