@@ -32,13 +32,15 @@ def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
     taps = min(kernel.shape[1], time)
     # what comes around the end of the circle falls on the first taps - 1 - (n - time) steps
     n = fast_length(max(time, time + taps - 1 - skip))
-    forward, back = (
-        (torch.fft.fft, torch.fft.ifft)
-        if u.is_complex() or kernel.is_complex()
-        else (torch.fft.rfft, torch.fft.irfft)
-    )
-    spectrum = forward(u.transpose(1, 2), n) * forward(kernel[:, :taps], n)
-    return back(spectrum, n)[..., skip:time].transpose(1, 2)
+    if not (u.is_complex() or kernel.is_complex()):
+        return circular_product(u, torch.fft.rfft(kernel[:, :taps], n), n)[:, skip:time]
+    spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)
+    return torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)
+
+
+def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:
+    """``y_t = sum_s kernel_{(t-s) mod n} u_s``, (B, n, C), of the kernel's `torch.fft.rfft`."""
+    return torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n).transpose(1, 2)
 
 
 def cuts(u: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
