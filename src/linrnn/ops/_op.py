@@ -112,15 +112,14 @@ class Op:
         keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         if not eager(*tensors):
             if self._in_graphs(arguments[self._lead].device.type, backend):
-                outputs = self.operator()(*arguments, keep, backend)
-                return outputs[0] if self.results == 1 else tuple(outputs[: self.results])
+                return self._node(*arguments, keep, backend)
             return self.transform(*arguments, backend=backend)
         if transformed():
             return self.transform(*arguments, backend=backend)
         lead = arguments[self._lead]
         kernels = self.kernels(lead, arguments, backend)
         if kernels is None and self._opaque and lead.is_meta:
-            return self.operator()(*arguments, keep, backend)[: self.results]
+            return self._node(*arguments, keep, backend)
         if not keep or (kernels is None and lead.numel()):
             return self.compute(kernels, *arguments, backend=backend)
         # an empty call too: what no result depends on has a gradient of zeros
@@ -251,6 +250,11 @@ class Op:
         """The arguments, and what was saved beside them."""
         tensors = ctx.saved_tensors
         return (*tensors[: self._tensors], *ctx.flags), tensors[self._tensors :]
+
+    def _node(self, *inputs: Any) -> Any:
+        """The results, by the operator."""
+        outputs = self.operator()(*inputs)
+        return outputs[0] if self.results == 1 else tuple(outputs[: self.results])
 
     def _in_graphs(self, device: str, backend: str | None) -> bool:
         """Whether a graph holds the operator: elsewhere a compiler does better to look inside."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten
 
 from linrnn.cells import Cell
 from linrnn.errors import check_in
@@ -218,6 +219,23 @@ def operators(op: str) -> None:
         torch.library.opcheck(found.operator(), (*inputs, True, backend))
 
 
+def meta_device(op: str) -> None:
+    """Tensors without memory, of a batch, give shapes and dtypes alone, those of the results."""
+    for call in calls(op):
+        batch = call.arguments[call.steps[0]].shape[0]
+        state = _random(batch, *call.state, is_complex=call.is_complex())
+        for more in ({}, {"initial_state": state}):
+            given = {**call.arguments, **more}
+            bare = {n: x.to("meta") if isinstance(x, Tensor) else x for n, x in given.items()}
+            (got, form), (true, wanted) = (
+                tree_flatten(call.function(**arguments)) for arguments in (bare, given)
+            )
+            facts = [(x.device.type, x.shape, x.dtype) for x in got]
+            outline = [("meta", x.shape, x.dtype) for x in true]
+            what = f"{op} {call.kind} on the meta device is {form} of {facts}"
+            check_true(f"{what}, not {wanted} of {outline}", (facts, form) == (outline, wanted))
+
+
 def any_size_in_one_graph(
     op: str | Cell, backend: str, compiler: str = "aot_eager", kinds: int | None = None
 ) -> None:
@@ -384,7 +402,7 @@ BACKEND_LAWS: dict[str, Callable[..., None]] = {
     )
 }
 ALONE_LAWS: dict[str, Callable[[str], None]] = {
-    law.__name__: law for law in (derivatives, operators)
+    law.__name__: law for law in (derivatives, operators, meta_device)
 }
 
 
