@@ -63,23 +63,24 @@ class State(NamedTuple):
     """The inputs before a step, and what they are known to add to the next ones."""
 
     near: Tensor  # (B, N, C), in no block, oldest first
-    far: list[Tensor]  # (B, NEAR 2^i or 0, C), blocks of inputs
-    ahead: list[
-        Tensor
-    ]  # the same: of each block what it adds to the steps after it, or nothing yet
+    far: list[Tensor]  # blocks (B, S, C) or (B, 2 S, C), what it adds behind it, or (B, 0, C)
 
     @classmethod
     def of(cls, tree: dict[str, Any]) -> "State":
         """From the plain tree that a layer keeps."""
-        return cls(tree["near"], list(tree["far"]), list(tree["ahead"]))
+        return cls(tree["near"], list(tree["far"]))
 
-    def tree(self) -> dict[str, Any]:
-        """As a plain tree."""
-        return self._asdict()
+    def blocks(self) -> list[Tensor]:
+        """The inputs of each size of blocks, (B, S or 0, C)."""
+        return [block[:, : NEAR << i] for i, block in enumerate(self.far)]
+
+    def held(self) -> int:
+        """How many inputs there are."""
+        return self.near.shape[1] + sum(block.shape[1] for block in self.blocks())
 
     def inputs(self) -> Tensor:
         """All of them, (B, P, C), oldest first."""
-        return torch.cat([*reversed(self.far), self.near], 1)
+        return torch.cat([*reversed(self.blocks()), self.near], 1)
 
 
 def levels(width: int) -> int:
@@ -94,12 +95,12 @@ def levels(width: int) -> int:
 
 def check_blocks(where: str, state: State) -> None:
     """Raise `ShapeError` unless the blocks of a state are of the sizes that there are."""
-    for i, (block, ahead) in enumerate(zip(state.far, state.ahead, strict=True)):
-        found, size = (block.shape[1], ahead.shape[1]), NEAR << i
-        if found not in ((0, 0), (size, 0), (size, size)):
+    for i, block in enumerate(state.far):
+        size, found = NEAR << i, block.shape[1]
+        if found not in (0, size, 2 * size):
             raise ShapeError(
-                f"{where}: state['far'][{i}] and state['ahead'][{i}] must hold {size} steps or "
-                f"none, got {found[0]} and {found[1]}. Pass what this layer returned, or None."
+                f"{where}: state['far'][{i}] must hold 0, {size} or {2 * size} steps, got {found}. "
+                "Pass what this layer returned, or None."
             )
 
 
@@ -125,22 +126,21 @@ def read(
     if torch.compiler.is_compiling():
         past = state.inputs()
         y = convolve(x, past, kernel.taps, reset)
-        return y, State(_joined(x, past, reset), *_emptied(state)).tree()
+        return y, State(_joined(x, past, reset), _emptied(state, x))._asdict()
     check_blocks(where, state)
-    held = state.near.shape[1] + sum(block.shape[1] for block in state.far)
-    if reset is not None or time > max(held, 1):  # one convolution of all is the least
+    if reset is not None or time > max(state.held(), 1):  # one convolution of all is the least
         past = state.inputs()
         y = convolve(x, past, kernel.taps, reset)
-        return y, _cut(_joined(x, past, reset), *_emptied(state)).tree()
+        return y, _cut(_joined(x, past, reset), _emptied(state, x))._asdict()
     if state.near.shape[1] >= NEAR:  # of a graph
-        state = _cut(state.inputs(), *_emptied(state))
+        state = _cut(state.inputs(), _emptied(state, x))
     ys = []
     while x.shape[1]:
         state = _filled(kernel, state)
         y, state = _piece(kernel, x, state)
         x = x[:, y.shape[1] :]
         ys.append(y)
-    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), state.tree()
+    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), state._asdict()
 
 
 def _piece(kernel: Kernel, x: Tensor, state: State) -> tuple[Tensor, State]:
@@ -170,37 +170,38 @@ def _promised(state: State, count: int) -> Tensor | float:
     """What the blocks add to the next so many steps."""
     total: Tensor | float = 0.0
     since = state.near.shape[1]  # steps since a block was made: those of all smaller blocks
-    for block, ahead in zip(state.far, state.ahead, strict=True):
+    for i, block in enumerate(state.far):
+        size = NEAR << i
         if block.shape[1]:
-            total = ahead[:, since : since + count] + total
-            since += block.shape[1]
+            total = block[:, size + since : size + since + count] + total
+            since += size
     return total
 
 
 def _filled(kernel: Kernel, state: State) -> State:
     """With what every block adds to the steps after it."""
-    ahead = list(state.ahead)
-    for i, block in enumerate(state.far):
-        size = block.shape[1]
-        if size and not ahead[i].shape[1]:
+    far = list(state.far)
+    for i, block in enumerate(far):
+        size = NEAR << i
+        if block.shape[1] == size:
             spectrum = kernel.spectrum(2 * size, 2 * size)
             added = circular_product(block, spectrum, 2 * size)[:, size:]
-            ahead[i] = torch.cat([ahead[i], added], 1)
-    return state._replace(ahead=ahead)
+            far[i] = torch.cat([block, added], 1)
+    return State(state.near, far)
 
 
 def _pushed(state: State, block: Tensor, level: int) -> State:
     """With one more block; two of a size make one of the next."""
-    far, ahead = list(state.far), list(state.ahead)
+    far, blocks = list(state.far), state.blocks()
     while level < len(far) - 1 and far[level].shape[1]:
-        block = torch.cat([far[level], block], 1)
-        far[level], ahead[level] = far[level][:, :0], ahead[level][:, :0]
+        block = torch.cat([blocks[level], block], 1)
+        far[level] = far[level][:, :0]
         level += 1
-    far[level], ahead[level] = torch.cat([far[level][:, :0], block], 1), ahead[level][:, :0]
-    return State(state.near, far, ahead)
+    far[level] = torch.cat([far[level][:, :0], block], 1)
+    return State(state.near, far)
 
 
-def _cut(inputs: Tensor, far: list[Tensor], ahead: list[Tensor]) -> State:
+def _cut(inputs: Tensor, far: list[Tensor]) -> State:
     """All inputs in blocks, as reading them one by one leaves them; ``far`` holds none."""
     total = inputs.shape[1]
     end = total - total % NEAR
@@ -210,7 +211,7 @@ def _cut(inputs: Tensor, far: list[Tensor], ahead: list[Tensor]) -> State:
         if end // size % 2 or (i == len(far) - 1 and end >= size):
             far[i] = torch.cat([far[i], inputs[:, end - size : end]], 1)
             end -= size
-    return State(near, far, ahead)
+    return State(near, far)
 
 
 def _joined(x: Tensor, past: Tensor, reset: Tensor | None) -> Tensor:
@@ -220,5 +221,6 @@ def _joined(x: Tensor, past: Tensor, reset: Tensor | None) -> Tensor:
     return last_inputs(x, F.pad(past, (0, 0, x.shape[1], 0)), reset)
 
 
-def _emptied(state: State) -> tuple[list[Tensor], list[Tensor]]:
-    return [b[:, :0] for b in state.far], [a[:, :0] for a in state.ahead]
+def _emptied(state: State, x: Tensor) -> list[Tensor]:
+    """No blocks, with a gradient if old ones or the inputs have one."""
+    return [torch.cat([block[:, :0], x[:, :0]], 1) for block in state.far]

@@ -16,9 +16,7 @@ def fresh(width, dtype=torch.float64, batch=BATCH, channels=CHANNELS):
     def nothing():
         return torch.zeros(batch, 0, channels, dtype=dtype)
 
-    count = levels(width)
-    far, ahead = ([nothing() for _ in range(count)] for _ in range(2))
-    return State(nothing(), far, ahead).tree()
+    return State(nothing(), [nothing() for _ in range(levels(width))])._asdict()
 
 
 def in_pieces(kernel, x, sizes, state, reset=None):
@@ -74,9 +72,9 @@ def test_any_split_is_the_whole_with_the_state_that_follows(split, width):
     y, state = in_pieces(Kernel(taps), x, SPLITS[split], fresh(width))
     whole, last = online_conv.read("test", Kernel(taps), x, fresh(width), None)
     check_close("y", y, whole, roundings=256)
-    for part in ("near", "far"):
-        for got, true in zip([*state[part]], [*last[part]], strict=True):
-            assert torch.equal(got, true)
+    assert torch.equal(State.of(state).inputs(), State.of(last).inputs())
+    sizes = [[block.shape[1] for block in State.of(s).blocks()] for s in (state, last)]
+    assert sizes[0] == sizes[1]
     into = torch.randn_like(y)
     got, true = (torch.autograd.grad(z, (x, taps), into) for z in (y, whole))
     for name, g, t in zip(("x", "taps"), got, true, strict=True):
@@ -108,9 +106,9 @@ def test_step_copies_no_block_and_a_state_can_be_read_twice():
         _, before = in_pieces(kernel, x[:, :1000], [1] * 1000, fresh(1025))
         ys = [online_conv.read("test", kernel, x[:, 1000:1001], before, None) for _ in range(2)]
     assert torch.equal(ys[0][0], ys[1][0])
-    for part in ("far", "ahead"):
-        for old, new in zip(before[part], ys[0][1][part], strict=True):
-            assert old.data_ptr() == new.data_ptr()
+    assert [block.shape[1] for block in before["far"]] == [2 * 128, 2 * 256, 2 * 512, 0]
+    for old, new in zip(before["far"], ys[0][1]["far"], strict=True):
+        assert old.data_ptr() == new.data_ptr()
 
 
 def test_state_stays_within_four_times_the_kernel():
@@ -118,7 +116,7 @@ def test_state_stays_within_four_times_the_kernel():
     state, most = fresh(1025), 0
     for at in range(0, 5000, 125):
         _, state = online_conv.read("test", Kernel(taps), x[:, at : at + 125], state, None)
-        parts = [state["near"], *state["far"], *state["ahead"]]
+        parts = [state["near"], *state["far"]]
         most = max(most, sum(part.shape[1] for part in parts))
     assert 2 * 1024 < most <= 4 * 1024
 
@@ -147,5 +145,5 @@ def test_blocks_of_other_sizes_are_refused():
     taps, x = drawn(300, 4)
     state = fresh(300)
     state["far"][1] = torch.zeros(BATCH, 5, CHANNELS).double()
-    with pytest.raises(ShapeError, match=r"state\['far'\]\[1\] and .* must hold 256 steps or none"):
+    with pytest.raises(ShapeError, match=r"state\['far'\]\[1\] must hold 0, 256 or 512 steps"):
         online_conv.read("test", Kernel(taps), x, state, None)

@@ -1,0 +1,77 @@
+"""Long filters whose state is the past: what a state is made of, and filters that are kept.
+
+The convolution itself is `linrnn.ops.online_conv`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.ops._modes import eager, transformed
+from linrnn.ops.online_conv import Kernel, State, levels, read
+from linrnn.state_spec import Part, real
+
+GROWS = {
+    "constant_memory": "inputs are kept, and what they add later, up to 4 times the filter's length"
+}
+
+
+def long_spec(channels: int, width: int) -> dict[str, Any]:
+    """What the state of a filter is made of: see `linrnn.ops.online_conv.State`.
+
+    Example:
+        >>> len(long_spec(4, 1024)["far"])
+        4
+    """
+    part: Part = real(inputs=None, channels=channels)
+    return {"near": part, "far": [part] * levels(width)}
+
+
+def reach(state: dict[str, Any], time: int, width: int) -> int:
+    """How many taps of a filter reading so many steps can ask for, at most ``width``.
+
+    Twice as many as there are inputs, since what a block adds is computed for its length ahead.
+    """
+    if torch.compiler.is_compiling():  # a graph must not depend on which of the two is less
+        return width
+    return min(width, 2 * (State.of(state).held() + time))
+
+
+class Kept:
+    """What follows from parameters, kept as long as these are the same and nobody differentiates.
+
+    They are compared number by number: what reads them otherwise may have changed them in any way.
+
+    Example:
+        >>> kept, p = Kept(), torch.ones(2)
+        >>> with torch.no_grad():
+        ...     kept([p], lambda: p + 1) is kept([p], lambda: p + 1)
+        True
+    """
+
+    def __init__(self) -> None:
+        self._found: tuple[list[Tensor], Any] | None = None
+
+    def __reduce__(self) -> Any:
+        return Kept, ()  # a copy of a layer makes its own
+
+    def __call__(self, sources: Sequence[Tensor], make: Callable[[], Any]) -> Any:
+        """``make()``, or what an earlier call of it gave."""
+        if torch.is_grad_enabled() or transformed() or not eager(*sources):
+            return make()
+        found = self._found
+        if found is None or not _same(found[0], sources):
+            found = self._found = [p.detach().clone() for p in sources], make()
+        return found[1]
+
+
+def _same(kept: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
+    return all(
+        k.dtype == p.dtype and k.device == p.device and torch.equal(k, p)
+        for k, p in zip(kept, sources, strict=True)
+    )
+
+
+__all__ = ["GROWS", "Kept", "Kernel", "long_spec", "reach", "read"]
