@@ -51,6 +51,7 @@ class SGConv(Mixer):
     forms: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal": FFT_REACHES_BACK, **GROWS}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("w",)
+    norm: Tensor
 
     def __init__(
         self,

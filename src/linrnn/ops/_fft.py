@@ -35,12 +35,14 @@ def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
     if not (u.is_complex() or kernel.is_complex()):
         return circular_product(u, torch.fft.rfft(kernel[:, :taps], n), n)[:, skip:time]
     spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)
-    return torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)
+    y: Tensor = torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)
+    return y
 
 
 def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:
     """``y_t = sum_s kernel_{(t-s) mod n} u_s``, (B, n, C), of the kernel's `torch.fft.rfft`."""
-    return torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n).transpose(1, 2)
+    y: Tensor = torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n)
+    return y.transpose(1, 2)
 
 
 def cuts(u: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:

@@ -1,0 +1,183 @@
+"""Hyena, long implicit filters between gates."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from math import log, pi
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.nn.conv import CausalConv
+from linrnn.nn.long_conv import GROWS, Kept, Kernel, long_spec, reach, read
+from linrnn.nn.parameters import empty_parameters
+from linrnn.ops._precision import wide, without_autocast
+
+ORDERINGS = ("code", "paper")
+
+
+class Hyena(Mixer):
+    r"""Hyena: a recurrence of gates and long convolutions, whose filters a small network draws.
+
+    Equation:
+        x^0, .., x^{N-1}, v = short(W x + b)       N = order; short: d_short taps a channel, a bias
+        "code"    z = v; for n = N-1, .., 1: z = h^n (x^n * z);   y = W_o (x^0 * z) + b_o
+        "paper"   z = v; for n = 0, .., N-1: z = x^n * h^n(z);    y = W_o z + b_o
+        h(z)_t = bias * z_t + sum_{j < l_max} h_j z_{t-j}, the filters being
+        h_j = (exp(-delta tau) + shift) * FFN([tau, cos(2 pi f j / l_max), -sin(2 pi f j / l_max)])
+        tau = j / (l_max - 1), f = (d_position - 1) / 2 numbers evenly on [1e-4, the last of them],
+        delta evenly on [log(100) / 1.5, log(100) / 0.3] over channels; FFN is linear, sine of
+        freq times it, twice more linear and such a sine, and linear without bias. delta and f are
+        constants. Initially freq is ``frequency``, bias standard normal; the rest is as in
+        torch.nn.
+        Parameters: in_proj has the rows of x^0 .. x^{N-1} and v; the last of ffn and bias have
+        those of channel c and filter n at c times the number of filters + n, "code" counting
+        filters from the first that is applied, h^{N-1}
+
+    Args:
+        order: N; of ordering "code" at least 2.
+        ordering: "code", the published program: N - 1 filters, gates before them and one behind;
+            or "paper": N filters, a gate behind each.
+        l_max: how far a step sees, itself included, in steps: the length of the training
+            sequences. It alone, not what is read, sets the filters.
+        d_filter: width of the FFN.
+        d_position: features of a position, an odd number of at least 3.
+        d_short: taps of the short convolution.
+        frequency: initial freq of the sines, 1 to 14.
+        shift: of the window: what is left of it far away.
+
+    Departures from the paper:
+        Positions are constants; the program may train them. A reset hides earlier inputs; they
+        stay zeros in the state until they are out of reach.
+
+    Example:
+        >>> y, state = Hyena(d_model=4, l_max=100)(torch.randn(2, 90, 4))
+        >>> y.shape, state["short"].shape, state["long"][0]["near"].shape
+        (torch.Size([2, 90, 4]), torch.Size([2, 2, 12]), torch.Size([2, 90, 4]))
+
+    Reference:
+        Poli et al., "Hyena Hierarchy: Towards Larger Convolutional Language Models", ICML 2023,
+        arXiv:2302.10866. Key: poli2023hyena.
+    """
+
+    family: ClassVar[str] = "convolution"
+    forms: ClassVar[tuple[str, ...]] = ("conv",)
+    declared: ClassVar[Mapping[str, str]] = {"causal": FFT_REACHES_BACK, **GROWS}
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        order: int = 2,
+        ordering: Literal["code", "paper"] = "code",
+        l_max: int = 1024,
+        d_filter: int = 64,
+        d_position: int = 3,
+        d_short: int = 3,
+        frequency: float = 1.0,
+        shift: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.order, self.ordering, self.l_max = d_model, order, ordering, l_max
+        self.d_filter, self.d_position, self.d_short = d_filter, d_position, d_short
+        self.frequency, self.shift = frequency, shift
+        check_positive_int(
+            "Hyena", order=order, l_max=l_max, d_filter=d_filter, d_position=d_position
+        )
+        check_in("Hyena", "ordering", ordering, ORDERINGS)
+        if ordering == "code" and order < 2:
+            raise ArgumentError(
+                f"Hyena: order must be at least 2 for ordering='code', which has one filter less, "
+                f"got {order}. Use ordering='paper'."
+            )
+        if d_position < 3 or d_position % 2 == 0:
+            raise ArgumentError(
+                f"Hyena: d_position must be odd and at least 3, got {d_position}. It counts tau "
+                "and pairs of cosine and sine."
+            )
+        self.filters = order - (ordering == "code")
+        to: Any = {"device": device, "dtype": dtype}
+        self.in_proj = nn.Linear(d_model, (order + 1) * d_model, **to)
+        self.short = CausalConv((order + 1) * d_model, d_short, **to)
+        widths = [d_position, d_filter, d_filter, d_filter, d_model * self.filters]
+        self.ffn = nn.ModuleList(
+            nn.Linear(n, m, bias=i < 3, **to) for i, (n, m) in enumerate(pairwise(widths))
+        )
+        self.freq = empty_parameters(device, dtype)(d_filter)
+        self.bias = empty_parameters(device, dtype)(d_model * self.filters)
+        self.out_proj = nn.Linear(d_model, d_model, **to)
+        self._kept = Kept()
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for part in (self.in_proj, self.short, *self.ffn, self.out_proj):
+            part.reset_parameters()
+        nn.init.constant_(self.freq, self.frequency)
+        nn.init.normal_(self.bias)
+
+    def state_spec(self) -> dict[str, Any]:
+        """See `Mixer.state_spec`: of the short convolution, and of each filter in their order."""
+        long = [long_spec(self.d_model, self.l_max) for _ in range(self.filters)]
+        return {"short": self.short.state_spec(), "long": long}
+
+    def kernels(self, taps: int | None = None) -> Tensor:
+        """The filters, their bias in the first tap, (filters, d_model, l_max), at least float32.
+
+        Args:
+            taps: only so many, the first.
+        """
+        count = self.l_max if taps is None else taps
+        z, tau = self._positions(count)
+        for layer in self.ffn[:-1]:
+            z = torch.sin(wide(self.freq) * F.linear(z, *map(wide, layer.parameters())))
+        h = F.linear(z, *map(wide, self.ffn[-1].parameters())).unflatten(1, (self.d_model, -1))
+        delta = self._decays(h)
+        h = h * (torch.exp(-tau[:, None, None] * delta) + self.shift)
+        first = h[:1] + wide(self.bias).unflatten(0, (self.d_model, -1))
+        return torch.cat([first, h[1:]]).permute(2, 1, 0)
+
+    def _positions(self, count: int) -> tuple[Tensor, Tensor]:
+        """Features (count, d_position), and tau (count,)."""
+        like, bands = wide(self.freq), (self.d_position - 1) // 2
+        j = torch.arange(count, dtype=torch.float64, device=like.device)
+        f = torch.linspace(1e-4, max(bands - 1, 1e-4), bands, dtype=j.dtype, device=j.device)
+        angle, tau = 2 * pi / self.l_max * j[:, None] * f, j / max(self.l_max - 1, 1)
+        z = torch.cat([tau[:, None], angle.cos(), -angle.sin()], 1)
+        return z.to(like.dtype), tau.to(like.dtype)
+
+    def _decays(self, h: Tensor) -> Tensor:
+        """The decays of every channel and filter."""
+        shape = h.shape[1:]
+        ends = log(100) / 1.5, log(100) / 0.3
+        return torch.linspace(*ends, shape.numel(), dtype=h.dtype, device=h.device).view(shape)
+
+    def _read(self, x: Tensor, state: dict[str, Any], reset: Tensor | None) -> tuple[Tensor, Any]:
+        with without_autocast(x.device):
+            inner = wide(F.linear(x.to(self.in_proj.weight.dtype), *self.in_proj.parameters()))
+            mixed, short = self.short(inner, state["short"], reset)
+            *gates, z = mixed.split(self.d_model, -1)
+            long = []
+            for n, kernel in enumerate(self._filters(state["long"][0], x.shape[1])):
+                gate = gates[-1 - n] if self.ordering == "code" else gates[n]
+                z = gate * z if self.ordering == "code" else z
+                z, last = read("Hyena", kernel, z, state["long"][n], reset)
+                z = z if self.ordering == "code" else gate * z
+                long.append(last)
+            z = gates[0] * z if self.ordering == "code" else z
+        return self.out_proj(z.to(self.out_proj.weight.dtype)), {"short": short, "long": long}
+
+    def _filters(self, state: dict[str, Any], time: int) -> list[Kernel]:
+        """Kept whole while nobody differentiates, else as much of them as is read."""
+        taps = reach(state, time, self.l_max) if torch.is_grad_enabled() else self.l_max
+        sources = [*self.ffn.parameters(), self.freq, self.bias]
+        kernels: list[Kernel] = self._kept(
+            sources, lambda: [Kernel(taps) for taps in self.kernels(taps)]
+        )
+        return kernels
