@@ -11,7 +11,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.parameters import empty_parameters
-from linrnn.nn.rotary import rotate
+from linrnn.nn.rotary import rotate, with_relative
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.attention import attend, positions
@@ -179,6 +179,4 @@ class GAU(Mixer):
         """The vector of the relative bias, turned, as further channels of queries or keys."""
         if self.b is None:
             return x
-        place = torch.arange(before, before + x.shape[1], device=x.device)[None]
-        turned = rotate(self.b[which].to(x.dtype).expand(1, x.shape[1], -1), place, self.base)
-        return torch.cat([x, turned.expand(x.shape[0], -1, -1)], -1)
+        return with_relative(x, self.b[which], self.base, before)

@@ -44,6 +44,24 @@ def rotate_first(x: Tensor, count: int, position: Tensor, base: float) -> Tensor
     return torch.cat([rotate(x[..., :count], position, base), x[..., count:]], -1) if count else x
 
 
+def with_relative(x: Tensor, b: Tensor, base: float, before: int = 0) -> Tensor:
+    """Queries or keys with ``R^t b`` as further channels: a relative bias is a product of these.
+
+    Args:
+        x: (batch, time, channels).
+        b: a vector of an even number of channels.
+        base: of `rotate`.
+        before: position of the first step.
+
+    Example:
+        >>> with_relative(torch.zeros(1, 1, 1), torch.tensor([1.0, 0.0]), 10_000.0, 1)
+        tensor([[[0.0000, 0.5403, 0.8415]]])
+    """
+    place = torch.arange(before, before + x.shape[1], device=x.device)[None]
+    turned = rotate(b.to(x.dtype).expand(1, x.shape[1], -1), place, base)
+    return torch.cat([x, turned.expand(x.shape[0], -1, -1)], -1)
+
+
 def check_rotary(where: str, d_rotary: int, d_head: int) -> None:
     """Raise `ArgumentError` unless so many of the channels of a head can be turned in pairs."""
     if isinstance(d_rotary, bool) or not isinstance(d_rotary, int) or not 0 <= d_rotary <= d_head:

@@ -1,6 +1,7 @@
 """Attention over the entries of earlier steps: masks, positions, what to keep."""
 
 from collections.abc import Callable, Iterable
+from math import pi
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +48,12 @@ def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -
     return (weight if visible is None else torch.where(visible, weight, 0)) @ v
 
 
+def laplace_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights of one head between 0 and 1, not normalised: a smooth step that mimics relu^2."""
+    weight = (1 + torch.erf((q @ k.mT - 0.5**0.5) * (2 * pi) ** 0.5)) / 2
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+
+
 def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
     """Weights that add up to 1 in each channel: of ``q . k'`` and its own, which follow k'."""
     shared, own = k.split([q.shape[-1], v.shape[-1]], -1)
@@ -68,6 +75,7 @@ READS: dict[str, Read] = {
     "softmax": softmax_read,
     "relu": relu_read,
     "relu_squared": relu_squared_read,
+    "laplace": laplace_read,
     "per_channel": per_channel_read,
 }
 

@@ -1,0 +1,194 @@
+"""Mega, gated attention to a moving average."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.parameters import empty_parameters, lecun_normal
+from linrnn.nn.rotary import with_relative
+from linrnn.ops import siso
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.attention import attend, positions
+from linrnn.state_spec import Part, real
+
+_READS = ("softmax", "laplace")
+_INITS = ("scaled", "published")
+
+
+class Mega(Mixer):
+    r"""Mega: single-head gated attention whose queries and keys are a damped moving average.
+
+    Equation:
+        h_t = a * beta x_t + (1 - a * d) * h_{t-1}        in R^{d_ema} for each channel of x
+        m_t = silu(eta . h_t / sqrt(d_ema) + omega * x_t)
+        a = sigmoid(alpha), d = sigmoid(delta)
+        u_t, r_t, c_t = sigmoid(W_u m_t + b_u), silu(W_r m_t + b_r), W_c m_t + b_c
+        z_t = silu(W_z m_t + b_z);   q_t = kappa_1 * z_t + mu_1,   k_t = kappa_2 * z_t + mu_2
+        v_t = silu(W_v x_t + b_v)
+        "softmax"   p_ts = softmax over s of q_t . k_s / sqrt(d_key) + bias_ts
+        "laplace"   p_ts = (1 + erf((q_t . k_s / n_t + bias_ts - sqrt(1/2)) sqrt(2 pi))) / 2
+        y_t = u_t * silu(c_t + W_h (r_t * sum_s p_ts v_s)) + (1 - u_t) * x_t
+        bias_ts = (R^t b_1) . (R^s b_2), R turning the pair of channels (2i, 2i+1) by
+        base^(-2i/d_key) radians. s runs over all steps up to t, or those of its chunk; n_t is how
+        many these are. Chunks are the steps 0..C-1, C..2C-1, ... of a sequence, C = chunk, also in
+        a stream.
+        Initially alpha and delta are N(0, 0.2^2), beta 1 and -1 in turn along d_ema plus
+        N(0, 0.02^2), eta and omega N(0, 1), b_1 and b_2 N(0, 0.02^2), mu and the other b 0;
+        "scaled"     weights N(0, 1 / channels in), kappa 1
+        "published"  weights and kappa N(0, 0.02^2)
+        Parameters: average_proj has the rows of u, z, r and c in this order
+
+    Args:
+        d_ema: averages of a channel.
+        d_key: channels of queries and keys, an even number.
+        d_inner: channels of the values. Default: 2 d_model.
+        chunk: attend inside chunks of so many steps; None to all.
+        attention: "softmax" or "laplace".
+        base: the slowest turn of the bias is about 1 / base radians per step.
+        init: "scaled" or "published", as above.
+
+    Departures from the paper:
+        As in the published program: omega and the silu of m; eta over sqrt(d_ema). The norm before
+        it and dropout belong to the block around a mixer; 1 - u keeps the input of this layer,
+        which the block has normed. The bias of W_h is b_c. The bias by a table of differences is
+        left out. The published start needs a wide model: of width 6, scores have a gradient of
+        some 1e-13.
+
+    Example:
+        >>> y, state = Mega(d_model=4, chunk=16, d_key=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state["ema"].shape, state["k"].shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4, 16]), torch.Size([2, 15, 8]))
+
+    Reference:
+        Ma et al., "Mega: Moving Average Equipped Gated Attention", ICLR 2023, arXiv:2209.10655.
+        Key: ma2023mega.
+    """
+
+    family: ClassVar[str] = "attention"
+    widening: ClassVar[bool] = True
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
+    declared: ClassVar[Mapping[str, str]] = GROWS
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("alpha", "delta")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_ema: int = 16,
+        d_key: int = 64,
+        d_inner: int | None = None,
+        chunk: int | None = None,
+        attention: Literal["softmax", "laplace"] = "softmax",
+        base: float = 10_000.0,
+        init: Literal["scaled", "published"] = "scaled",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_ema, self.d_key = d_model, d_ema, d_key
+        self.d_inner = 2 * d_model if d_inner is None else d_inner
+        self.chunk, self.attention, self.base, self.init = chunk, attention, base, init
+        check_positive_int("Mega", d_ema=d_ema, d_key=d_key, d_inner=self.d_inner)
+        check_in("Mega", "attention", attention, _READS)
+        check_in("Mega", "init", init, _INITS)
+        if chunk is not None:  # which bounds cost and state
+            check_positive_int("Mega", chunk=chunk)
+            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
+        check_sight("Mega", chunk, base)
+        if d_key % 2:
+            raise ArgumentError(f"Mega: d_key must be even, got {d_key}.")
+        to: Any = {"device": device, "dtype": dtype}
+        empty = empty_parameters(device, dtype)
+        self.alpha, self.delta = empty(d_model, d_ema), empty(d_model, d_ema)
+        self.beta, self.eta, self.omega = (
+            empty(d_model, d_ema),
+            empty(d_model, d_ema),
+            empty(d_model),
+        )
+        self.kappa, self.mu, self.b = empty(2, d_key), empty(2, d_key), empty(2, d_key)
+        self.value_proj = nn.Linear(d_model, self.d_inner, **to)
+        self.average_proj = nn.Linear(d_model, 2 * d_model + d_key + self.d_inner, **to)
+        self.hidden_proj = nn.Linear(self.d_inner, d_model, bias=False, **to)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for p in (self.alpha, self.delta):
+            nn.init.normal_(p, std=0.2)
+        for p in (self.eta, self.omega):
+            nn.init.normal_(p)
+        nn.init.normal_(self.beta, std=0.02)
+        self.beta[:, ::2] += 1
+        self.beta[:, 1::2] -= 1
+        nn.init.normal_(self.b, std=0.02)
+        linears = self.value_proj, self.average_proj, self.hidden_proj
+        if self.init == "published":
+            for p in (self.kappa, *(linear.weight for linear in linears)):
+                nn.init.normal_(p, std=0.02)
+        else:
+            lecun_normal(*linears)
+            nn.init.ones_(self.kappa)
+        for p in (self.mu, self.value_proj.bias, self.average_proj.bias):
+            nn.init.zeros_(p)
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: the averages, keys and values, and the steps since a reset."""
+        ema = real(d_model=self.d_model, d_ema=self.d_ema)
+        return {
+            "ema": ema,
+            **cache_spec(self.chunk, {"d_key": self.d_key}, {"d_inner": self.d_inner}),
+        }
+
+    def averages(self) -> siso.System:
+        """The moving averages of every channel, as systems of one input and one output."""
+        alpha, delta, beta, eta = (
+            p.double() for p in (self.alpha, self.delta, self.beta, self.eta)
+        )
+        gain = alpha.sigmoid()
+        return siso.System(
+            1 - gain * delta.sigmoid(), gain * beta, eta * self.d_ema**-0.5, wide(self.omega)
+        )
+
+    def _read(
+        self, x: Tensor, state: dict[str, Any], reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        check_cache("Mega", state)
+        position = positions(state["position"], x.shape[1], reset)
+        x = wide(x.to(self.omega.dtype))
+        with without_autocast(x.device):
+            average, ema = siso.scan(self.averages(), x, state["ema"], reset)
+        average = F.silu(average)
+        u, z, r, c = wide(self.average_proj(average.to(self.omega.dtype))).split(
+            [self.d_model, self.d_key, self.d_inner, self.d_model], -1
+        )
+        made = wide(self.kappa) * F.silu(z).unsqueeze(-2) + wide(self.mu)
+        q, k = made.unbind(-2)
+        v = F.silu(wide(self.value_proj(x.to(self.omega.dtype))))
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+        with without_autocast(x.device):
+            read = self._attend(q, k, v, position)
+        hidden = F.silu(c + wide(self.hidden_proj((F.silu(r) * read).to(self.omega.dtype))))
+        y = torch.lerp(x, hidden, u.sigmoid())
+        return y, {"ema": ema, **cache_of(k, v, position, reset, self.chunk)}
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, position: Tensor) -> Tensor:
+        """What each step reads of the entries it sees."""
+        before, sight = k.shape[1] - q.shape[1], position
+        if self.chunk is not None:
+            sight = position % self.chunk
+        softmax = self.attention == "softmax"
+        scale = self.d_key**-0.5 if softmax else 1 / (sight + 1)[..., None].to(q.dtype)
+        q = with_relative(q * scale, self.b[0], self.base, before)
+        k = with_relative(k, self.b[1], self.base)
+        if softmax:  # which divides by the root of the channels, and knows heads
+            q, k, v = ((q * q.shape[-1] ** 0.5)[:, :, None], k[:, :, None], v[:, :, None])
+        o = attend(self.attention, q, k, v, sight, window=self.chunk, whole=False)
+        return o[:, :, 0] if softmax else o
