@@ -11,7 +11,8 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers.s4d import S4D
 from linrnn.nn.conv import CausalConv
-from linrnn.nn.hippo import DISCRETISATIONS, INITS, check_dt, check_pairs
+from linrnn.nn.discretise import DISCRETISATIONS
+from linrnn.nn.hippo import INITS, check_dt, check_pairs
 from linrnn.ops._precision import without_autocast
 from linrnn.ops.past import last_inputs
 from linrnn.state_spec import Part, complex_, real

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
-    DISCRETISATIONS,
     INITS,
     check_dt,
     check_pairs,

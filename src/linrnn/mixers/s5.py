@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.nn.hippo import DISCRETISATIONS, check_dt, check_pairs, draw_log_dt, hippo_normal
+from linrnn.nn.discretise import DISCRETISATIONS
+from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.ops._precision import wide

@@ -1,66 +1,105 @@
-"""What the state-space mixers share: discretisation, HiPPO, initial eigenvalues and step sizes."""
+"""What the state-space mixers share: HiPPO memories, initial eigenvalues and step sizes."""
 
-from collections.abc import Callable
-from math import log, pi
+from math import inf, lgamma, log, pi
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError
-
-
-def zoh(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Zero-order hold, exact for an input that is constant during a step.
-
-    Equation::
-
-        a = exp(dt lam)        gain = (exp(dt lam) - 1) / lam,  dt where lam is 0
-
-    Args:
-        lam: eigenvalues of the continuous system, real or complex.
-        dt: step sizes, real and positive, broadcast against ``lam``.
-
-    Returns:
-        ``(a, gain)`` of ``h_t = a h_{t-1} + gain B x_t``.
-
-    Example:
-        >>> zoh(torch.tensor([0.0, -1e-6]), torch.tensor(1e-3))[1]
-        tensor([0.0010, 0.0010])
-    """
-    growth = (lam.real * dt).exp()
-    less_one = torch.expm1(lam.real * dt)  # exp(z) - 1 would lose every digit of a small z
-    a = growth
-    if lam.is_complex():
-        angle = lam.imag * dt
-        cos, sin, half = angle.cos(), angle.sin(), (0.5 * angle).sin()
-        a = torch.complex(growth * cos, growth * sin)
-        less_one = torch.complex(less_one * cos - 2 * half * half, growth * sin)
-    zero = lam == 0
-    gain = less_one / torch.where(zero, 1, lam)
-    return a, torch.where(zero, dt.to(gain.dtype), gain)
-
-
-def bilinear(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Bilinear (Tustin) rule, the trapezoidal one; it maps the left half plane onto the disc.
-
-    Equation::
-
-        a = (1 + dt lam / 2) / (1 - dt lam / 2)        gain = dt / (1 - dt lam / 2)
-
-    Example:
-        >>> bilinear(torch.tensor(-1.0), torch.tensor(0.5))
-        (tensor(0.6000), tensor(0.4000))
-    """
-    half = 0.5 * dt * lam
-    return (1 + half) / (1 - half), dt / (1 - half)
-
+from linrnn.errors import ArgumentError, check_in
 
 INITS = ("lin", "inv", "legs", "real")
 
-DISCRETISATIONS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
-    "zoh": zoh,
-    "bilinear": bilinear,
-}
+MEASURES = ("legs", "legt", "lagt")
+
+
+class NPLR(NamedTuple):
+    """``A = V (diag(Lambda) - sum_r P_r P_r^*) V^*``: a normal matrix less one of low rank.
+
+    Eigenvalues stand by rising imaginary part, so conjugates mirror each other: entry n of Lambda,
+    P and B, and column n of V, is the conjugate of entry ``size - 1 - n``. The half with positive
+    imaginary parts is ``[size // 2 :]`` for an even size.
+    """
+
+    Lambda: Tensor  # (size,) complex128, eigenvalues of the normal part
+    P: Tensor  # (rank, size) complex128, in the coordinates of V
+    B: Tensor  # (size,) complex128, V^* B; the phases of V make every entry real, not negative
+    V: Tensor  # (size, size) complex128, unitary, eigenvectors in columns
+
+
+def hippo(
+    measure: str, size: int, *, theta: float = 1.0, alpha: float = 0.0, beta: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    r"""The matrices of a memory that holds the best polynomials of degree below ``size``.
+
+    Equation::
+
+        c' = A c + B f                    for "legs": c' = (A c + B f) / t
+        "legs"  the past in [0, t]        c_n = 1/t int_0^t f(s) sqrt(2n+1) P_n(2s/t - 1) ds
+        "legt"  the window [t-theta, t]   as "legs", of (s - t + theta)/theta in the place of s/t;
+                                          it closes by what c itself says of f(t - theta)
+        "lagt"  all of the past           c_n = int f(t-s) exp(-(1+beta) s/2) L_n^alpha(s) ds
+
+    Args:
+        measure: one of `MEASURES`.
+        size: number of coefficients.
+        theta: length of the window of "legt", in units of time.
+        alpha, beta: of "lagt": the order of the Laguerre polynomials and the tilt; A and B are
+            those before a rescaling of the coefficients.
+
+    Returns:
+        ``(A, B)``, (size, size) and (size,), float64.
+
+    Raises:
+        UnknownNameError, ArgumentError: no such measure; theta, 1 + alpha or beta not positive.
+
+    Example:
+        >>> hippo("legt", 2, theta=2.0)[0]
+        tensor([[-0.5000,  0.8660],
+                [-0.8660, -1.5000]], dtype=torch.float64)
+    """
+    _check_measure(measure, theta, alpha, beta)
+    n = torch.arange(size, dtype=torch.float64)
+    if measure == "lagt":
+        ones = torch.ones(size, size, dtype=torch.float64)
+        binomial = torch.lgamma(n + alpha + 1) - torch.lgamma(n + 1) - lgamma(alpha + 1)
+        return -ones.tril(-1) - (1 + beta) / 2 * torch.eye(size).double(), binomial.exp()
+    B = (2 * n + 1).sqrt()
+    lower = torch.outer(B, B).tril(-1)
+    if measure == "legs":
+        return torch.diag(-n - 1) - lower, B
+    sign = (-1.0) ** (n[:, None] - n)
+    return -(torch.diag(2 * n + 1) + lower + sign * lower.T) / theta, B / theta
+
+
+def nplr(
+    measure: str, size: int, *, theta: float = 1.0, alpha: float = 0.0, beta: float = 1.0
+) -> NPLR:
+    """`hippo` as a normal matrix less one of low rank: 1 for "legs" and "lagt", 2 for "legt".
+
+    HiPPO matrices are so far from normal that their eigenvectors are useless (condition number
+    4e20 for "legs" at size 64). Their normal parts are a multiple of the identity plus a skew
+    matrix, of which `torch.linalg.eigh` finds orthogonal ones.
+
+    Example:
+        >>> nplr("legs", 4).Lambda.imag
+        tensor([-4.6033, -0.5565,  0.5565,  4.6033], dtype=torch.float64)
+    """
+    A, B = hippo(measure, size, theta=theta, alpha=alpha, beta=beta)
+    n = torch.arange(size)
+    if measure == "legs":
+        P, shift = (n + 0.5).double().sqrt()[None], -0.5
+    elif measure == "legt":
+        root = ((2 * n + 1).double() / theta).sqrt()
+        P, shift = torch.stack([root * (n % 2), root * (1 - n % 2)]), 0.0
+    else:
+        P, shift = torch.full((1, size), 0.5**0.5, dtype=torch.float64), -beta / 2
+    skew = A + P.T @ P
+    angle, V = torch.linalg.eigh(-0.5j * (skew - skew.T))
+    phase = torch.sgn(V.mH @ B.to(V.dtype))
+    V = V * torch.where(phase == 0, 1, phase)  # whatever the linear algebra library chose
+    Lambda = torch.complex(torch.full_like(angle, shift), angle)
+    return NPLR(Lambda, P.to(V.dtype) @ V.conj(), V.mH @ B.to(V.dtype), V)
 
 
 def hippo_legs(size: int) -> tuple[Tensor, Tensor]:
@@ -71,32 +110,22 @@ def hippo_legs(size: int) -> tuple[Tensor, Tensor]:
         tensor([[-1.0000,  0.0000],
                 [-1.7321, -2.0000]], dtype=torch.float64)
     """
-    n = torch.arange(size, dtype=torch.float64)
-    B = (2 * n + 1).sqrt()
-    return torch.diag(-n - 1) - torch.outer(B, B).tril(-1), B
+    return hippo("legs", size)
 
 
 def hippo_normal(size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of the normal part of HiPPO-LegS, complex128.
-
-    LegS itself is so far from normal that its eigenvectors are useless (condition number 4e20 at
-    size 64); ``A + P P^T`` with ``P = sqrt(n + 1/2)`` is -1/2 plus a skew matrix.
+    """Eigenvalues and eigenvectors of the normal part of HiPPO-LegS, complex128: see `nplr`.
 
     Returns:
         ``(lam, V, B)``: eigenvalues by rising imaginary part, so conjugates mirror each other;
-        unitary eigenvectors in columns; ``V^* B``, of which the phases of V make every entry real
-        and positive, whatever the linear algebra library chose.
+        unitary eigenvectors in columns; ``V^* B``, every entry real and positive.
 
     Example:
         >>> hippo_normal(4)[0].imag
         tensor([-4.6033, -0.5565,  0.5565,  4.6033], dtype=torch.float64)
     """
-    A, B = hippo_legs(size)
-    P = B / 2**0.5
-    skew = A + torch.outer(P, P) + 0.5 * torch.eye(size, dtype=torch.float64)
-    angle, V = torch.linalg.eigh(-1j * skew)
-    V = V * torch.sgn(V.mH @ B.to(V.dtype))
-    return torch.complex(torch.full_like(angle, -0.5), angle), V, (V.mH @ B.to(V.dtype)).real
+    form = nplr("legs", size)
+    return form.Lambda, form.V, form.B.real
 
 
 def initial_eigenvalues(init: str, d_state: int) -> Tensor:
@@ -136,3 +165,13 @@ def check_pairs(where: str, d_state: int, fix: str) -> None:
             f"{where}: d_state must be even, since half of each conjugate pair is kept, "
             f"got {d_state}. {fix}"
         )
+
+
+def _check_measure(measure: str, theta: float, alpha: float, beta: float) -> None:
+    check_in("hippo", "measure", measure, MEASURES)
+    for name, value in (("theta", theta), ("1 + alpha", 1 + alpha), ("beta", beta)):
+        if not 0 < value < inf:
+            raise ArgumentError(
+                f"hippo: {name} must be positive and finite, got {value}. "
+                "theta=1, alpha=0 and beta=1 are the published ones."
+            )

@@ -1,25 +1,26 @@
-"""Discretisation, HiPPO and initial eigenvalues against SciPy and published numbers."""
+"""HiPPO and initial eigenvalues against quadrature and published numbers."""
 
 from math import pi
 
 import numpy as np
 import pytest
 import torch
-from scipy.linalg import expm
-from scipy.signal import cont2discrete
+from scipy.integrate import quad
+from scipy.special import eval_genlaguerre, eval_legendre
 from scipy.stats import kstest
 
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, LinrnnError
+from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import (
-    DISCRETISATIONS,
-    bilinear,
+    MEASURES,
     check_dt,
     check_pairs,
     draw_log_dt,
+    hippo,
     hippo_legs,
     hippo_normal,
     initial_eigenvalues,
-    zoh,
+    nplr,
 )
 
 LEGS_KERNELS = {  # size 4, dt = 0.1, C = (1, 1, 1, 1)
@@ -28,68 +29,90 @@ LEGS_KERNELS = {  # size 4, dt = 0.1, C = (1, 1, 1, 1)
 }
 
 
-@pytest.mark.parametrize("method", DISCRETISATIONS)
-def test_discretisation_equals_scipy(method):
-    lam = torch.tensor([-0.5 + 3j, -0.1 - 40j, -2 + 0j, 1e-3 + 0.2j], dtype=torch.complex128)
-    dt = torch.tensor([0.1, 0.03, 2.0, 1e-3], dtype=torch.float64)
-    a, gain = DISCRETISATIONS[method](lam, dt)
-    for i in range(4):
-        one = np.ones((1, 1))
-        system = (np.array([[complex(lam[i])]]), one, one, 0 * one)
-        expected_a, expected_gain, *_ = cont2discrete(system, float(dt[i]), method)
-        assert complex(a[i]) == pytest.approx(expected_a.item(), rel=1e-13)
-        assert complex(gain[i]) == pytest.approx(expected_gain.item(), rel=1e-11)
-
-
-@pytest.mark.parametrize("method", DISCRETISATIONS)
-def test_discretisation_of_a_real_system(method):
-    lam, dt = torch.tensor([-3.0, -0.2], dtype=torch.float64), torch.tensor(0.1).double()
-    real = DISCRETISATIONS[method](lam, dt)
-    pair = DISCRETISATIONS[method](lam.to(torch.complex128), dt)
-    for got, expected in zip(real, pair, strict=True):
-        assert not got.is_complex()
-        torch.testing.assert_close(got, expected.real, rtol=1e-14, atol=0)
-
-
-@pytest.mark.parametrize("unit", [-1.0, 1j, complex(-1, 1)])
-def test_zoh_keeps_its_digits_near_zero(unit):
-    """In float32 ``exp(1e-9) - 1`` is 0; the gain is ``dt``."""
-    lam = torch.tensor([1e-6 * unit, 1e-3 * unit], dtype=torch.complex64)
-    gain = zoh(lam, torch.tensor(1e-3))[1]
-    torch.testing.assert_close(gain.real, torch.full((2,), 1e-3), rtol=2e-6, atol=0)
-
-
-def test_zoh_at_zero_and_its_gradient():
-    lam = torch.zeros(2, dtype=torch.complex128, requires_grad=True)
-    a, gain = zoh(lam, torch.tensor(0.25).double())
-    assert torch.equal(gain, torch.full_like(gain, 0.25))
-    assert torch.autograd.grad((a + gain).abs().sum(), lam)[0].isfinite().all()
-
-
-@pytest.mark.parametrize("method", DISCRETISATIONS)
-def test_discretisation_has_right_gradients(method):
-    torch.manual_seed(0)
-    lam = torch.complex(-torch.rand(3), torch.randn(3)).to(torch.complex128).requires_grad_()
-    dt = torch.rand(3, dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(DISCRETISATIONS[method], (lam, dt))
-
-
-def test_bilinear_maps_the_left_half_plane_into_the_disc():
-    re, im = -torch.logspace(-3, 6, 50).double(), torch.linspace(-1e4, 1e4, 50).double()
-    assert (bilinear(torch.complex(re, im), torch.tensor(0.1).double())[0].abs() < 1).all()
-
-
 @pytest.mark.parametrize("method", LEGS_KERNELS)
 def test_hippo_legs_has_the_published_kernel(method):
-    A, B = (x.numpy() for x in hippo_legs(4))
-    if method == "zoh":
-        step = expm(0.1 * A)
-        into = np.linalg.solve(A, (step - np.eye(4)) @ B)
-    else:
-        step = np.linalg.solve(np.eye(4) - 0.05 * A, np.eye(4) + 0.05 * A)
-        into = np.linalg.solve(np.eye(4) - 0.05 * A, 0.1 * B)
-    kernel = [np.sum(np.linalg.matrix_power(step, k) @ into) for k in range(4)]
+    step, into = dense(*hippo_legs(4), 0.1, method)
+    kernel = [float((torch.linalg.matrix_power(step, k) @ into).sum()) for k in range(4)]
     np.testing.assert_allclose(kernel, LEGS_KERNELS[method], atol=1e-10)
+
+
+def test_legendre_memory_has_the_published_steps():
+    """The LMU's coordinates are ``(-1)^n sqrt(2n+1)`` times those of LegT."""
+    step, into = (x.numpy() for x in dense(*hippo("legt", 3, theta=4.0), 1.0))
+    scale = np.array([1, -(3**0.5), 5**0.5])
+    expected = [
+        [0.7633232082, -0.2053030867, -0.0647040050],
+        [0.6159092601, 0.2121179532, -0.2784714641],
+        [-0.3235200252, 0.4641191068, 0.1670693921],
+    ]
+    np.testing.assert_allclose(scale[:, None] * step / scale, expected, atol=1e-10)
+    np.testing.assert_allclose(
+        scale * into, [0.2366767918, -0.6159092601, 0.3235200252], atol=1e-10
+    )
+
+
+def signal(s):
+    """Any smooth one; of degree 3 as a whole, so that four coefficients hold all of it."""
+    return 1 - 0.7 * s + 0.4 * s**2 - 0.05 * s**3
+
+
+def weight(measure, n, t, s, theta=1.0, alpha=0.0, beta=1.0):
+    """What the past at s counts for in coefficient n at t."""
+    if measure == "lagt":
+        return np.exp(-(1 + beta) / 2 * (t - s)) * eval_genlaguerre(n, alpha, t - s)
+    length = t if measure == "legs" else theta
+    return (2 * n + 1) ** 0.5 * eval_legendre(n, 2 * (s - t + length) / length - 1) / length
+
+
+def coefficients(measure, t, **options):
+    """The integrals themselves, of the past of `signal` before t; without one before 0."""
+    start = t - options["theta"] if measure == "legt" else 0
+    return np.array(
+        [
+            quad(lambda s, n=n: signal(s) * weight(measure, n, t, s, **options), start, t)[0]
+            for n in range(4)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("measure", "options"),
+    [
+        ("legs", {}),
+        ("legt", {"theta": 1.5}),
+        ("lagt", {}),
+        ("lagt", {"alpha": 0.5, "beta": 0.3}),
+        ("lagt", {"alpha": -0.5, "beta": 2.0}),
+    ],
+)
+def test_coefficients_of_the_definition_obey_the_differential_equation(measure, options):
+    """Their derivative, by central differences, is ``A c + B f``: LegT's too, of a cubic."""
+    t, h = 2.3, 1e-3
+    A, B = (x.numpy() for x in hippo(measure, 4, **options))
+    assert A.dtype == B.dtype == np.float64
+    at = {k: coefficients(measure, t + k * h, **options) for k in (-2, -1, 0, 1, 2)}
+    slope = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
+    expected = A @ at[0] + B * signal(t)
+    np.testing.assert_allclose(slope * (t if measure == "legs" else 1), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_normal_plus_low_rank_is_the_matrix(measure, size):
+    options = {"legt": {"theta": 3.0}, "lagt": {"alpha": 0.3, "beta": 0.4}}.get(measure, {})
+    A, B = hippo(measure, size, **options)
+    form = nplr(measure, size, **options)
+    assert form.P.shape == (2 if measure == "legt" else 1, size)
+    eye, tight = torch.eye(size, dtype=form.V.dtype), {"rtol": 0, "atol": 1e-11 * size}
+    torch.testing.assert_close(form.V.mH @ form.V, eye, **tight)
+    middle = torch.diag(form.Lambda) - form.P.T @ form.P.conj()
+    torch.testing.assert_close(form.V @ middle @ form.V.mH, A.to(eye.dtype), **tight)
+    torch.testing.assert_close(form.V @ form.B, B.to(eye.dtype), **tight)
+    for x in form:  # conjugates mirror each other
+        torch.testing.assert_close(x.flip(-1).conj().resolve_conj(), x, **tight)
+    assert (form.Lambda.imag.diff() > 0).all()
+    assert form.B.imag.abs().max() < 1e-11 * size
+    assert form.B.real.min() > -1e-11 * size
 
 
 @pytest.mark.parametrize(
@@ -145,3 +168,18 @@ def test_bounds_of_dt_must_be_in_order(bounds):
 def test_odd_state_has_no_pairs():
     with pytest.raises(ArgumentError, match=r"X: d_state must be even, .*, got 5. Fix it."):
         check_pairs("X", 5, "Fix it.")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("measure", "options", "text"),
+    [
+        ("fourier", {}, r"hippo measure"),
+        ("legt", {"theta": 0.0}, r"hippo: theta must be positive and finite, got 0.0. theta=1"),
+        ("lagt", {"alpha": -1.0}, r"hippo: 1 \+ alpha must be positive"),
+        ("lagt", {"beta": float("inf")}, r"hippo: beta must be positive and finite, got inf"),
+    ],
+)
+def test_measure_must_be_known_and_its_numbers_positive(measure, options, text):
+    with pytest.raises(LinrnnError, match=text):
+        nplr(measure, 4, **options)

@@ -1,0 +1,165 @@
+"""From continuous time to steps: rules for diagonal and for dense linear systems.
+
+A rule turns ``h' = A h + B x`` into ``h_t = a h_{t-1} + b x_t``, where x_t is the input during the
+step that ends in h_t. All are differentiable and compute in the dtype they are given; matrices of
+HiPPO want float64.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, check_in
+
+
+def zoh(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Zero-order hold, exact for an input that is constant during a step.
+
+    Equation::
+
+        a = exp(dt lam)        gain = (exp(dt lam) - 1) / lam,  dt where lam is 0
+
+    Args:
+        lam: eigenvalues of the continuous system, real or complex.
+        dt: step sizes, real and positive, broadcast against ``lam``.
+
+    Returns:
+        ``(a, gain)`` of ``h_t = a h_{t-1} + gain B x_t``.
+
+    Example:
+        >>> zoh(torch.tensor([0.0, -1e-6]), torch.tensor(1e-3))[1]
+        tensor([0.0010, 0.0010])
+    """
+    growth = (lam.real * dt).exp()
+    less_one = torch.expm1(lam.real * dt)  # exp(z) - 1 would lose every digit of a small z
+    a = growth
+    if lam.is_complex():
+        angle = lam.imag * dt
+        cos, sin, half = angle.cos(), angle.sin(), (0.5 * angle).sin()
+        a = torch.complex(growth * cos, growth * sin)
+        less_one = torch.complex(less_one * cos - 2 * half * half, growth * sin)
+    zero = lam == 0
+    gain = less_one / torch.where(zero, 1, lam)
+    return a, torch.where(zero, dt.to(gain.dtype), gain)
+
+
+def generalised(lam: Tensor, dt: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    r"""Generalised bilinear rule: the derivative is taken at both ends, with weights.
+
+    Equation::
+
+        a = (1 + (1 - alpha) dt lam) / (1 - alpha dt lam)      gain = dt / (1 - alpha dt lam)
+
+    ``alpha`` is 0 for the forward Euler rule, 1/2 for the bilinear one, 1 for the backward Euler
+    rule; from 1/2 on it maps the left half plane into the disc, whatever the step size.
+
+    Example:
+        >>> generalised(torch.tensor(-1.0), torch.tensor(0.5), 0.0)
+        (tensor(0.5000), tensor(0.5000))
+    """
+    z = dt * lam
+    below = 1 - alpha * z
+    return (1 + (1 - alpha) * z) / below, dt / below
+
+
+def euler(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    """Forward Euler rule, ``a = 1 + dt lam`` and ``gain = dt``: stable for short steps alone.
+
+    Example:
+        >>> euler(torch.tensor(-1.0), torch.tensor(0.5))
+        (tensor(0.5000), tensor(0.5000))
+    """
+    return generalised(lam, dt, 0.0)
+
+
+def backward_euler(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    """Backward Euler rule, ``a = 1 / (1 - dt lam)`` and ``gain = dt a``: it damps the most.
+
+    Example:
+        >>> backward_euler(torch.tensor(-1.0), torch.tensor(1.0))
+        (tensor(0.5000), tensor(0.5000))
+    """
+    return generalised(lam, dt, 1.0)
+
+
+def bilinear(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Bilinear (Tustin) rule, the trapezoidal one; it maps the left half plane onto the disc.
+
+    Equation::
+
+        a = (1 + dt lam / 2) / (1 - dt lam / 2)        gain = dt / (1 - dt lam / 2)
+
+    Example:
+        >>> bilinear(torch.tensor(-1.0), torch.tensor(0.5))
+        (tensor(0.6000), tensor(0.4000))
+    """
+    return generalised(lam, dt, 0.5)
+
+
+Rule = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+DISCRETISATIONS: dict[str, Rule] = {"zoh": zoh, "bilinear": bilinear}
+"""What layers with diagonal systems are published with, and stable for every step size."""
+
+RULES: dict[str, Rule] = {**DISCRETISATIONS, "euler": euler, "backward": backward_euler}
+"""All rules of diagonal systems by name; `dense` knows the same."""
+
+_ALPHA = {"euler": 0.0, "bilinear": 0.5, "backward": 1.0}
+
+
+def dense(
+    A: Tensor, B: Tensor, dt: Tensor | float, rule: str | float = "zoh"
+) -> tuple[Tensor, Tensor]:
+    r"""A dense system ``h' = A h + B x`` in steps.
+
+    Equation::
+
+        "zoh"      [a b; 0 1] = exp(dt [A B; 0 0])        a matrix exponential, A may be singular
+        a number   a = (I - alpha dt A)^-1 (I + (1 - alpha) dt A)
+                   b = (I - alpha dt A)^-1 dt B           "euler" 0, "bilinear" 1/2, "backward" 1
+
+    Args:
+        A: (..., N, N).
+        B: (..., N), one input.
+        dt: step sizes, positive, of any shape that goes with the axes before.
+        rule: one of `RULES`, or alpha between 0 and 1.
+
+    Returns:
+        ``(a, b)``, (..., N, N) and (..., N), of ``h_t = a h_{t-1} + b x_t``.
+
+    Raises:
+        UnknownNameError: no such rule.
+        ArgumentError: alpha outside [0, 1].
+
+    Example:
+        >>> turn, push = torch.tensor([[0.0, -1.0], [1.0, 0.0]]), torch.tensor([1.0, 0.0])
+        >>> dense(turn, push, torch.pi / 2)[1]
+        tensor([1.0000, 1.0000])
+    """
+    dt = torch.as_tensor(dt, dtype=A.dtype, device=A.device)
+    size, step = A.shape[-1], dt[..., None, None] * A
+    into = dt[..., None] * B
+    lead = torch.broadcast_shapes(step.shape[:-2], into.shape[:-1])
+    step, into = step.expand(*lead, size, size), into.expand(*lead, size)
+    if rule == "zoh":
+        top = torch.cat([step, into[..., None]], -1)
+        whole = torch.linalg.matrix_exp(torch.cat([top, torch.zeros_like(top[..., :1, :])], -2))
+        return whole[..., :size, :size], whole[..., :size, size]
+    alpha = _alpha(rule)
+    eye = torch.eye(size, dtype=A.dtype, device=A.device)
+    right = torch.cat([eye + (1 - alpha) * step, into[..., None]], -1)
+    solved = torch.linalg.solve(eye - alpha * step, right) if alpha else right
+    return solved[..., :size], solved[..., size]
+
+
+def _alpha(rule: str | float) -> float:
+    if isinstance(rule, str):
+        check_in("discretise.dense", "rule", rule, RULES)
+        return _ALPHA[rule]
+    if not 0 <= rule <= 1:
+        raise ArgumentError(
+            f"discretise.dense: alpha must lie between 0 (forward Euler) and 1 (backward Euler), "
+            f"got {rule}. 0.5 is the bilinear rule."
+        )
+    return rule
