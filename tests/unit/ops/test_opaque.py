@@ -80,6 +80,16 @@ CASES = {
     "asked_by_itself": [
         (*(randn(B, T, 2, n) for n in (3, 3, 3, 1)), randn(B, 2, 3, 3), randn(B, 2, 3), reset())
     ],
+    "legs_rnn": [
+        (
+            *(randn(B, T, 2), randn(B, T, 2 * N), randn(B, N), randn(B, 2, 4)),
+            torch.arange(T) + torch.tensor([[3], [other]]),
+            [randn(2, N), randn(2 * N, 8)],
+            mask,
+            rule,
+        )
+        for other, mask, rule in ((3, None, "bilinear"), (5, reset(), "bilinear"), (3, None, "zoh"))
+    ],
     "self_referential": [(randn(B, T, 2, 3), randn(2, 3, 13), randn(B, 2, 3, 13), reset())],
 }
 each = pytest.mark.parametrize(

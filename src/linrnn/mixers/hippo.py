@@ -1,0 +1,257 @@
+"""HiPPO-RNN, a gated network whose memory is a polynomial through all it has read."""
+
+from math import sqrt
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cells import block_linear, cell
+from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.mixers._base import Mixer
+from linrnn.nn import empty_parameters
+from linrnn.nn.discretise import dense
+from linrnn.nn.hippo import MEASURES, hippo
+from linrnn.nn.legs import LEGS_RULES, legs_matrices, legs_step
+from linrnn.ops import cell_scan
+from linrnn.ops._modes import plain
+from linrnn.ops._opaque import opaque
+from linrnn.ops._parts import parts
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.attention import positions
+from linrnn.state_spec import Part, integer, real
+
+TABLE = 2**20  # numbers in the matrices of LegS that are made at a time
+
+
+@cell(state="h c", matrix="W_f A into V_h V_g")
+def even(
+    h: Any, c: Any, f: Any, u: Any, g: Any, W_f: Any, A: Any, into: Any, V_h: Any, V_g: Any
+) -> tuple[Any, Any]:
+    """One step of a memory whose steps are all alike; ``A`` has a block for each of its rows."""
+    c = block_linear(c, A) + F.linear(f + F.linear(h, W_f), into)
+    h = torch.lerp(h, torch.tanh(u + F.linear(c, V_h)), torch.sigmoid(g + F.linear(c, V_g)))
+    return h, (h, c)
+
+
+class HiPPO(Mixer):
+    r"""HiPPO-RNN: the memory holds the best polynomial through what the hidden state chose to keep.
+
+    Equation:
+        f_t = W_f [x_t; h_{t-1}] + b_f                      in R^{d_memory}
+        c_t = a c_{t-1} + b f_t, for each entry of f_t      in R^{d_memory x order}
+        h_t = (1 - g_t) * h_{t-1} + g_t * tanh(W_h [x_t; c_t] + b_h)
+        g_t = sigmoid(W_g [x_t; c_t] + b_g)                 h and g in R^{d_state}
+        a and b are steps of c' = A c + B f, the coefficients of Legendre polynomials on
+        "legs"  all the past: A/k and B/k at step k = 1, 2, ..., and the first step sets c = (f, 0,
+                ...): no time scale, and what is old is held ever more coarsely;
+        "legt"  a window of theta steps;  "lagt"  Laguerre polynomials, and steps of 1/theta.
+        Read out is h_t, mapped by a linear layer where d_state is not d_model. Initially W_f is
+        uniform with variance 1 / fan_in, W_h is Glorot-normal, the maps of x and c each for itself,
+        W_g is N(0, 1 / fan_in), and biases are uniform on +-1 / sqrt(fan_in).
+
+    Args:
+        d_state: channels of h. Default: d_model.
+        d_memory: how many numbers of a step are remembered.
+        order: coefficients of each. Default: d_state.
+        measure: "legs", "legt" or "lagt".
+        discretisation: "bilinear", or "zoh", the exact solution for an input that is constant
+            during a step.
+        theta: of "legt" the window, of "lagt" the unit of time, in steps; above 0.
+
+    Departures from the paper:
+        The equation is that of the public code. Its LegS stops to count at the longest sequence of
+        training; here k goes on.
+
+    Example:
+        >>> y, state = HiPPO(d_model=4, order=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state["c"].shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 1, 8]))
+
+    Reference:
+        Gu, Dao, Ermon, Rudra and Re, "HiPPO: Recurrent Memory with Optimal Polynomial
+        Projections", NeurIPS 2020, arXiv:2008.07669. Key: gu2020hippo.
+    """
+
+    family: ClassVar[str] = "ssm"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        d_memory: int = 1,
+        order: int | None = None,
+        measure: Literal["legs", "legt", "lagt"] = "legs",
+        discretisation: Literal["bilinear", "zoh"] = "bilinear",
+        theta: float = 100.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        self.d_memory, self.order = d_memory, self.d_state if order is None else order
+        self.measure, self.discretisation, self.theta = measure, discretisation, theta
+        check_positive_int("HiPPO", d_state=self.d_state, d_memory=d_memory, order=self.order)
+        check_in("HiPPO", "measure", measure, MEASURES)
+        check_in("HiPPO", "discretisation", discretisation, LEGS_RULES)
+        check_positive("HiPPO", theta=theta)
+        N, M, to = self.d_state, d_memory, {"device": device, "dtype": dtype}
+        empty = empty_parameters(device, dtype)
+        self.f_x, self.f_h = nn.Linear(d_model, M, **to), empty(M, N)  # type: ignore[arg-type]
+        self.u_x = nn.Linear(d_model, 2 * N, **to)  # type: ignore[arg-type]  # of h, then g
+        self.u_c = empty(2 * N, M * self.order)
+        self.out_proj: nn.Module = nn.Identity()
+        if d_model != N:
+            self.out_proj = nn.Linear(N, d_model, **to)  # type: ignore[arg-type]
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        N, read = self.d_state, self.d_model + self.d_memory * self.order
+        for weight in (self.f_x.weight, self.f_h):
+            nn.init.uniform_(weight, -sqrt(3 / (self.d_model + N)), sqrt(3 / (self.d_model + N)))
+        for weight in (self.u_x.weight, self.u_c):
+            nn.init.xavier_normal_(weight[:N])
+            nn.init.normal_(weight[N:], std=read**-0.5)
+        for bias, fan_in in ((self.f_x.bias, self.d_model + N), (self.u_x.bias, read)):
+            nn.init.uniform_(bias, -(fan_in**-0.5), fan_in**-0.5)
+        if isinstance(self.out_proj, nn.Linear):
+            self.out_proj.reset_parameters()
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: h, the memory, and for "legs" steps since the last reset."""
+        spec = {
+            "h": real(d_state=self.d_state),
+            "c": real(d_memory=self.d_memory, order=self.order),
+        }
+        return {**spec, "position": integer()} if self.measure == "legs" else spec
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        f, u, weights = self._given(x)
+        with without_autocast(x.device):
+            if self.measure != "legs":
+                y, last = self._even(f, u, weights, state, reset)
+            else:
+                k = positions(state["position"], x.shape[1], reset)
+                rule = self.discretisation
+                y, h, c = legs_rnn(f, u, state["h"], state["c"], k, weights, reset, rule)
+                last = {"h": h, "c": c, "position": k[:, -1] + 1}
+        return self._out(y), last
+
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        if self.measure != "legs":
+            return super()._step(x_t, state)
+        f, u, (W_f, V) = self._given(x_t)
+        k = state["position"]
+        with without_autocast(x_t.device):
+            f = torch.addmm(f, state["h"], W_f.t())
+            c = _remembered(state["c"], f, k, self.discretisation)
+            h = _hidden(u, state["h"], c, V)
+        return self._out(h), {"h": h, "c": c, "position": k + 1}
+
+    def _given(self, x: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """What the input gives to f and to both h and g, and the maps of h and c."""
+        x = x.to(self.f_h.dtype)
+        return wide(self.f_x(x)), wide(self.u_x(x)), [wide(self.f_h), wide(self.u_c)]
+
+    def _out(self, y: Tensor) -> Tensor:
+        out: Tensor = self.out_proj(y.to(self.f_h.dtype))
+        return out
+
+    def _even(
+        self, f: Tensor, u: Tensor, weights: list[Tensor], state: Any, reset: Tensor | None
+    ) -> tuple[Tensor, Any]:
+        A, B = hippo(self.measure, self.order)
+        a, b = dense(A, B, 1 / self.theta, self.discretisation)
+        M, eye = self.d_memory, torch.eye(self.d_memory, dtype=torch.float64)
+        given: dict[str, Tensor] = {"A": a.expand(M, -1, -1), "into": torch.kron(eye, b[:, None])}
+        given = {name: x.to(f) for name, x in given.items()}
+        given |= zip(("u", "g"), parts(u, 2), strict=True)
+        given |= zip(("V_h", "V_g"), weights[1].chunk(2), strict=True)
+        before = state["h"], state["c"].flatten(1)
+        y, (h, c) = cell_scan(even, f=f, W_f=weights[0], **given, state=before, reset=reset)
+        return y, {"h": h, "c": c.unflatten(1, (M, -1))}
+
+
+def _shapes(
+    f: Tensor,
+    u: Tensor,
+    h: Tensor,
+    c: Tensor,
+    position: Tensor,
+    weights: list[Tensor],
+    reset: Tensor | None,
+    rule: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    y = u.new_empty(u.shape[0], u.shape[1], h.shape[1])
+    return y, h.new_empty(h.shape), c.new_empty(c.shape)
+
+
+@opaque(
+    "legs_rnn",
+    "Tensor f, Tensor u, Tensor h, Tensor c, Tensor position, Tensor[] weights, Tensor? reset, "
+    "str rule",
+    _shapes,
+)
+def legs_rnn(
+    f: Tensor,
+    u: Tensor,
+    h: Tensor,
+    c: Tensor,
+    position: Tensor,
+    weights: list[Tensor],
+    reset: Tensor | None,
+    rule: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The recurrence with "legs", step after step: the memory's matrix depends on the time.
+
+    Rows that are equally far have their matrices in common; others do without.
+    """
+    W_f, V = weights
+    size, states = c.shape[-1], []
+    block = max(1, TABLE // size**2)
+    for t, (f_t, u_t, k) in enumerate(
+        zip(f.unbind(1), u.unbind(1), position.unbind(1), strict=True)
+    ):
+        if t % block == 0:
+            a, b = _in_common(position[:, t : t + block], size, rule, c)
+        if reset is not None:
+            now = reset[:, t, None]
+            h, c = torch.where(now, 0, h), torch.where(now[..., None], 0, c)
+        f_t = torch.addmm(f_t, h, W_f.t())
+        if a is None:
+            c = _remembered(c, f_t, k, rule)
+        else:
+            i = t % block
+            c = torch.addmm(f_t.reshape(-1, 1) * b[i], c.reshape(-1, size), a[i].t()).view(c.shape)
+        h = _hidden(u_t, h, c, V)
+        states.append(h)
+    return torch.stack(states, 1), h, c
+
+
+def _in_common(
+    position: Tensor, size: int, rule: str, like: Tensor
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    seen = plain(position)
+    if not bool((seen == seen[..., :1, :]).all()):
+        return None, None
+    a, b = legs_matrices(size, position[0], rule)
+    return a.to(like), b.to(like)
+
+
+def _remembered(c: Tensor, f: Tensor, k: Tensor, rule: str) -> Tensor:
+    """The memory after one step, in rows each of which has come as far as ``k`` says."""
+    if rule == "bilinear":
+        return legs_step(c, f, k[:, None])
+    a, b = (x.to(c) for x in legs_matrices(c.shape[-1], k, rule))
+    return torch.baddbmm(f[..., None] * b[:, None], c, a.mT)
+
+
+def _hidden(u: Tensor, h: Tensor, c: Tensor, V: Tensor) -> Tensor:
+    candidate, gate = torch.addmm(u, c.flatten(1), V.t()).chunk(2, -1)
+    return torch.lerp(h, torch.tanh(candidate), torch.sigmoid(gate))
