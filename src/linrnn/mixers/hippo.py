@@ -11,9 +11,9 @@ from linrnn.cells import block_linear, cell
 from linrnn.errors import check_in, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import empty_parameters
-from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import MEASURES, hippo
 from linrnn.nn.legs import LEGS_RULES, legs_matrices, legs_step
+from linrnn.nn.lti import LTISteps, rows_of
 from linrnn.ops import cell_scan
 from linrnn.ops._modes import plain
 from linrnn.ops._opaque import opaque
@@ -99,14 +99,18 @@ class HiPPO(Mixer):
         check_in("HiPPO", "measure", measure, MEASURES)
         check_in("HiPPO", "discretisation", discretisation, LEGS_RULES)
         check_positive("HiPPO", theta=theta)
-        N, M, to = self.d_state, d_memory, {"device": device, "dtype": dtype}
+        N, M = self.d_state, d_memory
+        to: dict[str, Any] = {"device": device, "dtype": dtype}
         empty = empty_parameters(device, dtype)
-        self.f_x, self.f_h = nn.Linear(d_model, M, **to), empty(M, N)  # type: ignore[arg-type]
-        self.u_x = nn.Linear(d_model, 2 * N, **to)  # type: ignore[arg-type]  # of h, then g
+        self.f_x, self.f_h = nn.Linear(d_model, M, **to), empty(M, N)
+        self.u_x = nn.Linear(d_model, 2 * N, **to)  # of h, then g
         self.u_c = empty(2 * N, M * self.order)
+        self.memory: LTISteps | None = None
+        if measure != "legs":
+            self.memory = LTISteps(*hippo(measure, self.order), 1 / theta, discretisation, **to)
         self.out_proj: nn.Module = nn.Identity()
         if d_model != N:
-            self.out_proj = nn.Linear(N, d_model, **to)  # type: ignore[arg-type]
+            self.out_proj = nn.Linear(N, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -120,6 +124,8 @@ class HiPPO(Mixer):
             nn.init.normal_(weight[N:], std=read**-0.5)
         for bias, fan_in in ((self.f_x.bias, self.d_model + N), (self.u_x.bias, read)):
             nn.init.uniform_(bias, -(fan_in**-0.5), fan_in**-0.5)
+        if self.memory is not None:
+            self.memory.reset_parameters()
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
 
@@ -134,8 +140,8 @@ class HiPPO(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         f, u, weights = self._given(x)
         with without_autocast(x.device):
-            if self.measure != "legs":
-                y, last = self._even(f, u, weights, state, reset)
+            if self.memory is not None:
+                y, last = self._even(f, u, weights, self.memory(), state, reset)
             else:
                 k = positions(state["position"], x.shape[1], reset)
                 rule = self.discretisation
@@ -164,13 +170,16 @@ class HiPPO(Mixer):
         return out
 
     def _even(
-        self, f: Tensor, u: Tensor, weights: list[Tensor], state: Any, reset: Tensor | None
+        self,
+        f: Tensor,
+        u: Tensor,
+        weights: list[Tensor],
+        steps: tuple[Tensor, Tensor],
+        state: Any,
+        reset: Tensor | None,
     ) -> tuple[Tensor, Any]:
-        A, B = hippo(self.measure, self.order)
-        a, b = dense(A, B, 1 / self.theta, self.discretisation)
-        M, eye = self.d_memory, torch.eye(self.d_memory, dtype=torch.float64)
-        given: dict[str, Tensor] = {"A": a.expand(M, -1, -1), "into": torch.kron(eye, b[:, None])}
-        given = {name: x.to(f) for name, x in given.items()}
+        M = self.d_memory
+        given: dict[str, Any] = rows_of(M, *steps)
         given |= zip(("u", "g"), parts(u, 2), strict=True)
         given |= zip(("V_h", "V_g"), weights[1].chunk(2), strict=True)
         before = state["h"], state["c"].flatten(1)
@@ -224,7 +233,7 @@ def legs_rnn(
             now = reset[:, t, None]
             h, c = torch.where(now, 0, h), torch.where(now[..., None], 0, c)
         f_t = torch.addmm(f_t, h, W_f.t())
-        if a is None:
+        if a is None or b is None:
             c = _remembered(c, f_t, k, rule)
         else:
             i = t % block

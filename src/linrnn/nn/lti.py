@@ -1,0 +1,85 @@
+"""A time-invariant system of continuous time, in steps of one length that is fixed or learned."""
+
+from collections.abc import Callable
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.nn.discretise import dense
+from linrnn.ops import accumulator_dtype
+
+
+class LTISteps(nn.Module):
+    """``h_t = a h_{t-1} + b x_t`` of a fixed ``h' = A h + B x``.
+
+    Steps of a fixed length are found once, in double precision, and anew from there where the
+    module changes dtype or device: they belong to no checkpoint.
+
+    Args:
+        A, B: (N, N) and (N,), float64.
+        dt: length of a step.
+        rule: see `linrnn.nn.discretise.dense`.
+        learn: make the logarithm of dt a parameter.
+    """
+
+    a: Tensor
+    b: Tensor
+
+    def __init__(
+        self,
+        A: Tensor,
+        B: Tensor,
+        dt: float,
+        rule: str,
+        *,
+        learn: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self._system, self._dt, self._rule = (A, B), dt, rule
+        to: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.log_dt = nn.Parameter(torch.empty((), **to)) if learn else None
+        if not learn:
+            for name, x in (("a", A), ("b", B)):
+                self.register_buffer(name, torch.empty(x.shape, **to), persistent=False)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin with the given length of a step."""
+        if self.log_dt is not None:
+            self.log_dt.fill_(log(self._dt))
+            return
+        for name, x in zip("ab", dense(*self._system, self._dt, self._rule), strict=True):
+            like = self.get_buffer(name)
+            setattr(self, name, x.to(like.device, accumulator_dtype(like.dtype)))
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> "LTISteps":
+        super()._apply(fn, recurse)
+        if self.log_dt is None:
+            self.reset_parameters()
+        return self
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """``(a, b)``, (N, N) and (N,), in at least float32."""
+        if self.log_dt is None:
+            return self.a, self.b
+        A, B = (x.to(self.log_dt.device) for x in self._system)
+        a, b = dense(A, B, self.log_dt.double().exp(), self._rule)
+        dtype = accumulator_dtype(self.log_dt.dtype)
+        return a.to(dtype), b.to(dtype)
+
+
+def rows_of(count: int, a: Tensor, b: Tensor) -> dict[str, Tensor]:
+    """So many of the same system as matrices of a cell: "A", a block for each, and "into".
+
+    Example:
+        >>> rows_of(2, torch.ones(1, 1), torch.tensor([3.0]))["into"]
+        tensor([[3., 0.],
+                [0., 3.]])
+    """
+    eye = torch.eye(count, dtype=b.dtype, device=b.device)
+    return {"A": a.expand(count, -1, -1), "into": torch.kron(eye, b[:, None])}
