@@ -14,15 +14,7 @@ LEGS_RULES = ("bilinear", "zoh")
 
 
 def legs_step(c: Tensor, f: Tensor, k: Tensor) -> Tensor:
-    """One step of the bilinear rule without a matrix: O(N log N) a channel.
-
-    Equation::
-
-        c_{k+1} = (I - A/(2k))^-1 ((I + A/(2k)) c_k + B f/k)        of `hippo`'s "legs"
-
-    With d = 1/(2k) the system (I - d A) z = c + d B f is solved from the top: its partial sums
-    S_n = sum_{m <= n} sqrt(2m+1) z_m are a linear recurrence in n, with factors of at most 1 in
-    size; then c_{k+1} = 2 z - c.
+    """Step k of the bilinear rule: `legs_bilinear` of length 1/k, and for k = 0 the first.
 
     Args:
         c: memories (..., N).
@@ -33,10 +25,30 @@ def legs_step(c: Tensor, f: Tensor, k: Tensor) -> Tensor:
         >>> legs_step(torch.tensor([1.0, 0.0]), torch.tensor(4.0), torch.tensor(2.0))
         tensor([2.0000, 0.8660])
     """
+    after = legs_bilinear(c, f, 1 / k.to(c.dtype).clamp(min=1))
+    first = F.pad(f[..., None], (0, c.shape[-1] - 1)).expand(after.shape)
+    return torch.where(k[..., None] == 0, first, after)
+
+
+def legs_bilinear(c: Tensor, f: Tensor, dt: Tensor) -> Tensor:
+    """A step of the bilinear rule without a matrix: O(N log N) a memory.
+
+    Equation::
+
+        c' = (I - dt A/2)^-1 ((I + dt A/2) c + dt B f)        of `hippo`'s "legs"
+
+    The system (I - dt A/2) z = c + dt B f / 2 is solved from the top: its partial sums
+    S_n = sum_{m <= n} sqrt(2m+1) z_m are a linear recurrence in n, with factors of at most 1 in
+    size; then c' = 2 z - c.
+
+    Args:
+        c: memories (..., N).
+        f: what is read (...).
+        dt: positive, broadcast against ``f``.
+    """
     size = c.shape[-1]
     n = torch.arange(size, dtype=c.dtype, device=c.device)
-    root = (2 * n + 1).sqrt()
-    half = 0.5 / k.to(c.dtype).clamp(min=1)[..., None]
+    root, half = (2 * n + 1).sqrt(), 0.5 * dt[..., None]
     below = 1 + half * (n + 1)
     pushed = c + half * root * f[..., None]
     factor, sums = (1 - half * n) / below, root * pushed / below
@@ -45,9 +57,7 @@ def legs_step(c: Tensor, f: Tensor, k: Tensor) -> Tensor:
         sums = sums + factor * F.pad(sums[..., :-shift], (shift, 0))
         factor = factor * F.pad(factor[..., :-shift], (shift, 0))
         shift *= 2
-    z = (pushed - half * root * F.pad(sums[..., :-1], (1, 0))) / below
-    first = F.pad(f[..., None], (0, size - 1)).expand(z.shape)
-    return torch.where(k[..., None] == 0, first, 2 * z - c)
+    return 2 * (pushed - half * root * F.pad(sums[..., :-1], (1, 0))) / below - c
 
 
 def legs_matrices(size: int, k: Tensor, rule: str) -> tuple[Tensor, Tensor]:

@@ -105,6 +105,37 @@ def dense_loop(
     return torch.stack(states, 1), h
 
 
+def _many_shapes(
+    A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return b.new_empty(b.shape), b.new_empty(initial.shape)
+
+
+@opaque("many_dense_scan", f"Tensor A, {_SEQUENCE}", _many_shapes)
+def many_dense_scan(
+    A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`dense_scan` of many systems, each with a matrix of its own.
+
+    Args:
+        A: the transitions (channels, d_state, d_state).
+        b: inputs (batch, time, channels, d_state).
+        initial: state before the first step, (batch, channels, d_state).
+        reset: boolean (batch, time); True clears the state before that step.
+
+    Returns:
+        ``(h, final)``: all states (batch, time, channels, d_state), and the last.
+
+    Example:
+        >>> A, start = torch.tensor([[[1.0]], [[2.0]]]), torch.ones(1, 2, 1)
+        >>> many_dense_scan(A, torch.zeros(1, 3, 2, 1), start, None)[0].flatten(2)
+        tensor([[[1., 2.],
+                 [1., 4.],
+                 [1., 8.]]])
+    """
+    return _scan(_many_powers(A, b.dtype), DENSE_HALVINGS, b, initial, reset)
+
+
 def turn(re: Tensor, im: Tensor, h: Tensor) -> Tensor:
     """The blocks ``[[re, -im], [im, re]]`` times ``h`` (..., channels, 2)."""
     p, q = h.unbind(-1)
@@ -124,6 +155,21 @@ def _dense_powers(A: Tensor) -> Iterator[Apply]:
     while True:
         yield partial(F.linear, weight=A.to(dtype))
         A = A @ A
+
+
+def _many_powers(A: Tensor, dtype: torch.dtype) -> Iterator[Apply]:
+    A = _double(A)
+    while True:
+        yield partial(many_products, A.to(dtype))
+        A = A @ A
+
+
+def many_products(A: Tensor, h: Tensor) -> Tensor:
+    """Matrices (channels, d, d), each times what is its own of ``h`` (batch, time, channels, d)."""
+    batch = h.shape[:2]
+    products = h.flatten(0, 1).transpose(0, 1) @ A.mT
+    found: Tensor = products.transpose(0, 1).unflatten(0, batch)
+    return found
 
 
 def _double(x: Tensor) -> Tensor:

@@ -65,6 +65,14 @@ CASES = {
     ],
     "dense_scan": [(randn(N, N), randn(*SEQUENCE), randn(B, N), reset())],
     "dense_loop": [(randn(N, N), randn(*SEQUENCE), randn(B, N), None)],
+    "many_dense_scan": [(randn(2, N, N), randn(B, T, 2, N), randn(B, 2, N), reset())],
+    "dense_ssm_convolve": [
+        (
+            [randn(2, N, N), randn(2, N), randn(2, 3, N), randn(2, 3)],
+            randn(B, T, 2),
+            randn(B, 2, N),
+        )
+    ],
     "block_scan": [(randn(N), randn(N), randn(*SEQUENCE, 2), randn(B, N, 2), reset())],
     "siso_scan": [
         (system(torch.complex128), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), None),

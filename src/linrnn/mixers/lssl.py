@@ -1,0 +1,186 @@
+"""LSSL, the linear state-space layer: a dense system for every channel."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.nn.discretise import dense
+from linrnn.nn.hippo import MEASURES, check_dt, draw_log_dt, hippo
+from linrnn.nn.legs import legs_bilinear
+from linrnn.nn.parameters import empty_parameters
+from linrnn.ops import dense_ssm
+from linrnn.ops._precision import without_autocast
+from linrnn.state_spec import Part, real
+
+
+def structured(measure: str, size: int) -> dict[str, Tensor]:
+    """`hippo`'s A as ``-diag(left) (diag(middle) + T^-1) diag(right)``, T tridiagonal; float64.
+
+    Example:
+        >>> structured("legs", 3)["middle"]
+        tensor([ 0.0000, -0.3333, -0.4000], dtype=torch.float64)
+    """
+    n, one = torch.arange(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
+    root = one if measure == "lagt" else (2 * n + 1).sqrt()
+    found = {"left": root, "right": root, "middle": 0 * one, "diagonal": one}
+    found |= {"below": -one[1:], "above": 0 * one[1:]}
+    if measure == "legs":
+        found["middle"] = -n / (2 * n + 1)
+    elif measure == "legt":
+        ends = (n == 0).double() + (n == size - 1).double()
+        found |= {"diagonal": ends / 2, "below": -one[1:] / 2, "above": one[1:] / 2}
+    return found
+
+
+class LSSL(Mixer):
+    r"""Linear state-space layer: every channel has a dense system that begins as a HiPPO memory.
+
+    Equation:
+        h_t = a h_{t-1} + b x_t                      h in R^{d_model x d_state}, each channel alone
+        s_t = C h_t + D x_t                          s in R^{d_model x n_outputs}
+        y_t = W gelu(s_t) + b_W                      W maps d_model * n_outputs to d_model
+        a = (I - alpha dt A)^-1 (I + (1 - alpha) dt A),  b = (I - alpha dt A)^-1 dt B
+        dt = exp(log_dt), one a channel; A and B are those of HiPPO, A fixed or learned, one for all
+        channels, as -diag(left) (diag(middle) + T^-1) diag(right) with a tridiagonal T.
+        Initially C and D are N(0, 1), and dt is uniform in the logarithm.
+
+    Args:
+        d_state: size N of a channel's system. Default: d_model.
+        n_outputs: M, how many outputs each system has.
+        measure: "legs", "legt" (a window of 1/dt steps) or "lagt".
+        learn_A: learn A, not dt, C and D alone.
+        alpha: of the generalised bilinear rule: 1/2 is the bilinear one, 1 backward Euler. Below
+            1/2 short steps alone are stable.
+        dt_min, dt_max: bounds of the initial dt, in input steps.
+        form: how a sequence is computed, with the same numbers: "scan" (a tree of products with
+            powers of a; all states are held at once) or "conv" (Krylov matrices by squaring and an
+            FFT of twice the length; it cannot reset inside a sequence, and a huge step changes
+            those before it by roundings of the largest output, one that is not finite makes them
+            NaN).
+
+    Departures from the paper:
+        Products with inverses are solved as dense systems, in double precision.
+
+    Example:
+        >>> y, state = LSSL(d_model=4, d_state=8)(torch.randn(2, 100, 4))
+        >>> y.shape, state.shape
+        (torch.Size([2, 100, 4]), torch.Size([2, 4, 8]))
+
+    Reference:
+        Gu et al., "Combining Recurrent, Convolutional, and Continuous-time Models with Linear
+        State-Space Layers", NeurIPS 2021, arXiv:2110.13985. Key: gu2021combining.
+    """
+
+    family: ClassVar[str] = "ssm"
+    forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
+    recurrent_parameters: ClassVar[tuple[str, ...]] = (
+        "log_dt",
+        *(f"A_{name}" for name in ("left", "right", "middle", "diagonal", "below", "above")),
+    )
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        d_state: int | None = None,
+        n_outputs: int = 1,
+        measure: Literal["legs", "legt", "lagt"] = "legs",
+        learn_A: bool = False,
+        alpha: float = 0.5,
+        dt_min: float = 1e-3,
+        dt_max: float = 0.1,
+        form: Literal["scan", "conv"] = "scan",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        self.n_outputs = n_outputs
+        self.measure, self.learn_A, self.alpha = measure, learn_A, alpha
+        self.dt_min, self.dt_max, self.form = dt_min, dt_max, form
+        check_positive_int("LSSL", d_state=self.d_state, n_outputs=n_outputs)
+        check_in("LSSL", "measure", measure, MEASURES)
+        check_in("LSSL", "form", form, self.forms)
+        check_dt("LSSL", dt_min, dt_max)
+        if not 0 <= alpha <= 1:
+            raise ArgumentError(f"LSSL: alpha must lie between 0 and 1, got {alpha}. Use 0.5.")
+        empty, (H, M, N) = empty_parameters(device, dtype), (d_model, n_outputs, self.d_state)
+        self.log_dt, self.C, self.D = empty(H), empty(H, M, N), empty(H, M)
+        if learn_A:
+            for name, x in structured(measure, N).items():
+                setattr(self, f"A_{name}", empty(len(x)))
+        self.out = nn.Linear(H * M, H, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        self.log_dt.copy_(draw_log_dt(self.d_model, self.dt_min, self.dt_max))
+        nn.init.normal_(self.C)
+        nn.init.normal_(self.D)
+        if self.learn_A:
+            for name, x in structured(self.measure, self.d_state).items():
+                getattr(self, f"A_{name}").copy_(x)
+        self.out.reset_parameters()
+
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return real(d_model=self.d_model, d_state=self.d_state)
+
+    def continuous(self) -> tuple[Tensor, Tensor]:
+        """A (d_state, d_state) and B (d_state,), float64."""
+        A, B = (x.to(self.log_dt.device) for x in hippo(self.measure, self.d_state))
+        if not self.learn_A:
+            return A, B
+        p = {name: getattr(self, f"A_{name}").double() for name in structured("legs", 1)}
+        T = torch.diag(p["diagonal"])
+        T = T + torch.diag(p["below"], -1) + torch.diag(p["above"], 1)
+        inner = torch.diag(p["middle"]) + torch.linalg.inv(T)
+        return -p["left"][:, None] * inner * p["right"], B
+
+    def system(self) -> dense_ssm.DenseSystem:
+        """The systems of all channels, in steps."""
+        dt = self.log_dt.double().exp()
+        if self._is_plain():
+            eye = torch.eye(self.d_state, dtype=dt.dtype, device=dt.device)
+            a = legs_bilinear(
+                eye.expand(len(dt), -1, -1), torch.zeros_like(dt)[:, None], dt[:, None]
+            ).mT
+            b = legs_bilinear(torch.zeros_like(eye[:1]), torch.ones_like(dt), dt)
+        else:
+            a, b = dense(*self.continuous(), dt, self.alpha)
+        return dense_ssm.DenseSystem(a, b, self.C, self.D)
+
+    def _is_plain(self) -> bool:
+        """Whether steps need no dense solves."""
+        return self.measure == "legs" and self.alpha == 0.5 and not self.learn_A
+
+    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        with without_autocast(x.device):
+            u, system = x.to(h.dtype), self.system()
+            if self.form == "conv":
+                s, last = dense_ssm.convolve(system, u, h)
+            else:
+                s, last = dense_ssm.scan(system, u, h, reset)
+        return self._mixed(s), last
+
+    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        with without_autocast(x_t.device):
+            u = x_t.to(h.dtype)
+            if self._is_plain():
+                h = legs_bilinear(h, u, self.log_dt.to(h.dtype).exp())
+                s = dense_ssm.read_out(self.C, self.D, u, h)
+            else:
+                s, h = dense_ssm.step(self.system(), u, h)
+        return self._mixed(s), h
+
+    def _mixed(self, s: Tensor) -> Tensor:
+        y: Tensor = self.out(F.gelu(s.flatten(-2)).to(self.out.weight.dtype))
+        return y
