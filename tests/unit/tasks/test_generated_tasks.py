@@ -16,13 +16,15 @@ NAMES = [n for n in tasks.names() if issubclass(tasks.load(n).Options, Generated
 each_generated = pytest.mark.parametrize("name", NAMES)
 SMALL = {"train_size": 40, "validation_size": 20, "test_size": 30}
 #: a shorter setting of each, so that nothing here takes long
-LENGTH = {"mackey_glass": 200, "selective_copy": 100}
+LENGTH = {"mackey_glass": 200, "selective_copy": 100, "capacity": 250, "delay": 150}
+LENGTH["reconstruct"] = 150
+MORE = {"capacity": {"window": 100}, "delay": {"lag": 50}, "reconstruct": {"window": 40}}
 
 
 def make(name, **options):
     cls = tasks.load(name)
     length = {"length": LENGTH[name]} if name in LENGTH else {}
-    return cls(cls.Options(**(SMALL | length | options)))
+    return cls(cls.Options(**(SMALL | length | MORE.get(name, {}) | options)))
 
 
 def rows(data):

@@ -1,0 +1,106 @@
+"""The tasks about a continuous signal: its spectrum, and what is asked of it."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+
+from linrnn.errors import ArgumentError
+from linrnn.tasks._generated import uniforms
+from linrnn.tasks._white_signal import white_signal
+from linrnn.tasks.capacity import Capacity, CapacityOptions
+from linrnn.tasks.delay import Delay, DelayOptions
+from linrnn.tasks.reconstruct import Reconstruct, ReconstructOptions
+
+FEW = {"train_size": 4, "validation_size": 4, "test_size": 4}
+
+
+def signal(length, frequency, count=500):
+    calls = iter(range(10))
+    return white_signal(lambda n: uniforms(0, np.arange(count), next(calls), n), length, frequency)
+
+
+@pytest.mark.parametrize("length", [100, 101])
+@pytest.mark.parametrize("frequency", [0.05, 0.25, 0.5])
+def test_signal_has_its_band_and_size(length, frequency):
+    u = signal(length, frequency)
+    assert u.shape == (500, length)
+    assert (u[:, 0] == 0).all()
+    # its value without the first taken away has the size 0.5, so the difference of two has more
+    half = u[:, : 2 * (length // 2)]
+    assert 2**0.5 * 0.5 * 0.85 < np.sqrt((half[:, 10:] ** 2).mean()) < 2**0.5 * 0.5 * 1.15
+    if length % 2 == 0:
+        power = np.abs(np.fft.rfft(u)) ** 2
+        above = np.fft.rfftfreq(length) > frequency
+        assert power[:, above].sum() < 1e-20 * power.sum()
+        inside = power[:, 1:][:, ~above[1:]].mean(0)
+        assert inside[:-1].min() > 0.8 * inside[:-1].max() * 0.8
+
+
+def test_values_are_normal():
+    u = signal(1000, 0.25)
+    later = u[:, 400] - u[:, 600]
+    assert kstest(later / later.std(), "norm").pvalue > 1e-3
+
+
+def test_delay_gives_back_what_was():
+    task = Delay(DelayOptions(length=60, lag=13, **FEW))
+    x, y = task.datasets().train[range(4)]
+    assert torch.equal(y[:, 13:], x[:, :-13])
+    assert not y[:, :13].any()
+
+
+def test_reconstruct_asks_for_the_end():
+    task = Reconstruct(ReconstructOptions(length=60, window=20, **FEW))
+    x, y = task.datasets().train[range(4)]
+    assert torch.equal(y, x[:, -20:, 0])
+    assert Reconstruct(ReconstructOptions(length=60, window=60, **FEW)).d_output == 60
+
+
+def test_capacity_asks_for_five_delays():
+    task = Capacity(CapacityOptions(length=60, window=20, frequency=0.2, **FEW))
+    x, y = task.datasets().train[range(4)]
+    for i, lag in enumerate((0, 5, 10, 15, 20)):
+        assert torch.equal(y[:, lag:, i], x[:, : 60 - lag, 0])
+        assert not y[:, :lag, i].any()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Delay(DelayOptions(length=200, lag=50, **FEW)),
+        Reconstruct(ReconstructOptions(length=200, window=50, **FEW)),
+        Capacity(CapacityOptions(length=200, window=50, frequency=0.1, **FEW)),
+    ],
+    ids=lambda task: type(task).__name__,
+)
+def test_chance_is_the_error_of_answering_zero(task):
+    _, y = task.at_length(200).datasets().test[range(4)]
+    assert task.scores(torch.zeros_like(y), y).mean() == pytest.approx(task.chance, rel=0.5)
+    assert task.chance == pytest.approx(0.5 * task_part(task), rel=0.15)
+
+
+def task_part(task):
+    """How much of what is asked for is not 0 by rule: twice the variance of the signal each."""
+    return {"Delay": 0.75, "Reconstruct": 1.0, "Capacity": 0.875}[type(task).__name__]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("cls", "options", "text"),
+    [
+        (Delay, {"lag": 4000}, "Delay: lag must be less than length=4000, got 4000"),
+        (Delay, {"lag": 0}, "Delay: lag must be an integer of at least 1, got 0"),
+        (
+            Delay,
+            {"frequency": 0.6},
+            r"frequency must lie between 1/length = 0.00025 and 0.5 .* 0.6",
+        ),
+        (Capacity, {"window": 2500}, "Capacity: window must be less than length=2500, got 2500"),
+        (Reconstruct, {"window": 4001}, "window must be at most length=4000, got 4001"),
+        (Reconstruct, {"frequency": 1e-5}, "frequency must lie between"),
+    ],
+)
+def test_bad_options(cls, options, text):
+    with pytest.raises(ArgumentError, match=text):
+        cls(cls.Options(**options))
