@@ -1,0 +1,256 @@
+"""What polynomial memories hold of a signal, without training: its past, and delays of it."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.mixers.lmu import lmu_system
+from linrnn.nn.discretise import dense
+from linrnn.nn.hippo import hippo
+from linrnn.nn.legs import legendre, legs_step
+from linrnn.ops.matrix_scan import dense_scan
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.tasks._generated import uniforms
+from linrnn.tasks._white_signal import white_signal
+from linrnn.train._figures import line, new_figure
+
+STEPS = 10_000
+CYCLES = 20  # the highest frequency of the signal that is reconstructed, in all of it
+ORDERS = (8, 16, 32, 64)
+DELAYS = (100, 1000, 10_000)
+IN_WINDOW = 10  # cycles of the highest frequency in a delay, as published
+DELAY_ORDERS = (6, 12, 24, 48, 96)
+HELD = 0.05
+"""A signal is held if the NRMSE is below this."""
+ALIKE = 1.25
+"""Errors at two delays are alike if they differ by no more than this factor."""
+Errors = Mapping[tuple[Any, int], list[float]]
+"""By measure or delay, and by order: one for each seed."""
+
+
+class HippoMemory(Reproduction):
+    """Memories that follow from mathematics alone read band-limited noise; nothing is trained.
+
+    First a signal is read to its end and rebuilt from N numbers: by LegS all of it, by LegT its
+    last quarter, a window, and by LagT the same part from a memory that fades with time. Then the
+    memory of the LMU gives a signal back after a delay, at every step, by the published read-out.
+
+    Args:
+        steps: of the signal that is rebuilt.
+        delays: in steps.
+        orders, delay_orders: sizes of the memories.
+    """
+
+    summary: ClassVar[str] = "what memories of polynomials hold of a signal, and how long"
+    source: ClassVar[str] = (
+        "Gu et al. 2020, arXiv:2008.07669, figures 1 and 2; Voelker, Kajic & Eliasmith, Legendre "
+        "Memory Units, NeurIPS 2019, section 3.1 and figures 1 and 2"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "signals of 10,000 steps and delays of 100 to 10,000; shows what the memories hold, "
+            "not what a network learns to do with them; a minute of processor time"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "What is said of these memories; the figures print no numbers that ours compare with",
+            ["statement", "published", "where"],
+            [
+                ["LegS holds all of the past, ever more coarsely", "yes", "arXiv:2008.07669"],
+                ["what is held grows with the order", "yes", "both"],
+                [
+                    "a delay's error depends on the cycles in it, not on its steps",
+                    "yes",
+                    "NeurIPS 2019, section 3.1: 100 to 100,000 steps",
+                ],
+            ],
+        ),
+    )
+
+    def __init__(
+        self,
+        steps: int = STEPS,
+        delays: Sequence[int] = DELAYS,
+        orders: Sequence[int] = ORDERS,
+        delay_orders: Sequence[int] = DELAY_ORDERS,
+    ) -> None:
+        self.steps, self.delays = steps, delays
+        self.orders, self.delay_orders = orders, delay_orders
+
+    def run(self, setting: Setting) -> Findings:
+        """Read signals, one a seed, with every memory."""
+        signal = signals(self.steps, CYCLES / self.steps, setting.seeds)
+        rebuilt, past = {}, {}
+        for measure in ("legs", "legt", "lagt"):
+            for order in self.orders:
+                part, found = reconstruct(measure, signal, order)
+                past[measure, order] = nrmse(found, part)
+                rebuilt[measure] = found[0]
+            setting.say(f"{measure} reconstructed")
+        late: dict[tuple[Any, int], list[float]] = {}
+        for delay in self.delays:
+            read = signals(5 * delay // 2, IN_WINDOW / delay, setting.seeds)
+            for order in self.delay_orders:
+                late[delay, order] = nrmse(*delayed(read, delay, order))
+            setting.say(f"delay of {delay}")
+        tables = (
+            _table("NRMSE of the past, rebuilt from N numbers", "memory", past),
+            _table("NRMSE of a delay by the memory of an LMU of order N", "delay", late),
+            _verdicts(past, late),
+        )
+        return Findings(
+            tables=tables,
+            comparable=(
+                "whether the statements hold; the published figures show single signals, and what "
+                "the LMU's paper reports of delays is after training a read-out, which here is "
+                "the one of its equations."
+            ),
+            notes=(RULE, *NOTES),
+            figures={"signal": _drawn(signal[0], rebuilt), "delay": _errors(late)},
+        )
+
+
+NOTES = (
+    f"a signal is held where the NRMSE, the root of the mean squared error over that of the "
+    f"signal, is below {HELD:g}; what is held grows if each order has a smaller error than the one "
+    f"before, down to that; errors are alike within a factor of {ALIKE:g}; means over seeds.",
+    f"the signal that is rebuilt has frequencies up to {CYCLES} cycles in all of it; LegT and LagT "
+    "are asked for its last quarter, and the unit of time of LagT is a 25th of that. LegS steps by "
+    "the bilinear rule, the others by the exact solution.",
+    f"delayed signals have frequencies up to {IN_WINDOW} cycles in the delay, and are read for 2.5 "
+    "delays, of which the last 1.5 count.",
+)
+
+
+def signals(length: int, frequency: float, seeds: Sequence[int]) -> Tensor:
+    """One a seed: (seeds, length), float64."""
+    calls = iter((1, 2))
+    index = np.array(seeds)
+    drawn = white_signal(lambda n: uniforms(0, index, next(calls), n), length, frequency)
+    return torch.from_numpy(drawn)
+
+
+def nrmse(found: Tensor, wanted: Tensor) -> list[float]:
+    """Of each row."""
+    errors = (found - wanted).square().mean(1) / wanted.square().mean(1)
+    return [float(x) for x in errors.sqrt()]
+
+
+def reconstruct(measure: str, signal: Tensor, order: int) -> tuple[Tensor, Tensor]:
+    """The part of ``signal`` (B, T) that a memory is asked for, and what it says it was.
+
+    An input is held for a step, so that it stands for the middle of that.
+    """
+    steps = signal.shape[1]
+    if measure == "legs":
+        c = signal.new_zeros(len(signal), order)
+        for k, f in enumerate(signal.unbind(1)):
+            c = legs_step(c, f, torch.tensor(k))
+        return signal, c @ legendre(order, (torch.arange(steps).double() + 0.5) / steps).T
+    window = steps // 4
+    ago = torch.arange(window - 1, -1, -1).double() + 0.5  # steps before the end
+    unit = window if measure == "legt" else window / 25
+    a, b = dense(*hippo(measure, order), 1 / unit)
+    start = signal.new_zeros(len(signal), order)
+    c = dense_scan(a, signal[..., None] * b, start, None)[1]
+    if measure == "legt":
+        basis = legendre(order, 1 - ago / window)
+    else:
+        degrees = torch.arange(order)
+        basis = torch.special.laguerre_polynomial_l(ago[:, None] / unit, degrees)
+    return signal[:, -window:], c @ basis.T
+
+
+def delayed(signal: Tensor, delay: int, order: int) -> tuple[Tensor, Tensor]:
+    """What an LMU's memory says, from step ``delay`` on, and the signal as long before.
+
+    Its window is half a step longer, for an input is held for a step.
+    """
+    a, b = dense(*lmu_system(order), 1 / (delay + 0.5))
+    start = signal.new_zeros(len(signal), order)
+    states, _ = dense_scan(a, signal[..., None] * b, start, None)
+    return states[:, delay:].sum(-1), signal[:, :-delay]  # P_i(1) = 1: the end of the window
+
+
+def _table(title: str, what: str, errors: Errors) -> Table:
+    kinds, orders = (list(dict.fromkeys(key[i] for key in errors)) for i in (0, 1))
+    rows = [
+        [_name(kind), *(f"{np.mean(errors[kind, order]):.2g}" for order in orders)]
+        for kind in kinds
+    ]
+    return Table(title, [what, *(f"N = {order}" for order in orders)], rows)
+
+
+def _name(kind: Any) -> str:
+    names = {"legs": "LegS, all", "legt": "LegT, window", "lagt": "LagT, fading"}
+    return names.get(kind, f"{kind:,} steps" if isinstance(kind, int) else kind)
+
+
+def _verdicts(past: Errors, late: Errors) -> Table:
+    most, longest = max(n for _, n in past), max(n for _, n in late)
+    delays = sorted({delay for delay, _ in late})
+    rows = [["LegS holds all of the past", verdict([x < HELD for x in past["legs", most]])]]
+    for errors, what in ((past, "the past"), (late, "delays")):
+        rows.append([f"what is held of {what} grows with the order", verdict(_falls(errors))])
+    held = [max(x) < HELD for x in zip(*(late[d, longest] for d in delays), strict=True)]
+    rows.append([f"delays of {delays[0]:,} to {delays[-1]:,} steps are held", verdict(held)])
+    orders = sorted({n for _, n in late})[:-2]
+    alike = [
+        all(_spread([late[d, n][seed] for d in delays]) <= ALIKE for n in orders)
+        for seed in range(len(held))
+    ]
+    rows.append(["an error depends on the cycles in a delay, not on its steps", verdict(alike)])
+    return Table("What holds", ["statement", "verdict"], rows)
+
+
+def _falls(errors: Errors) -> list[bool]:
+    """For each seed, whether every error is below that at the order before, or held."""
+    orders = sorted({n for _, n in errors})
+    kinds = dict.fromkeys(kind for kind, _ in errors)
+    seeds = range(len(next(iter(errors.values()))))
+    return [
+        all(
+            errors[kind, more][seed] < max(HELD, errors[kind, less][seed])
+            for kind in kinds
+            for less, more in pairwise(orders)
+        )
+        for seed in seeds
+    ]
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) / min(values)
+
+
+def _drawn(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
+    figure = new_figure(8.6, 5.6)
+    panels = figure.subplots(len(rebuilt), 1, sharex=True)
+    for axes, (measure, found) in zip(panels, rebuilt.items(), strict=True):
+        steps = range(len(signal) - len(found), len(signal))
+        axes.plot(signal.tolist(), color="0.7", linewidth=3, label="signal")
+        axes.plot(steps, found.tolist(), color="black", linewidth=1, label=_name(measure))
+        axes.legend(loc="lower left", fontsize=8)
+        axes.grid(alpha=0.3)
+    panels[-1].set(xlabel="steps")
+    panels[0].set(title="a signal, and what a memory of the largest order rebuilds of it")
+    return figure
+
+
+def _errors(late: Errors) -> Any:
+    figure = new_figure()
+    axes = figure.subplots()
+    orders = sorted({n for _, n in late})
+    for i, delay in enumerate(sorted({d for d, _ in late})):
+        values = [float(np.mean(late[delay, n])) for n in orders]
+        axes.plot(orders, values, label=_name(delay), **line(i))
+    axes.set(xscale="log", yscale="log", xlabel="order", ylabel="NRMSE of the delayed signal")
+    axes.set_xticks(orders, [str(n) for n in orders], minor=False)
+    axes.grid(alpha=0.3)
+    axes.legend(title="delay")
+    return figure

@@ -1,0 +1,62 @@
+"""Memories of polynomials: what must be exact, the verdicts, and a small run."""
+
+import pytest
+import torch
+
+from linrnn.reproductions import Setting
+from linrnn.reproductions import hippo_memory as memory
+
+
+@pytest.mark.parametrize(("measure", "bound"), [("legs", 5e-4), ("legt", 1e-5), ("lagt", 0.05)])
+def test_what_a_memory_can_hold_it_gives_back(measure, bound):
+    """A constant to rounding, and a line as far as its stairs are one.
+
+    LagT weighs what lies 25 units back by exp(-25), and so its stairs by the reverse of that.
+    """
+    rising = torch.linspace(0, 1, 1200, dtype=torch.float64)
+    part, found = memory.reconstruct(measure, torch.stack([torch.ones(1200).double(), rising]), 24)
+    assert part.shape == found.shape == (2, 1200 if measure == "legs" else 300)
+    constant, line = memory.nrmse(found, part)
+    assert constant < 1e-10
+    assert line < bound
+
+
+def test_delay_is_of_so_many_steps():
+    slow = torch.sin(torch.arange(900, dtype=torch.float64) / 40)[None]
+    found, wanted = memory.delayed(slow, 150, 16)
+    assert found.shape == wanted.shape == (1, 750)
+    assert torch.equal(wanted, slow[:, :-150])
+    assert memory.nrmse(found[:, 200:], wanted[:, 200:])[0] < 1e-3
+    off = memory.nrmse(found[:, 200:-1], wanted[:, 201:])[0]
+    assert off > 0.02  # a step more or less is seen
+
+
+def test_a_small_run_has_tables_verdicts_and_pictures(tmp_path):
+    what = memory.HippoMemory(1000, (40, 80), (8, 64), (6, 12, 48, 96))
+    found = what.run(Setting(scale="cpu", seeds=(0, 3), out=tmp_path))
+    past, late, holds = found.tables
+    assert [row[0] for row in past.rows] == ["LegS, all", "LegT, window", "LagT, fading"]
+    assert [row[0] for row in late.rows] == ["40 steps", "80 steps"]
+    assert float(late.rows[1][-1]) < 0.1 < 0.6 < float(late.rows[1][1])
+    assert {row[-1] for row in holds.rows} <= {"confirmed", "contradicted", "undecided"}
+    assert holds.rows[0][-1] == "confirmed"
+    assert set(found.figures) == {"signal", "delay"}
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ([0.8, 0.5, 0.01], ["confirmed"] * 2),
+        ([0.8, 0.5, 0.2], ["confirmed", "contradicted"]),
+        ([0.8, 0.9, 0.01], ["contradicted", "confirmed"]),
+        ([0.8, 0.01, 0.02], ["confirmed"] * 2),  # held both times: a floor, and no fall
+    ],
+)
+def test_verdicts_are_of_falling_errors_and_of_those_that_are_held(errors, words):
+    late = {(d, n): [e] for d in (10, 20) for n, e in zip((2, 4, 8), errors, strict=True)}
+    past = {("legs", 4): [0.01]}
+    rows = memory._verdicts(past, late).rows
+    assert [rows[2][-1], rows[3][-1]] == words
+    assert rows[-1][-1] == "confirmed"
+    unlike = {**late, (20, 2): [2 * errors[0]]}
+    assert memory._verdicts(past, unlike).rows[-1][-1] == "contradicted"
