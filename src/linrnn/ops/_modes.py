@@ -45,3 +45,13 @@ def seen_finite(x: Tensor) -> bool:
     if x.device.type != "cpu" or not eager(x) or transformed() or torch._C._get_tracing_state():
         return False
     return bool(x.detach().sum().isfinite())
+
+
+def seen_zero(x: Tensor) -> bool:
+    """Whether one look at ``x`` says that all of it is zero and that nobody asks for its gradient.
+
+    As with `seen_finite`, a no means nothing: what zeros would add may then be left out.
+    """
+    if x.requires_grad or x.device.type != "cpu" or not eager(x) or transformed():
+        return False
+    return not torch._C._get_tracing_state() and not bool(x.any())

@@ -1,0 +1,139 @@
+"""Systems of one input and one output, in blocks of time: matrix products inside a block.
+
+A state is carried over the blocks, and is held once a block: by a scan where the system is
+diagonal, by a product with a matrix a block where it is not.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.ops._modes import seen_finite
+from linrnn.ops._pairs import columns, pairs, products, rows
+from linrnn.ops.linear_scan import linear_scan
+from linrnn.ops.past import recall
+
+
+class Blocks(NamedTuple):
+    """The matrices of one block of Q steps, all real: a complex mode is two columns of K.
+
+    ``into`` and ``out`` are (1, ...) where the channels share them.
+    """
+
+    kernel: Tensor  # (H, Q): the response to an impulse
+    into: Tensor  # (H, Q, K): what each input leaves in the state at the end
+    out: Tensor  # (H, K, Q): what a state before the block adds to each output
+    decay: Tensor | tuple[Tensor, ...]  # (H, M), or matrices (H, K, K) one after the other
+    weights: Tensor | None = None  # (H, M): what a state is multiplied with before a shared `out`
+
+    def scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """A whole number of blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
+        batch, time, channels = u.shape
+        size = self.kernel.shape[1]
+        shape = (batch, time // size, size)
+        cut = None if reset is None else reset.view(shape)
+        # channels first, since every channel has its own matrices: (H, B * T/Q, Q)
+        x = u.view(*shape, channels).permute(3, 0, 1, 2).reshape(channels, -1, size)
+        if cut is None:
+            y, left = self._whole(x)
+        else:
+            later = cut.flip(-1).cumsum(-1).flip(-1) > cut  # a reset after it in the block
+            left = products(torch.where(later.reshape(-1, size), 0, x), self.into)
+            y = self._inside(u, cut).permute(2, 0, 1)
+        before, h = self._carry(left, h, shape, None if cut is None else cut.any(-1))
+        if self.weights is not None:
+            before = columns(self.weights[:, None] * pairs(before, h))
+        if cut is not None:
+            y = y + torch.where(
+                (cut.cumsum(-1) > 0).reshape(-1, size), 0, products(before, self.out)
+            )
+        elif self.weights is None:
+            y = torch.baddbmm(y, before, self.out)
+        else:
+            y = y + products(before, self.out)
+        return y.view(channels, *shape).permute(1, 2, 3, 0).reshape(u.shape), h
+
+    def _whole(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs (H, n, Q) and states left (H, n, K) of blocks that nothing cuts, from zero.
+
+        Half of the matrix is zero, and zero times infinity is not: what is not finite is kept out
+        of the product, lest it reach steps before it, and marks those after it.
+        """
+        size, finite = x.shape[-1], seen_finite(x)
+        x_safe = x if finite else x.nan_to_num(0, 0, 0)
+        inside = toeplitz(self.kernel)
+        if self.into.shape[0] == inside.shape[0]:
+            both = x_safe @ torch.cat([inside, self.into], -1)
+            y, left = both.split([size, self.into.shape[-1]], 2)
+        else:
+            y, left = x_safe @ inside, products(x_safe, self.into)
+        if finite:
+            return y, left
+        mark = (x.detach() * 0).cumprod(-1)  # 0, and NaN from the first bad step on
+        return y + mark, left + mark[..., -1:]
+
+    def _carry(
+        self, left: Tensor, h: Tensor, shape: tuple[int, int, int], cut: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The states before every block, (H, B * T/Q, K), and the last one."""
+        batch, count, _ = shape
+        left = left.view(left.shape[0], batch, count, left.shape[-1])
+        if isinstance(self.decay, tuple):
+            return _dense_carry(self.decay, left, h, cut)
+        steps = pairs(left.permute(1, 2, 0, 3), h)
+        states, last = linear_scan(self.decay.expand(h.shape[1:]), steps, h, reset=cut)
+        states = torch.cat(  # one copy for the shift and the new layout
+            [rows(s).permute(2, 0, 1, 3) for s in (h[:, None], states[:, :-1])], 2
+        )
+        return states.flatten(1, 2), last
+
+    def _inside(self, u: Tensor, cut: Tensor) -> Tensor:
+        """Outputs (B * T/Q, Q, H) from the inputs of the same block and the same sequence."""
+        size = cut.shape[-1]
+        u, cut = u.reshape(-1, size, u.shape[-1]), cut.reshape(-1, size)
+        nothing = u.new_zeros(()).expand(u.shape)
+        y = self.kernel[:, 0] * u
+        for delay in range(1, size):
+            y = y + self.kernel[:, delay] * recall(u, nothing, delay, cut)
+        return y
+
+
+def _dense_carry(
+    decay: tuple[Tensor, ...], left: Tensor, h: Tensor, cut: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """As `Blocks._carry`, block after block."""
+    state, before = rows(h).transpose(0, 1), []  # (H, B, K)
+    for i, added in enumerate(left.unbind(2)):
+        before.append(state)
+        if cut is not None:
+            state = torch.where(cut[:, i, None], 0, state)
+        for matrix in decay:
+            state = state @ matrix
+        state = state + added
+    return torch.stack(before, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
+
+
+def add_now(kernel: Tensor, d: Tensor) -> Tensor:
+    """The skip as part of the response (H, T) to an impulse: no pass of its own over the input."""
+    return torch.cat([kernel[:, :1] + d.to(kernel.dtype)[:, None], kernel[:, 1:]], 1)
+
+
+def toeplitz(kernel: Tensor) -> Tensor:
+    """(H, Q, Q): entry (j, i) is ``kernel[i - j]``, zero for i < j."""
+    channels, size = kernel.shape
+    row = F.pad(kernel, (size - 1, 0))  # (H, 2 Q - 1)
+    # read with a period of one more than its length, each copy begins one later; ``unfold`` would
+    # be shorter, but PyTorch has no batching rule for its gradient
+    copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
+    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)
+    return shifted[..., :size].flip(1)
+
+
+def convolve(u: Tensor, kernel: Tensor) -> Tensor:
+    """``sum_s kernel_s u_{t-s}`` by FFT: ``u`` (B, T, H) and ``kernel`` (H, T) to (B, H, T)."""
+    time = u.shape[1]
+    spectrum = torch.fft.rfft(u.transpose(1, 2), 2 * time) * torch.fft.rfft(kernel, 2 * time)
+    y: Tensor = torch.fft.irfft(spectrum, 2 * time)[..., :time]
+    return y

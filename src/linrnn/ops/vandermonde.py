@@ -1,0 +1,71 @@
+"""Sums of powers: the kernel of a diagonal system, without an array of modes times length."""
+
+from math import isqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.ops._pairs import columns, products, rows
+
+
+class Factors(NamedTuple):
+    """The powers ``a^0 .. a^(T-1)`` as ``a^(i Q) a^j``: about 2 sqrt(T) of them for every mode."""
+
+    fine: Tensor  # (H, Q, M): a^j
+    coarse: Tensor  # (H, T / Q, M): a^(i Q), as many as it takes
+    across: Tensor  # (H, M): a^T
+
+    @classmethod
+    def of(cls, a: Tensor, time: int, dtype: torch.dtype, channels: int) -> "Factors":
+        """Of ``a`` (H, M) in double precision, or (1, M) if all ``channels`` share their modes."""
+        # shared modes have one matrix of fine powers, and every channel coarse ones times its c
+        size = min(time, isqrt(time * channels // a.shape[0] - 1) + 1)
+        count = -(-time // size)
+        fine = powers(a, size + 1)
+        coarse = powers(fine[..., -1], count + 1).to(dtype)
+        across = coarse[..., time // size] * fine[..., time % size].to(dtype)
+        fine = fine[..., :-1].to(dtype).transpose(1, 2)
+        return cls(fine, coarse[..., :count].transpose(1, 2), across)
+
+    def product(self, c: Tensor, time: int) -> Tensor:
+        """``Re sum_n c_n a_n^t`` for ``c`` (rows, H, M): real (rows, H, T)."""
+        left = columns(c.transpose(0, 1)[:, :, None] * self.coarse[:, None])  # (H, rows, T/Q, 2M)
+        response: Tensor = products(left.flatten(1, 2), rows(self.fine).transpose(1, 2))
+        response = response.view(*c.shape[1::-1], -1)[..., :time]
+        return response.transpose(0, 1)
+
+
+def vandermonde(c: Tensor, a: Tensor, time: int) -> Tensor:
+    r"""The Vandermonde product ``Re sum_n c_n a_n^t`` for t = 0 .. time - 1.
+
+    Step t is ``i Q + j``, so that ``a^t = (a^Q)^i a^j``: a matrix product of two factors of
+    sqrt(time) powers each, in real arithmetic. The (channels, modes, time) powers are never
+    written, nor kept for the gradient.
+
+    Args:
+        c: weights (rows, channels, modes), real if ``a`` is real, else complex.
+        a: bases (channels, modes), or (1, modes) if the channels share them; float64 or
+            complex128, for a rounding of ``a`` is an error that grows with t.
+        time: how many powers.
+
+    Returns:
+        (rows, channels, time), real, in the precision of ``c``.
+
+    Example:
+        >>> import torch
+        >>> halves = torch.tensor([[0.5]], dtype=torch.float64)
+        >>> vandermonde(torch.ones(1, 1, 1), halves, 4)
+        tensor([[[1.0000, 0.5000, 0.2500, 0.1250]]])
+    """
+    if time == 0:
+        return c.real.new_empty((*c.shape[:2], 0))
+    return Factors.of(a, time, c.dtype, c.shape[1]).product(c, time)
+
+
+def powers(a: Tensor, count: int) -> Tensor:
+    """``a^0 .. a^(count - 1)`` along a new last axis, each from its binary digits."""
+    found, square = torch.ones_like(a)[..., None], a[..., None]
+    while found.shape[-1] < count:
+        found, square = torch.cat([found, found * square], -1), square * square
+    return found[..., :count]

@@ -1,0 +1,117 @@
+"""Vandermonde and Cauchy products against NumPy in float64, their gradients, and their memory."""
+
+import numpy as np
+import pytest
+import torch
+
+from linrnn.ops import cauchy as cauchy_module
+from linrnn.ops.cauchy import cauchy
+from linrnn.ops.vandermonde import vandermonde
+
+TILE = 2**15
+TIMES = (1, 2, 3, 16, 17, 100)
+
+
+def drawn(*shape, dtype=torch.complex128, seed=0):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def bases(channels, modes, dtype=torch.complex128):
+    z = drawn(channels, modes, dtype=dtype, seed=1)
+    return 0.99 * torch.sgn(z) if z.is_complex() else 0.99 * torch.tanh(z)
+
+
+def poles(channels, modes):
+    z = drawn(channels, modes, seed=2)
+    return torch.complex(-0.01 - z.real.abs(), 3 * z.imag)
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.float64])
+def test_vandermonde_is_the_sum_of_powers(dtype, shared, time):
+    c, a = drawn(2, 3, 5, dtype=dtype), bases(1 if shared else 3, 5, dtype)
+    powers = a.numpy()[..., None] ** np.arange(time)
+    expected = np.einsum("rhm,hmt->rht", c.numpy(), np.broadcast_to(powers, (3, 5, time))).real
+    np.testing.assert_allclose(vandermonde(c, a, time), expected, rtol=1e-10, atol=1e-11)
+
+
+def test_vandermonde_of_nothing_is_empty():
+    assert vandermonde(drawn(2, 3, 5), bases(3, 5), 0).shape == (2, 3, 0)
+
+
+def fractions(v, w, angle):
+    """In complex128, both of each pair, as they are written down."""
+    z = np.exp(-1j * angle.numpy())
+
+    def half(v, w):
+        return (v[..., None] / ((1 - z) - (1 + z) * w[..., None])).sum(-2)
+
+    v, w = v.numpy(), w.numpy()
+    return half(v, w) + half(v.conj(), w.conj())
+
+
+@pytest.mark.parametrize("length", [1, 2, 9, 64])
+def test_cauchy_is_the_sum_of_fractions(length, monkeypatch):
+    monkeypatch.setattr(cauchy_module, "TILE", 5 * 3 * 7)  # seven nodes at a time
+    v, w = drawn(2, 3, 5), poles(3, 5)
+    angle = 2 * torch.pi * torch.arange(length // 2 + 1, dtype=torch.float64) / length
+    np.testing.assert_allclose(cauchy(v, w, angle), fractions(v, w, angle), rtol=1e-10, atol=1e-12)
+
+
+def test_cauchy_in_float32_is_as_exact_beside_a_pole():
+    """Poles a thousandth off the axis, nodes next to them: the difference is what matters."""
+    w = torch.complex(torch.full((1, 4), -1e-3), torch.tensor([[0.1, 1.0, 3.0, 900.0]])).to(
+        torch.complex128
+    )
+    beside = torch.tensor([1, 1 - 1e-6, 1 + 1e-6])[:, None]
+    angle = (2 * w.imag.atan() * beside).flatten()
+    v = drawn(1, 1, 4)
+    expected = fractions(v, w, angle)
+    error = np.abs(cauchy(v.to(torch.complex64), w, angle).numpy() - expected) / np.abs(expected)
+    assert error.max() < 2e-6
+
+
+def test_gradients_of_both_orders(monkeypatch):
+    monkeypatch.setattr(cauchy_module, "TILE", 2 * 3 * 2)
+    c, a = drawn(2, 2, 3).requires_grad_(), bases(2, 3).requires_grad_()
+    v, w = drawn(2, 2, 3).requires_grad_(), poles(2, 3).requires_grad_()
+    angle = torch.linspace(0, torch.pi, 5, dtype=torch.float64)
+
+    def real(v, w):
+        return torch.view_as_real(cauchy(v, w, angle))
+
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(lambda c, a: vandermonde(c, a, 7), (c, a), fast_mode=True)
+        assert check(real, (v, w), fast_mode=True)
+
+
+def largest_allocation(call):
+    """Bytes of the largest result of any operator in a call and its gradient."""
+    with torch.profiler.profile(profile_memory=True) as profile:
+        call().abs().sum().backward()
+    return max(e.cpu_memory_usage for e in profile.events() if e.name.startswith("aten::"))
+
+
+def test_no_array_of_modes_times_length_is_ever_held(monkeypatch):
+    monkeypatch.setattr(cauchy_module, "TILE", TILE)
+    channels, modes, time = 4, 32, 2**13
+    whole = channels * modes * time * 4  # of real numbers in float32
+    c = drawn(1, channels, modes, dtype=torch.complex64).requires_grad_()
+    a = bases(channels, modes).requires_grad_()
+    assert largest_allocation(lambda: vandermonde(c, a, time)) < whole / 8
+    w = poles(channels, modes).requires_grad_()
+    angle = torch.linspace(0, torch.pi, time, dtype=torch.float64)
+    assert largest_allocation(lambda: cauchy(c, w, angle)) < whole / 4
+
+
+def test_memory_kept_for_the_gradient_is_that_of_the_arguments():
+    c = drawn(1, 4, 32, dtype=torch.complex64).requires_grad_()
+    w, angle = poles(4, 32).requires_grad_(), torch.linspace(0, 3, 2**12, dtype=torch.float64)
+    sizes = []
+    keep = torch.autograd.graph.saved_tensors_hooks(
+        lambda t: sizes.append(t.numel()) or t, lambda t: t
+    )
+    with keep:
+        cauchy(c, w, angle)
+    assert max(sizes) <= 4 * 2**12
