@@ -1,6 +1,5 @@
 """S4D, the diagonal state-space layer."""
 
-from collections.abc import Mapping
 from math import pi
 from typing import ClassVar, Literal
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._systems import Systems, copy, double
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
     INITS,
@@ -20,12 +19,11 @@ from linrnn.nn.hippo import (
 )
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
-from linrnn.ops._precision import without_autocast
 from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import Inexact
 
 
-class S4D(Mixer):
+class S4D(Systems):
     r"""S4D: every channel has a diagonal state-space system of its own, from continuous time.
 
     Equation:
@@ -74,12 +72,6 @@ class S4D(Mixer):
         Space Models", NeurIPS 2022, arXiv:2206.11893. Key: gu2022parameterization.
     """
 
-    family: ClassVar[str] = "ssm"
-    forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
-    without_reset: ClassVar[tuple[str, ...]] = ("conv",)
-    timed: ClassVar[bool] = True
-    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
-    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt", "B_re", "B_im")
 
     def __init__(
@@ -136,16 +128,12 @@ class S4D(Mixer):
         C = torch.randn_like(A)  # complex: 1/2 the variance in each part
         if not self.separate_B:
             C = C * B
-        _copy(A.real.neg().log(), self.A_log)
-        _copy(draw_log_dt(self.d_model, self.dt_min, self.dt_max), self.log_dt)
-        for z, re, im in (
-            (A, None, self.A_im),
-            (B, self.B_re, self.B_im),
-            (C, self.C_re, self.C_im),
-        ):
-            _copy(z.real, re)
-            if z.is_complex():
-                _copy(z.imag, im)
+        copy(A.real.neg().log(), self.A_log)
+        copy(draw_log_dt(self.d_model, self.dt_min, self.dt_max), self.log_dt)
+        if self.A_im is not None:
+            copy(A.imag, self.A_im)
+        copy(B, self.B_re, self.B_im)
+        copy(C, self.C_re, self.C_im)
         nn.init.normal_(self.D)
         if self.out is not None:
             self.out.reset_parameters()
@@ -161,44 +149,18 @@ class S4D(Mixer):
 
     def system(self, times: Tensor | None = None) -> siso.System:
         """The discretised systems, in double precision; of times (...) those of each."""
-        A, dt = _double(-self.A_log.double().exp(), self.A_im), self.log_dt.double().exp()[:, None]
+        A, dt = double(-self.A_log.double().exp(), self.A_im), self.log_dt.double().exp()[:, None]
         if times is not None:
             dt = times.double()[..., None, None] * dt
         a, b = DISCRETISATIONS[self.discretisation](A, dt)
-        c = _double(self.C_re, self.C_im)
+        c = double(self.C_re, self.C_im)
         if self.B_re is not None:
-            b = b * _double(self.B_re, self.B_im)
+            b = b * double(self.B_re, self.B_im)
         if self.A_im is not None:
             c = 2 * c  # a mode and its conjugate
             if self.bandlimit is not None:
                 c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
         return siso.System(a, b, c, self.D)
 
-    def _read(
-        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        with without_autocast(x.device):
-            u, system = x.to(h.real.dtype), self.system(dt)
-            if dt is not None:
-                y, last = siso.varying(system, u, h, reset)
-            elif self.form == "conv":
-                y, last = siso.convolve(system, u, h)
-            else:
-                y, last = siso.scan(system, u, h, reset)
-        return self._project_out(y, x), last
-
-    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        y, h = siso.step(self.system(dt), x_t.to(h.real.dtype), h)
-        return self._project_out(y, x_t), h
-
     def _project_out(self, y: Tensor, x: Tensor) -> Tensor:
         return y.to(x.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))
-
-
-def _double(re: Tensor, im: Tensor | None) -> Tensor:
-    return re.double() if im is None else torch.complex(re.double(), im.double())
-
-
-def _copy(value: Tensor, parameter: Tensor | None) -> None:
-    if parameter is not None:
-        parameter.copy_(value)

@@ -33,9 +33,7 @@ class Blocks(NamedTuple):
         batch, time, channels = u.shape
         size = self.kernel.shape[1]
         shape = (batch, time // size, size)
-        cut = None if reset is None else reset.view(shape)
-        # channels first, since every channel has its own matrices: (H, B * T/Q, Q)
-        x = u.view(*shape, channels).permute(3, 0, 1, 2).reshape(channels, -1, size)
+        cut, x = None if reset is None else reset.view(shape), self._apart(u)
         if cut is None:
             y, left = self._whole(x)
         else:
@@ -54,6 +52,17 @@ class Blocks(NamedTuple):
         else:
             y = y + products(before, self.out)
         return y.view(channels, *shape).permute(1, 2, 3, 0).reshape(u.shape), h
+
+    def last(self, u: Tensor, h: Tensor) -> Tensor:
+        """The state after a whole number of blocks, without outputs."""
+        size = self.kernel.shape[1]
+        left = products(self._apart(u), self.into)
+        return self._carry(left, h, (u.shape[0], u.shape[1] // size, size), None)[1]
+
+    def _apart(self, u: Tensor) -> Tensor:
+        """(H, B * T/Q, Q): channels first, since every channel has its own matrices."""
+        blocks = u.view(u.shape[0], -1, self.kernel.shape[1], u.shape[2])
+        return blocks.permute(3, 0, 1, 2).flatten(1, 2)
 
     def _whole(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (H, n, Q) and states left (H, n, K) of blocks that nothing cuts, from zero.

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from linrnn import mixers
-from linrnn.mixers import H3, LRU, S4D, S5, SLRU, Mamba, Mamba2
+from linrnn.mixers import H3, LRU, S4, S4D, S5, SLRU, Mamba, Mamba2
 
 WIDTH, FACTOR = 4, 2.5
 
@@ -71,6 +71,7 @@ SLOWER = {
         partial(S4D, d_state=16, dt_min=0.05, dt_max=0.2, bandlimit=0.5),
         _add_logs("log_dt"),
     ),
+    "s4": (partial(S4, d_state=6), _add_logs("log_dt")),
     "s5": (partial(S5, d_state=6), _add_logs("log_dt")),
     "s5 bilinear": (partial(S5, discretisation="bilinear"), _add_logs("log_dt")),
     "h3": (partial(H3, d_state=6, d_shift=3, d_head=2), _add_logs("diag.log_dt")),

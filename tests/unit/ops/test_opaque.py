@@ -32,6 +32,23 @@ def system(dtype):
     return [randn(N, 2, dtype=dtype) for _ in range(3)] + [randn(N)]
 
 
+def shared():
+    a, b = (randn(1, 2, dtype=torch.complex128) for _ in range(2))
+    return [a, b, randn(N, 2, dtype=torch.complex128), randn(N)]
+
+
+def low_rank():
+    """A stable system of modes 2 and rank 2: Lambda, P, b, c, dt, d."""
+    lam = torch.complex(-randn(N, 2).detach().exp(), randn(N, 2).detach()).requires_grad_()
+    P, b, c = (randn(*shape, dtype=torch.complex128) for shape in ((N, 2, 2), (N, 2), (N, 2)))
+    return [lam, P, b, c, randn(N).detach().exp().requires_grad_(), randn(N)]
+
+
+def transitions():
+    shapes = ((B, T, N, 2), (B, T, N, 2), (B, T, N, 1, 2), (B, T, N, 1, 2))
+    return [randn(*shape, dtype=torch.complex128) for shape in shapes]
+
+
 def attended(kind, *heads):
     sight = torch.arange(T).expand(B, T)
     return kind, *(randn(B, T, *heads, 4) for _ in range(3)), sight, None
@@ -77,8 +94,20 @@ CASES = {
     "siso_scan": [
         (system(torch.complex128), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), None),
         (system(torch.float64), randn(*SEQUENCE), randn(B, N, 2), reset()),
+        (shared(), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), None),
     ],
-    "siso_convolve": [(system(torch.float64), randn(*SEQUENCE), randn(B, N, 2))],
+    "siso_convolve": [
+        (shared(), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128)),
+        (system(torch.float64), randn(*SEQUENCE), randn(B, N, 2)),
+    ],
+    "dplr_scan": [
+        (low_rank(), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), None),
+        (low_rank(), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), reset()),
+    ],
+    "dplr_convolve": [(low_rank(), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128))],
+    "dplr_states": [
+        (transitions(), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), reset())
+    ],
     "cell_scan": [stepped("loop"), stepped("newton")],
     "attend": [attended("softmax", 2), attended("relu_squared"), attended_per_channel()],
     "fed_back_delta": [

@@ -1,0 +1,265 @@
+r"""Systems of one input and one output, diagonal plus low rank: ``A = Lambda - P P^*``, S4.
+
+All vectors are of conjugate pairs: one of each is kept, and sums over all are twice the real part
+of those over the kept. With real numbers for pairs, ``A`` plus its transpose is ``2 Re Lambda``
+less a square, so that ``A`` is stable wherever ``Re Lambda < 0``. The bilinear rule makes it
+
+``h_t = a h_{t-1} + b u_t - sum_r p_r 2 Re(q_r h_{t-1})``, a `Transition`,
+
+by the formula of Woodbury, a step of as many operations as a state has numbers. A sequence is
+computed in blocks of time, whose matrices are powers of the dense transition, or by FFT.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.ops import _blocks
+from linrnn.ops._blocks import Blocks, add_now
+from linrnn.ops._modes import seen_zero
+from linrnn.ops._opaque import opaque
+from linrnn.ops._pairs import columns, pairs, rows
+from linrnn.ops.cauchy import cauchy
+
+BLOCK = 64  # as siso.BLOCK, for a product with a matrix a block
+RESET_BLOCK = 16
+
+
+class System(NamedTuple):
+    """``h' = (lam - P P^*) h + b u``, ``y = Re sum_m c_m h_m + d u``, in steps of ``dt``.
+
+    The first four are complex128, dt float64. Since one of each pair is kept, ``c`` is twice that
+    of all. ``dt`` may have axes of batch and time before, for `varying` and `step`.
+    """
+
+    lam: Tensor  # (channels, modes)
+    P: Tensor  # (channels, rank, modes)
+    b: Tensor  # (channels, modes)
+    c: Tensor  # (channels, modes)
+    dt: Tensor  # (channels,)
+    d: Tensor  # (channels,)
+
+
+class Transition(NamedTuple):
+    """The system in discrete time; the axes of dt stand before channels and modes."""
+
+    a: Tensor  # (..., H, M)
+    b: Tensor  # (..., H, M)
+    p: Tensor  # (..., H, rank, M)
+    q: Tensor  # (..., H, rank, M)
+
+    @classmethod
+    def of(cls, system: System) -> "Transition":
+        """By the bilinear rule, in double precision."""
+        half = 0.5 * system.dt[..., None]
+        inverse = 1 / (1 - half * system.lam)  # of the diagonal part of I - dt/2 A
+        RP, q = inverse[..., None, :] * system.P, inverse[..., None, :] * system.P.conj_physical()
+        gram = _dot(
+            system.P.conj_physical()[..., :, None, :], RP[..., None, :, :]
+        )  # (..., H, rank, rank)
+        S = _inverse(half[..., None] * gram)
+        p = 2 * half[..., None] * (S.transpose(-1, -2).to(RP.dtype) @ RP)
+        b = 2 * half * inverse * system.b
+        b = b - half * (p * _dot(q, system.b[..., None, :])[..., None]).sum(-2)
+        return cls(2 * inverse - 1, b, p, q)
+
+    def apply(self, h: Tensor) -> Tensor:
+        """The state (..., H, M) after a step without input."""
+        return self.a * h - (self.p * _dot(self.q, h[..., None, :])[..., None]).sum(-2)
+
+    def to(self, dtype: torch.dtype) -> "Transition":
+        """In another precision."""
+        return Transition(*(x.to(dtype) for x in self))
+
+    def at(self, t: int) -> "Transition":
+        """Of one step, where each has its own."""
+        return Transition(*(x[:, t] for x in self))
+
+    def dense(self) -> Tensor:
+        """(H, K, K): what a row, the real numbers of a state, is multiplied with."""
+        size = 2 * self.a.shape[-1]
+        basis = pairs(torch.eye(size, dtype=torch.float64, device=self.a.device), self.a)
+        return rows(Transition(*(x[:, None] for x in self)).apply(basis))
+
+
+def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """One step: ``u`` (B, H), ``h`` (B, H, M); ``(y, h)``."""
+    now = Transition.of(system).to(h.dtype)
+    h = now.apply(h) + now.b * u[..., None]
+    return (columns(system.c.to(h.dtype)) * rows(h)).sum(-1) + system.d * u, h
+
+
+def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A `System` of which every step has its own dt (B, T, H): as `scan`, one after the other."""
+    states, last = _states(Transition.of(system).to(h.dtype), u, h, reset)
+    return (columns(system.c.to(h.dtype)) * rows(states)).sum(-1) + system.d * u, last
+
+
+def _all_states(
+    transition: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return h.new_empty((*u.shape, h.shape[-1])), h.new_empty(h.shape)
+
+
+@opaque("dplr_states", "Tensor[] transition, Tensor u, Tensor h, Tensor? reset", _all_states)
+def _states(
+    transition: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """All states (B, T, H, M) of steps that have their own transitions, and the last."""
+    each, states = Transition(*transition), []
+    for t in range(u.shape[1]):
+        now = each.at(t)
+        if reset is not None:
+            h = torch.where(reset[:, t, None, None], 0, h)
+        h = now.apply(h) + now.b * u[:, t, :, None]
+        states.append(h)
+    return torch.stack(states, 1), h
+
+
+def _shapes(
+    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return u.new_empty(u.shape), h.new_empty(h.shape)
+
+
+def _convolved(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    return _shapes(system, u, h, None)
+
+
+@opaque("dplr_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", _shapes)
+def scan(
+    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A `System`, in blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``, and any ``reset``."""
+    system = System(*system)
+    if u.numel() == 0:
+        return u, h
+    powers = _Powers.of(system, u.shape[1], BLOCK if reset is None else RESET_BLOCK)
+    ys = []
+    for lo, hi, blocks in powers.blocks(u.shape[1], system.d, h.real.dtype):
+        y, h = blocks.scan(u[:, lo:hi], h, None if reset is None else reset[:, lo:hi])
+        ys.append(y)
+    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h
+
+
+@opaque("dplr_convolve", "Tensor[] system, Tensor u, Tensor h", _convolved)
+def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
+    system, time = System(*system), u.shape[1]
+    if u.numel() == 0:  # an FFT refuses an empty batch
+        return u, h
+    powers = _Powers.of(system, time, BLOCK)
+    y = _blocks.convolve(u, add_now(kernel(system, time, powers.squares, h.dtype), system.d))
+    y = y.transpose(1, 2)
+    still, last, ys = h, h, []
+    silent = None if seen_zero(h) else torch.zeros_like(u)
+    for lo, hi, blocks in powers.blocks(time, torch.zeros_like(system.d), h.real.dtype):
+        last = blocks.last(u[:, lo:hi], last)
+        if silent is not None:
+            response, still = blocks.scan(silent[:, lo:hi], still, None)
+            ys.append(response)
+    return (y + torch.cat(ys, 1) if ys else y), last
+
+
+def kernel(
+    system: System, time: int, squares: Sequence[Tensor], dtype: torch.dtype = torch.complex128
+) -> Tensor:
+    """The response (H, T) to an impulse, by its generating function at the roots of unity.
+
+    That of the first T values is the resolvent with ``c (I - A^T)`` in the place of c, which is a
+    Cauchy product and a correction for each rank; an inverse FFT makes values of it.
+
+    Args:
+        system: whose dt is (channels,).
+        time: how many values.
+        squares: powers 1, 2, 4, ... of the dense transition, up to time.
+        dtype: complex; that of the sums.
+    """
+    rank, half, row = system.P.shape[1], 0.5 * system.dt[:, None], columns(system.c)[..., None]
+    after = row
+    for square in _digits(squares, time):
+        after = square @ after
+    c, P = 0.5 * pairs((row - after)[..., 0], system.c).conj_physical(), system.P.transpose(0, 1)
+    left, right = torch.cat([c[None], P.conj_physical()]), torch.cat([system.b[None], P])
+    v = (left[:, None] * right).flatten(0, 1).to(dtype)
+    angle = torch.arange(time // 2 + 1, device=c.device).double() * (2 * torch.pi / time)
+    q = cauchy(v, half * system.lam, angle).unflatten(0, (1 + rank, 1 + rank))
+    q = q.permute(2, 3, 0, 1)  # (H, nodes, ., .)
+    shift = (half * (1 + torch.complex(angle.cos(), -angle.sin()))).to(dtype)
+    inverse = _inverse(shift[..., None, None] * q[..., 1:, 1:])
+    correction = q[..., :1, 1:] @ (inverse @ q[..., 1:, :1])
+    spectrum = q[..., 0, 0] - shift * correction[..., 0, 0]
+    found: Tensor = torch.fft.irfft(2 * half.to(spectrum.real.dtype) * spectrum, time)
+    return found
+
+
+class _Powers(NamedTuple):
+    """Powers of the dense transition, and what they make of input and output, in float64."""
+
+    squares: list[Tensor]  # (H, K, K) each: powers 1, 2, 4, ...
+    into: Tensor  # (H, Q, K): A^j b
+    out: Tensor  # (H, K, Q): c A^(j+1)
+    column: Tensor  # (H, K, 1): c
+
+    @classmethod
+    def of(cls, system: System, time: int, most: int) -> "_Powers":
+        """For blocks of at most ``most`` steps, a power of two, and no more than there are."""
+        now, size = Transition.of(system), 1
+        squares = [now.dense()]
+        into, column = rows(now.b)[:, None], columns(system.c)[..., None]
+        out = squares[0] @ column
+        while size < most and 2 * size <= time:
+            into = torch.cat([into, into @ squares[-1]], 1)
+            out = torch.cat([out, squares[-1] @ out], 2)
+            squares.append(squares[-1] @ squares[-1])
+            size *= 2
+        return cls(squares, into, out, column)
+
+    def blocks(self, time: int, d: Tensor, dtype: torch.dtype) -> list[tuple[int, int, Blocks]]:
+        """Where the whole blocks begin and end, and the rest, each with its matrices."""
+        size = self.into.shape[1]
+        whole = time - time % size
+        response = (self.into @ self.column)[..., 0].to(dtype)
+        found = []
+        for lo, hi, length in ((0, whole, size), (whole, time, time - whole)):
+            if lo == hi:
+                continue
+            found.append(
+                (
+                    lo,
+                    hi,
+                    Blocks(
+                        add_now(response[:, :length], d),
+                        self.into[:, :length].flip(1).to(dtype),
+                        self.out[..., :length].to(dtype),
+                        tuple(square.to(dtype) for square in _digits(self.squares, length)),
+                    ),
+                )
+            )
+        return found
+
+
+def _digits(squares: Sequence[Tensor], power: int) -> list[Tensor]:
+    """The matrices whose product is that power, from powers 1, 2, 4, ..., made as they lack."""
+    found, squares = [], list(squares)
+    for i in range(power.bit_length()):
+        if i == len(squares):
+            squares.append(squares[-1] @ squares[-1])
+        if power >> i & 1:
+            found.append(squares[i])
+    return found
+
+
+def _dot(q: Tensor, h: Tensor) -> Tensor:
+    """The sum over all modes of both kinds of a pair, real."""
+    return 2 * (columns(q) * rows(h)).sum(-1)
+
+
+def _inverse(gram: Tensor) -> Tensor:
+    """``(I + gram)^-1`` of (..., rank, rank)."""
+    if gram.shape[-1] == 1:
+        return 1 / (1 + gram)
+    found: Tensor = torch.linalg.inv(torch.eye(gram.shape[-1]).to(gram) + gram)
+    return found
