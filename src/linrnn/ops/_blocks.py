@@ -74,8 +74,9 @@ class Blocks(NamedTuple):
         x_safe = x if finite else x.nan_to_num(0, 0, 0)
         inside = toeplitz(self.kernel)
         if self.into.shape[0] == inside.shape[0]:
-            both = x_safe @ torch.cat([inside, self.into], -1)
-            y, left = both.split([size, self.into.shape[-1]], 2)
+            # states first: complex numbers cannot be viewed from an odd place on
+            both = x_safe @ torch.cat([self.into, inside], -1)
+            left, y = both.split([self.into.shape[-1], size], 2)
         else:
             y, left = x_safe @ inside, products(x_safe, self.into)
         if finite:

@@ -158,6 +158,23 @@ def test_blocks_and_steps_agree_with_their_gradients(init):
         torch.testing.assert_close(got, expected, rtol=1e-8, atol=1e-8)
 
 
+@each_init
+def test_one_channel_alone_is_what_it_is_among_others(init):
+    """Of any length: a rest of one block may then begin at an odd place of a product."""
+    layer, one = make(2, 6, init=init), make(1, 6, init=init)
+    one.load_state_dict({n: p[:1] for n, p in layer.state_dict().items()})
+    for time in range(1, 2 * siso.BLOCK + 2, 3):
+        x = torch.randn(1, time, 1, dtype=torch.float64)
+        y, expected = one(x)[0], layer(x.expand(-1, -1, 2))[0][..., :1]
+        torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-11)
+        for got, want in zip(
+            torch.autograd.grad(y.square().sum(), list(one.parameters())),
+            torch.autograd.grad(expected.square().sum(), list(layer.parameters())),
+            strict=True,
+        ):
+            torch.testing.assert_close(got, want[:1], rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("init", ["lin", "real"])
 def test_resets_cut_blocks_anywhere(init):
     """Each sequence packed into long rows is what it is alone; NaN stays in its own."""
