@@ -46,7 +46,7 @@ class Systems(Mixer):
     def _read(
         self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        u, ops = self._project_in(x), self.ops
+        (u, beside), ops = self._project_in(x), self.ops
         with without_autocast(x.device):
             u, system = u.to(h.real.dtype), self.system(dt)
             if dt is not None:
@@ -55,18 +55,19 @@ class Systems(Mixer):
                 y, last = ops.convolve(system, u, h)
             else:
                 y, last = ops.scan(system, u, h, reset)
-        return self._project_out(y, x), last
+        return self._project_out(y, beside), last
 
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        u = self._project_in(x_t).to(h.real.dtype)
-        y, h = self.ops.step(self.system(dt), u, h)
-        return self._project_out(y, x_t), h
+        u, beside = self._project_in(x_t)
+        y, h = self.ops.step(self.system(dt), u.to(h.real.dtype), h)
+        return self._project_out(y, beside), h
 
-    def _project_in(self, x: Tensor) -> Tensor:
-        return x
+    def _project_in(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the systems read, and what `_project_out` needs beside what they write."""
+        return x, x
 
-    def _project_out(self, y: Tensor, x: Tensor) -> Tensor:
-        return y.to(x.dtype)
+    def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
+        return y.to(beside.dtype)
 
 
 def double(re: Tensor, im: Tensor | None = None) -> Tensor:

@@ -162,5 +162,5 @@ class S4D(Systems):
                 c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
         return siso.System(a, b, c, self.D)
 
-    def _project_out(self, y: Tensor, x: Tensor) -> Tensor:
-        return y.to(x.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))
+    def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
+        return y.to(beside.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from linrnn import mixers
-from linrnn.mixers import H3, LRU, S4, S4D, S5, SLRU, Mamba, Mamba2
+from linrnn.mixers import DLR, DSS, GSS, H3, LRU, S4, S4D, S5, SLRU, Mamba, Mamba2
 
 WIDTH, FACTOR = 4, 2.5
 
@@ -53,6 +53,17 @@ def _rates_of_mamba2(layer):
     layer.norm.eps /= FACTOR**2
 
 
+def _rates_of_dlr(layer):
+    layer.A_re.mul_(math.sqrt(FACTOR))
+    layer.A_im.mul_(FACTOR)
+
+
+def _rates_of_gss(layer):
+    """An input is held for the whole step."""
+    _add_logs("A_log", "A_im_log")(layer)
+    _multiply("C_re", "C_im")(layer)
+
+
 SLOWER = {
     "lru": (partial(LRU, d_state=6), _add_logs("nu_log", "theta_log")),
     "lru phase": (partial(LRU, parametrisation="linear_phase"), _phase),
@@ -72,6 +83,10 @@ SLOWER = {
         _add_logs("log_dt"),
     ),
     "s4": (partial(S4, d_state=6), _add_logs("log_dt")),
+    "dss": (partial(DSS, d_state=6), _add_logs("log_dt")),
+    "dss separate": (partial(DSS, d_state=6, separate_dt=True), _add_logs("log_dt")),
+    "dlr": (partial(DLR, d_state=6), _rates_of_dlr),
+    "gss": (partial(GSS, d_state=6), _rates_of_gss),
     "s5": (partial(S5, d_state=6), _add_logs("log_dt")),
     "s5 bilinear": (partial(S5, discretisation="bilinear"), _add_logs("log_dt")),
     "h3": (partial(H3, d_state=6, d_shift=3, d_head=2), _add_logs("diag.log_dt")),
@@ -114,7 +129,7 @@ def test_all_timed_layers_of_the_library_are_here():
     assert timed == known
 
 
-@pytest.mark.parametrize("name", ["lru", "slru", "s4d", "s5"])
+@pytest.mark.parametrize("name", ["lru", "slru", "s4d", "s5", "dss", "dlr"])
 def test_time_without_input_is_one_long_step(name):
     """An exact transition: a gap is read in any pieces, where nothing comes in."""
     torch.manual_seed(0)
@@ -129,7 +144,8 @@ def test_time_without_input_is_one_long_step(name):
 
 def test_a_held_input_is_read_in_any_pieces_by_the_zero_order_hold():
     torch.manual_seed(0)
-    for layer in (S4D(WIDTH, dtype=torch.float64), S5(WIDTH, dtype=torch.float64)):
+    for mixer in (S4D, S5, DSS):
+        layer = mixer(WIDTH, dtype=torch.float64)
         x, pieces = signal(1, 1), torch.tensor([[0.3, 1.2, 0.75]], dtype=torch.float64)
         y, in_three = layer(x.expand(1, 3, WIDTH), dt=pieces)
         y_one, in_one = layer(x, dt=pieces.sum(1, keepdim=True))
