@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from linrnn import mixers
-from linrnn.mixers import DLR, DSS, GSS, H3, LRU, S4, S4D, S5, SLRU, Mamba, Mamba2
+from linrnn.mixers import DLR, DSS, GSS, H3, LRU, S4, S4D, S5, SLRU, LiquidS4, Mamba, Mamba2
 
 WIDTH, FACTOR = 4, 2.5
 
@@ -87,6 +87,9 @@ SLOWER = {
     "dss separate": (partial(DSS, d_state=6, separate_dt=True), _add_logs("log_dt")),
     "dlr": (partial(DLR, d_state=6), _rates_of_dlr),
     "gss": (partial(GSS, d_state=6), _rates_of_gss),
+    "liquid_s4": (partial(LiquidS4, d_state=6), _add_logs("linear.log_dt")),
+    "liquid_s4 kb": (partial(LiquidS4, d_state=6, kernel="kb"), _add_logs("linear.log_dt")),
+    "liquid_s4 exact": (partial(LiquidS4, d_state=6, kernel="exact"), _add_logs("linear.log_dt")),
     "s5": (partial(S5, d_state=6), _add_logs("log_dt")),
     "s5 bilinear": (partial(S5, discretisation="bilinear"), _add_logs("log_dt")),
     "h3": (partial(H3, d_state=6, d_shift=3, d_head=2), _add_logs("diag.log_dt")),
