@@ -88,8 +88,8 @@ class LiquidS4(Mixer):
         check_in("LiquidS4", "form", form, self.forms)
         if kernel == "exact" and form != "scan":
             raise ArgumentError(
-                f"LiquidS4: form must be 'scan' for kernel='exact', got {form!r}. Its steps differ, "
-                "so that no form is a convolution."
+                f"LiquidS4: form must be 'scan' for kernel='exact', got {form!r}. Its steps "
+                "differ, and are no convolution."
             )
         self.linear = S4D(
             d_model,

@@ -7,10 +7,10 @@ diagonal, by a product with a matrix a block where it is not.
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops._modes import seen_finite
+from linrnn.ops._fused_blocks import FusedBlocks, apart, finite, toeplitz, together
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops._pairs import columns, pairs, products, rows
 from linrnn.ops.linear_scan import linear_scan
 from linrnn.ops.past import recall
@@ -30,10 +30,17 @@ class Blocks(NamedTuple):
 
     def scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """A whole number of blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
-        batch, time, channels = u.shape
+        matrices = (self.kernel, self.into, self.out, self.decay)
+        plain = self.weights is None and isinstance(self.decay, Tensor) and reset is None
+        if plain and eager(*matrices, u, h) and not transformed():  # type: ignore[arg-type]
+            y, h = FusedBlocks.apply(_whole, u, h, *matrices)
+            return y, h
+        return self._scan(u, h, reset)
+
+    def _scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         size = self.kernel.shape[1]
-        shape = (batch, time // size, size)
-        cut, x = None if reset is None else reset.view(shape), self._apart(u)
+        shape = (u.shape[0], u.shape[1] // size, size)
+        cut, x = None if reset is None else reset.view(shape), apart(u, size)
         if cut is None:
             y, left = self._whole(x)
         else:
@@ -51,38 +58,19 @@ class Blocks(NamedTuple):
             y = torch.baddbmm(y, before, self.out)
         else:
             y = y + products(before, self.out)
-        return y.view(channels, *shape).permute(1, 2, 3, 0).reshape(u.shape), h
+        return together(y, u.shape), h
 
     def last(self, u: Tensor, h: Tensor) -> Tensor:
         """The state after a whole number of blocks, without outputs."""
         size = self.kernel.shape[1]
-        left = products(self._apart(u), self.into)
+        left = products(apart(u, self.kernel.shape[1]), self.into)
         return self._carry(left, h, (u.shape[0], u.shape[1] // size, size), None)[1]
 
-    def _apart(self, u: Tensor) -> Tensor:
-        """(H, B * T/Q, Q): channels first, since every channel has its own matrices."""
-        blocks = u.view(u.shape[0], -1, self.kernel.shape[1], u.shape[2])
-        return blocks.permute(3, 0, 1, 2).flatten(1, 2)
-
     def _whole(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs (H, n, Q) and states left (H, n, K) of blocks that nothing cuts, from zero.
-
-        Half of the matrix is zero, and zero times infinity is not: what is not finite is kept out
-        of the product, lest it reach steps before it, and marks those after it.
-        """
-        size, finite = x.shape[-1], seen_finite(x)
-        x_safe = x if finite else x.nan_to_num(0, 0, 0)
-        inside = toeplitz(self.kernel)
-        if self.into.shape[0] == inside.shape[0]:
-            # states first: complex numbers cannot be viewed from an odd place on
-            both = x_safe @ torch.cat([self.into, inside], -1)
-            left, y = both.split([self.into.shape[-1], size], 2)
-        else:
-            y, left = x_safe @ inside, products(x_safe, self.into)
-        if finite:
-            return y, left
-        mark = (x.detach() * 0).cumprod(-1)  # 0, and NaN from the first bad step on
-        return y + mark, left + mark[..., -1:]
+        """Outputs (H, n, Q) and states left (H, n, K) of blocks that nothing cuts, from zero."""
+        safe, mark = finite(x)
+        y, left = safe @ toeplitz(self.kernel), products(safe, self.into)
+        return (y, left) if mark is None else (y + mark, left + mark[..., -1:])
 
     def _carry(
         self, left: Tensor, h: Tensor, shape: tuple[int, int, int], cut: Tensor | None
@@ -110,6 +98,11 @@ class Blocks(NamedTuple):
         return y
 
 
+def _whole(u: Tensor, h: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """What `FusedBlocks` computes, in operators that can be differentiated to any order."""
+    return Blocks(*matrices)._scan(u, h, None)
+
+
 def _dense_carry(
     decay: tuple[Tensor, ...], left: Tensor, h: Tensor, cut: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -128,17 +121,6 @@ def _dense_carry(
 def add_now(kernel: Tensor, d: Tensor) -> Tensor:
     """The skip as part of the response (H, T) to an impulse: no pass of its own over the input."""
     return torch.cat([kernel[:, :1] + d.to(kernel.dtype)[:, None], kernel[:, 1:]], 1)
-
-
-def toeplitz(kernel: Tensor) -> Tensor:
-    """(H, Q, Q): entry (j, i) is ``kernel[i - j]``, zero for i < j."""
-    channels, size = kernel.shape
-    row = F.pad(kernel, (size - 1, 0))  # (H, 2 Q - 1)
-    # read with a period of one more than its length, each copy begins one later; ``unfold`` would
-    # be shorter, but PyTorch has no batching rule for its gradient
-    copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
-    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)
-    return shifted[..., :size].flip(1)
 
 
 def convolve(u: Tensor, kernel: Tensor) -> Tensor:

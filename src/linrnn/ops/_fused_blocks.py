@@ -1,0 +1,137 @@
+"""Blocks of time with every product written down once, and a gradient of its own.
+
+What `linrnn.ops._blocks` composes of PyTorch's operators, for plain tensors that nothing cuts: one
+layout for all products, the states carried where they lie, and in the gradient no copy but those
+of input and output. States are kept for it, one a block.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.ops._derivatives import through_definition
+from linrnn.ops._modes import seen_finite
+
+Definition = Callable[..., tuple[Tensor, Tensor]]
+
+
+class FusedBlocks(torch.autograd.Function):
+    """``(y, h)`` of u, h, and a system's ``kernel, into, out, decay``."""
+
+    @staticmethod
+    def forward(ctx: Any, definition: Definition, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        u, h, kernel, into, out, decay = arguments
+        shape = (*u.shape[:2], into.shape[1])
+        x, mark = finite(apart(u, into.shape[1]))
+        before = x @ into if mark is None else x @ into + mark[..., -1:]
+        last = _carry(_states(before, h, shape), h.transpose(0, 1), decay[:, None])
+        y = torch.baddbmm(x @ toeplitz(kernel), before, out)
+        y = y if mark is None else y + mark
+        ctx.marked = mark is not None
+        ctx.save_for_backward(*arguments, x, before)
+        ctx.definition = definition
+        return together(y, u.shape), last.transpose(0, 1).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *arguments, x, before = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            wanted = ctx.needs_input_grad[1:]
+            return None, *through_definition(ctx.definition, arguments, wanted, grads)
+        u, h, kernel, into, out, decay = arguments
+        shape = (*u.shape[:2], into.shape[1])
+        g = apart(grads[0], into.shape[1])
+        left = g @ out.mT  # the gradient of the states before each block, then of what is added
+        first, grad_decay = _carry_back(
+            _states(left, h, shape), _states(before, h, shape), grads[1].transpose(0, 1), decay
+        )
+        grad_x = None
+        if ctx.needs_input_grad[1]:
+            grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)
+            grad_x = together(grad_x, u.shape)
+            if ctx.marked:
+                grad_x = torch.where(u.isfinite(), grad_x, 0)
+        return (
+            None,
+            grad_x,
+            first.transpose(0, 1),
+            _diagonals(x.mT @ g),
+            x.mT @ left,
+            before.mT @ g,
+            grad_decay,
+        )
+
+
+def finite(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Inputs for a product, zero where they are not finite, and what marks the steps from there on.
+
+    Half of a matrix of a block is zero, and zero times infinity is not: what is not finite would
+    reach steps before it.
+    """
+    if seen_finite(x):
+        return x, None
+    return x.nan_to_num(0, 0, 0), (x.detach() * 0).cumprod(-1)  # NaN from the first bad step on
+
+
+def apart(u: Tensor, size: int) -> Tensor:
+    """(B, T, H) as (H, B * T/Q, Q): channels first, since every channel has its own matrices."""
+    # a transposition of two axes, which PyTorch copies tile by tile, unlike one of more
+    return u.reshape(-1, u.shape[2]).t().contiguous().view(u.shape[2], -1, size)
+
+
+def together(y: Tensor, shape: torch.Size) -> Tensor:
+    """The inverse of `apart`."""
+    return y.reshape(y.shape[0], -1).t().contiguous().view(shape)
+
+
+def toeplitz(kernel: Tensor) -> Tensor:
+    """(H, Q, Q): entry (j, i) is ``kernel[i - j]``, zero for i < j."""
+    channels, size = kernel.shape
+    row = F.pad(kernel, (size - 1, 0))  # (H, 2 Q - 1)
+    # read with a period of one more than its length, each copy begins one later; ``unfold`` would
+    # be shorter, but PyTorch has no batching rule for its gradient
+    copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
+    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)
+    return shifted[..., :size].flip(1)
+
+
+def _diagonals(matrix: Tensor) -> Tensor:
+    """Sums (H, Q) along the main diagonal and those above, the adjoint of `toeplitz`."""
+    channels, size = matrix.shape[:2]
+    # each row is read one place later than the one below it
+    rows = F.pad(matrix.flip(1), (0, size)).view(channels, -1)[:, : size * (2 * size - 1)]
+    return rows.view(channels, size, 2 * size - 1).sum(1)[:, size - 1 :]
+
+
+def _states(columns: Tensor, h: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(H, B * T/Q, K) as the numbers of states (H, B, T/Q, M)."""
+    batch, time, size = shape
+    view = columns.view(columns.shape[0], batch, time // size, -1)
+    return torch.view_as_complex(view.unflatten(-1, (-1, 2))) if h.is_complex() else view
+
+
+def _carry(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
+    """Puts the state before each block in the place of what the block adds; the last one."""
+    for block in left.unbind(2):
+        after = torch.addcmul(block, decay, h)
+        block.copy_(h)
+        h = after
+    return h
+
+
+def _carry_back(left: Tensor, before: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Puts the gradient of what each block adds in the place of that of the state before it.
+
+    Returns the gradients of the first state and of the decay.
+    """
+    decay = decay[:, None].conj_physical()
+    total = torch.zeros_like(grad, memory_format=torch.contiguous_format)
+    for block, h in zip(reversed(left.unbind(2)), reversed(before.unbind(2)), strict=True):
+        total.addcmul_(h.conj(), grad)
+        earlier = torch.addcmul(block, decay, grad)
+        block.copy_(grad)
+        grad = earlier
+    return grad, total.sum(1)
