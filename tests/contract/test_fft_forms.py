@@ -14,7 +14,8 @@ FFT = [
     if FFT_REACHES_BACK
     in (mixers.load(name).declared.get(law) for law in ("causal", f"causal:{form}"))
 ]
-NAMES = ("h3", "hyena", "lru", "s4d", "s5", "sgconv", "slru")
+NAMES = ("dlr", "dss", "gss", "h3", "hyena", "liquid_s4", "lru", "lssl")
+NAMES += ("s4", "s4d", "s5", "sgconv", "slru")
 EPSILON = torch.finfo(torch.float32).eps
 
 each_fft = pytest.mark.parametrize(("name", "form"), FFT)

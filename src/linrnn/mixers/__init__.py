@@ -29,6 +29,7 @@ FAMILIES = {
     "dense": "dense recurrences",
     "orthogonal": "orthogonal and unitary recurrences",
     "continuous": "differential equations",
+    "convolution": "long convolutions",
     "attention": "attention",
     "segment": "memories of segments",
 }

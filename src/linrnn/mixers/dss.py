@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._systems import Systems, copy, double
-from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal, zoh
+from linrnn.nn.discretise import zoh
+from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
 from linrnn.typing import Complex

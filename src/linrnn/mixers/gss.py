@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._systems import Systems, double
-from linrnn.nn.hippo import zoh
+from linrnn.nn.discretise import zoh
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
 from linrnn.state_spec import Part, complex_

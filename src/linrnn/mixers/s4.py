@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._systems import Systems, copy, double
-from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
+from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, nplr
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import dplr
 from linrnn.typing import Complex
@@ -79,7 +79,7 @@ class S4(Systems):
         check_dt("S4", dt_min, dt_max)
         empty = empty_parameters(device, dtype)
         self.modes = M = d_state // 2
-        H, rank = d_model, len(_nplr(d_state)[1])
+        H, rank = d_model, len(nplr("legs", d_state).P)
         self.log_dt, self.D = empty(H), empty(H)
         self.A_log, self.A_im = empty(H, M), empty(H, M)
         self.P_re, self.P_im = empty(H, rank, M), empty(H, rank, M)
@@ -90,7 +90,7 @@ class S4(Systems):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        lam, P, B = (z[..., self.modes :] for z in _nplr(self.d_state))
+        lam, P, B = (z[..., self.modes :] for z in nplr("legs", self.d_state)[:3])
         copy(lam.real.neg().log(), self.A_log)
         copy(lam.imag, self.A_im)
         copy(P, self.P_re, self.P_im)
@@ -111,11 +111,3 @@ class S4(Systems):
             dt = times.double()[..., None] * dt
         P, B = double(self.P_re, self.P_im), double(self.B_re, self.B_im)
         return dplr.System(lam, P, B, 2 * double(self.C_re, self.C_im), dt, self.D)
-
-
-# TODO: nplr("legs", size) of linrnn.nn.hippo
-def _nplr(size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Lambda (size,), P (rank, size) and B (size,) of HiPPO-LegS; conjugates mirror each other."""
-    lam, _, B = hippo_normal(size)
-    B = B.to(lam.dtype)
-    return lam, (B / 2**0.5)[None], B

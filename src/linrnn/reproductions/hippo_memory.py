@@ -119,8 +119,9 @@ class HippoMemory(Reproduction):
 NOTES = (
     f"a signal is held where the NRMSE, the root of the mean squared error over that of the "
     f"signal, is below {HELD:g}; what is held grows if each order has a smaller error than the one "
-    f"before, down to that; errors are alike within a factor of {ALIKE:g}, compared at all orders but the two largest, where "
-    "that of a short delay is one of its few steps and not of the memory; means over seeds.",
+    f"before, down to that; errors are alike within a factor of {ALIKE:g}, compared "
+    "at all orders but the two largest, where that of a short delay is one of its few steps and "
+    "not of the memory; means over seeds.",
     f"the signal that is rebuilt has frequencies up to {CYCLES} cycles in all of it; LegT and LagT "
     "are asked for its last quarter, and the unit of time of LagT is a 25th of that. LegS steps by "
     "the bilinear rule, the others by the exact solution.",
