@@ -18,7 +18,7 @@ from linrnn.ops._modes import seen_zero
 from linrnn.ops._opaque import opaque
 from linrnn.ops._pairs import columns, pairs, products, rows
 from linrnn.ops.linear_scan import linear_scan
-from linrnn.ops.vandermonde import Factors, powers
+from linrnn.ops.vandermonde import Factors, table
 
 BLOCK = 32  # longer ones do more arithmetic, shorter ones move more states
 LONGEST = 256  # of a block, for so many modes that their states are most of what is moved
@@ -74,12 +74,12 @@ def scan(
         return u, h
     size = _block(rows(h).shape[-1]) if reset is None else RESET_BLOCK
     whole = time - time % size
-    found = powers(system.a, min(size, time) + 1)
+    found = table(system.a, min(size, time) + 1, h.dtype)
     ys = []
     for lo, hi, length in ((0, whole, size), (whole, time, time - whole)):
         if lo < hi:
             part = None if reset is None else reset[:, lo:hi]
-            blocks = _of(system, found[..., : length + 1], h.dtype)
+            blocks = _of(system, found[:, : length + 1])
             y, h = blocks.scan(u[:, lo:hi], h, part)
             ys.append(y)
     return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h
@@ -90,10 +90,9 @@ def _block(columns: int) -> int:
     return min(max(columns // 2, BLOCK), LONGEST)
 
 
-def _of(system: System, powers: Tensor, dtype: torch.dtype) -> Blocks:
-    """The blocks of Q steps, from ``a^0 .. a^Q`` (H, M, Q + 1)."""
-    decay, powers = powers[..., -1].to(dtype), powers.to(dtype).transpose(1, 2)
-    b, c = system.b.to(dtype), system.c.to(dtype)
+def _of(system: System, powers: Tensor) -> Blocks:
+    """The blocks of Q steps, from ``a^0 .. a^Q`` (H, Q + 1, M)."""
+    decay, b, c = powers[:, -1], system.b.to(powers.dtype), system.c.to(powers.dtype)
     into = rows(b[:, None] * powers[:, :-1].flip(1))
     if decay.shape[0] == c.shape[0]:
         out = columns(c[:, None] * powers).transpose(1, 2)

@@ -1,11 +1,13 @@
 """Sums of powers: the kernel of a diagonal system, without an array of modes times length."""
 
 from math import isqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from linrnn.ops._derivatives import through_definition
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops._pairs import columns, products, rows
 
 
@@ -69,3 +71,40 @@ def powers(a: Tensor, count: int) -> Tensor:
     while found.shape[-1] < count:
         found, square = torch.cat([found, found * square], -1), square * square
     return found[..., :count]
+
+
+def table(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """``a^0 .. a^(count - 1)`` of ``a`` (H, M) as (H, count, M), in a precision to compute in."""
+    if not eager(a) or transformed():
+        return _rounded(a, count, dtype)
+    found: Tensor = _Table.apply(a, count, dtype)
+    return found
+
+
+def _rounded(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    return powers(a, count).to(dtype).transpose(1, 2)
+
+
+class _Table(torch.autograd.Function):
+    """`_rounded` as one product in double precision, and a gradient in that of the result."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        size = 1 << (count.bit_length() // 2)
+        fine = powers(a, size + 1).mT  # (H, size + 1, M)
+        coarse = powers(fine[:, -1], -(-count // size)).mT
+        found = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
+        ctx.save_for_backward(a, found)
+        ctx.dtype = dtype
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, found = ctx.saved_tensors
+        count = found.shape[1]
+        if torch.is_grad_enabled():
+            given = (a, count, ctx.dtype)
+            return *through_definition(_rounded, given, (True,), (grad,)), None, None
+        exponents = torch.arange(1, count, dtype=found.real.dtype, device=a.device)
+        terms = (exponents[:, None] * grad[:, 1:]).mul_(found[:, :-1].conj())
+        return terms.sum(1).to(a.dtype), None, None

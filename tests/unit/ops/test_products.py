@@ -6,7 +6,7 @@ import torch
 
 from linrnn.ops import cauchy as cauchy_module
 from linrnn.ops.cauchy import cauchy
-from linrnn.ops.vandermonde import vandermonde
+from linrnn.ops.vandermonde import table, vandermonde
 
 TILE = 2**15
 TIMES = (1, 2, 3, 16, 17, 100)
@@ -115,3 +115,13 @@ def test_memory_kept_for_the_gradient_is_that_of_the_arguments():
     with keep:
         cauchy(c, w, angle)
     assert max(sizes) <= 4 * 2**12
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 17, 33])
+def test_table_of_powers_and_its_gradients(count):
+    a = bases(2, 3).requires_grad_()
+    expected = a.detach().numpy()[:, None] ** np.arange(count)[:, None]
+    np.testing.assert_allclose(table(a, count, a.dtype).detach(), expected, rtol=1e-12)
+    assert table(a, count, torch.complex64).dtype == torch.complex64
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(lambda a: table(a, count, a.dtype), a, fast_mode=True)
