@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -80,6 +80,9 @@ bench-layers: $(VENV)/.bench  ## the speed and memory of whole layers, against o
 bench-cells: $(VENV)/.bench  ## the speed of cells on the native machine, against the loop and other kernels, and of the layers made of them; about 25 minutes
 	$(BIN)/python benchmarks/cells.py
 	$(BIN)/python benchmarks/sequential.py
+
+bench-conv: $(VENV)/.bench  ## the speed of state-space layers, against their equations as people copy them; about 5 minutes
+	$(BIN)/python benchmarks/conv.py
 
 bench-newton: $(VENV)/.bench  ## Newton's method on the cells of all layers: agreement, rounds, residual; about 1 minute
 	$(BIN)/python benchmarks/newton.py
