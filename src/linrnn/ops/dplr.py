@@ -23,7 +23,7 @@ from linrnn.ops._opaque import opaque
 from linrnn.ops._pairs import columns, pairs, rows
 from linrnn.ops.cauchy import cauchy
 
-BLOCK = 64  # as siso.BLOCK, for a product with a matrix a block
+BLOCK = 32  # longer ones take more powers of a dense matrix, shorter ones more products by it
 RESET_BLOCK = 16
 
 

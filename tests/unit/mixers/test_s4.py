@@ -58,7 +58,7 @@ def test_forward_equals_dense_matrices(form, rank):
         layer.P_re.set_(torch.randn(2, rank, 4, dtype=torch.float64))
         layer.P_im.set_(torch.randn(2, rank, 4, dtype=torch.float64))
     h0 = torch.randn(2, 2, 4, dtype=torch.complex128)
-    for time in (1, 2, 150):  # 150: two blocks and a rest
+    for time in (1, 2, 2 * dplr.BLOCK + 22):  # two blocks and a rest
         x = torch.randn(2, time, 2, dtype=torch.float64)
         for start in (h0, torch.zeros_like(h0)):
             y, last = layer(x, start)
