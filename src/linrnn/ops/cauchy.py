@@ -40,7 +40,7 @@ def cauchy(v: Tensor, w: Tensor, angle: Tensor) -> Tensor:
         tensor([[[2.+0.j]]])
     """
     w = w.to(torch.complex128)
-    arguments = (v.real, (v * w.conj_physical().to(v.dtype)).real, w.abs(), w.real, angle.double())
+    arguments = (v.real, (v * w.conj().to(v.dtype)).real, w.abs(), w.real, angle.double())
     if transformed() or not eager(*arguments):
         re, im = _sums(*arguments)
     else:

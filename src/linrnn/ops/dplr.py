@@ -55,9 +55,9 @@ class Transition(NamedTuple):
         """By the bilinear rule, in double precision."""
         half = 0.5 * system.dt[..., None]
         inverse = 1 / (1 - half * system.lam)  # of the diagonal part of I - dt/2 A
-        RP, q = inverse[..., None, :] * system.P, inverse[..., None, :] * system.P.conj_physical()
+        RP, q = inverse[..., None, :] * system.P, inverse[..., None, :] * system.P.conj()
         gram = _dot(
-            system.P.conj_physical()[..., :, None, :], RP[..., None, :, :]
+            system.P.conj()[..., :, None, :], RP[..., None, :, :]
         )  # (..., H, rank, rank)
         S = _inverse(half[..., None] * gram)
         p = 2 * half[..., None] * (S.transpose(-1, -2).to(RP.dtype) @ RP)
@@ -181,8 +181,8 @@ def kernel(
     after = row
     for square in _digits(squares, time):
         after = square @ after
-    c, P = 0.5 * pairs((row - after)[..., 0], system.c).conj_physical(), system.P.transpose(0, 1)
-    left, right = torch.cat([c[None], P.conj_physical()]), torch.cat([system.b[None], P])
+    c, P = 0.5 * pairs((row - after)[..., 0], system.c).conj(), system.P.transpose(0, 1)
+    left, right = torch.cat([c[None], P.conj()]), torch.cat([system.b[None], P])
     v = (left[:, None] * right).flatten(0, 1).to(dtype)
     angle = torch.arange(time // 2 + 1, device=c.device).double() * (2 * torch.pi / time)
     q = cauchy(v, half * system.lam, angle).unflatten(0, (1 + rank, 1 + rank))
