@@ -131,13 +131,13 @@ class Mega(Mixer):
         nn.init.normal_(self.b, std=0.02)
         linears = self.value_proj, self.average_proj, self.hidden_proj
         if self.init == "published":
-            for p in (self.kappa, *(linear.weight for linear in linears)):
-                nn.init.normal_(p, std=0.02)
+            for weight in (self.kappa, *(linear.weight for linear in linears)):
+                nn.init.normal_(weight, std=0.02)
         else:
             lecun_normal(*linears)
             nn.init.ones_(self.kappa)
-        for p in (self.mu, self.value_proj.bias, self.average_proj.bias):
-            nn.init.zeros_(p)
+        for bias in (self.mu, self.value_proj.bias, self.average_proj.bias):
+            nn.init.zeros_(bias)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: the averages, keys and values, and the steps since a reset."""

@@ -154,8 +154,10 @@ def _piece(kernel: Kernel, x: Tensor, state: State) -> tuple[Tensor, State]:
         if x.shape[1] == 1:
             own = kernel.taps[:, 0] * x + (near * kernel.recent(before)).sum(1, keepdim=True)
         else:
-            n = 2 * NEAR
-            own = circular_product(u, kernel.spectrum(NEAR, n), n)[:, before : u.shape[1]]
+            # of the circle, what comes around its end must fall before the steps of x
+            taps = NEAR // 2 if u.shape[1] <= NEAR // 2 else NEAR
+            n = 2 * taps if before < NEAR // 2 else 3 * NEAR // 2
+            own = circular_product(u, kernel.spectrum(taps, n), n)[:, before : u.shape[1]]
         full = u.shape[1] == NEAR
         after = state._replace(near=u[:, :0]) if full else state._replace(near=u)
         after = _pushed(after, u, 0) if full else after
@@ -192,12 +194,12 @@ def _filled(kernel: Kernel, state: State) -> State:
 
 def _pushed(state: State, block: Tensor, level: int) -> State:
     """With one more block; two of a size make one of the next."""
-    far, blocks = list(state.far), state.blocks()
+    far, parts = list(state.far), [block]
     while level < len(far) - 1 and far[level].shape[1]:
-        block = torch.cat([blocks[level], block], 1)
+        parts.append(far[level][:, : NEAR << level])
         far[level] = far[level][:, :0]
         level += 1
-    far[level] = torch.cat([far[level][:, :0], block], 1)
+    far[level] = torch.cat([far[level][:, :0], *reversed(parts)], 1)
     return State(state.near, far)
 
 
