@@ -139,6 +139,24 @@ class LiquidS4(Mixer):
                     y, last = y + more[0], last + more[1]
         return y, {"h": last, "past": last_inputs(u, state["past"], reset)}
 
+    def _step(
+        self, x_t: Tensor, state: dict[str, Tensor], dt: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        h = state["h"]
+        u, system = x_t.to(h.real.dtype), self.linear.system(dt)
+        if self.kernel == "exact":
+            system = system._replace(a=system.a + system.b * u[..., None])
+        y, h = siso.step(system, u, h)
+        if "past" not in state:
+            return y, {"h": h}
+        past, product, power = state["past"], u, system.b
+        for lag in range(1, self.degree):
+            product, power = product * past[:, -lag], power * system.b
+            added = power.to(h.dtype) * product[..., None]
+            y = y + (system.c.to(h.dtype) * added).real.sum(-1)
+            h = h + added if self.kernel == "kb" else h
+        return y, {"h": h, "past": torch.cat([past[:, 1:], u[:, None]], 1)}
+
     def _linear(
         self, system: siso.System, u: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
