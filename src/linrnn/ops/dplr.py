@@ -56,9 +56,7 @@ class Transition(NamedTuple):
         half = 0.5 * system.dt[..., None]
         inverse = 1 / (1 - half * system.lam)  # of the diagonal part of I - dt/2 A
         RP, q = inverse[..., None, :] * system.P, inverse[..., None, :] * system.P.conj()
-        gram = _dot(
-            system.P.conj()[..., :, None, :], RP[..., None, :, :]
-        )  # (..., H, rank, rank)
+        gram = _dot(system.P.conj()[..., :, None, :], RP[..., None, :, :])  # (..., H, rank, rank)
         S = _inverse(half[..., None] * gram)
         p = 2 * half[..., None] * (S.transpose(-1, -2).to(RP.dtype) @ RP)
         b = 2 * half * inverse * system.b
