@@ -11,7 +11,7 @@ def rows(z: Tensor) -> Tensor:
 
 def columns(z: Tensor) -> Tensor:
     """What `rows` of a state is multiplied with for ``Re(z h)``."""
-    return torch.view_as_real(z.conj().resolve_conj()).flatten(-2) if z.is_complex() else z
+    return torch.view_as_real(conjugate(z)).flatten(-2) if z.is_complex() else z
 
 
 def pairs(x: Tensor, like: Tensor) -> Tensor:
@@ -24,3 +24,9 @@ def pairs(x: Tensor, like: Tensor) -> Tensor:
 def products(x: Tensor, matrix: Tensor) -> Tensor:
     """(H, n, K) times (H, K, Q), or times (1, K, Q), a matrix that all channels have in common."""
     return x @ matrix[0] if matrix.shape[0] == 1 else x @ matrix
+
+
+def conjugate(z: Tensor) -> Tensor:
+    """The conjugate, in memory of its own: a lazy one is lost inside a compiled operator."""
+    found: Tensor = z.conj().resolve_conj()
+    return found

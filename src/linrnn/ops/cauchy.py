@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linrnn.ops._derivatives import Gradients, through_definition
 from linrnn.ops._modes import eager, transformed
+from linrnn.ops._pairs import conjugate
 
 TILE = 2**19  # channels times modes times nodes that are held at once
 
@@ -40,7 +41,7 @@ def cauchy(v: Tensor, w: Tensor, angle: Tensor) -> Tensor:
         tensor([[[2.+0.j]]])
     """
     w = w.to(torch.complex128)
-    arguments = (v.real, (v * w.conj().to(v.dtype)).real, w.abs(), w.real, angle.double())
+    arguments = (v.real, (v * conjugate(w).to(v.dtype)).real, w.abs(), w.real, angle.double())
     if transformed() or not eager(*arguments):
         re, im = _sums(*arguments)
     else:

@@ -20,7 +20,7 @@ from linrnn.ops import _blocks
 from linrnn.ops._blocks import Blocks, add_now
 from linrnn.ops._modes import seen_zero
 from linrnn.ops._opaque import opaque
-from linrnn.ops._pairs import columns, pairs, rows
+from linrnn.ops._pairs import columns, conjugate, pairs, rows
 from linrnn.ops.cauchy import cauchy
 
 BLOCK = 32  # longer ones take more powers of a dense matrix, shorter ones more products by it
@@ -55,8 +55,10 @@ class Transition(NamedTuple):
         """By the bilinear rule, in double precision."""
         half = 0.5 * system.dt[..., None]
         inverse = 1 / (1 - half * system.lam)  # of the diagonal part of I - dt/2 A
-        RP, q = inverse[..., None, :] * system.P, inverse[..., None, :] * system.P.conj()
-        gram = _dot(system.P.conj()[..., :, None, :], RP[..., None, :, :])  # (..., H, rank, rank)
+        RP, q = inverse[..., None, :] * system.P, inverse[..., None, :] * conjugate(system.P)
+        gram = _dot(
+            conjugate(system.P)[..., :, None, :], RP[..., None, :, :]
+        )  # (..., H, rank, rank)
         S = _inverse(half[..., None] * gram)
         p = 2 * half[..., None] * (S.transpose(-1, -2).to(RP.dtype) @ RP)
         b = 2 * half * inverse * system.b
@@ -179,8 +181,8 @@ def kernel(
     after = row
     for square in _digits(squares, time):
         after = square @ after
-    c, P = 0.5 * pairs((row - after)[..., 0], system.c).conj(), system.P.transpose(0, 1)
-    left, right = torch.cat([c[None], P.conj()]), torch.cat([system.b[None], P])
+    c, P = 0.5 * conjugate(pairs((row - after)[..., 0], system.c)), system.P.transpose(0, 1)
+    left, right = torch.cat([c[None], conjugate(P)]), torch.cat([system.b[None], P])
     v = (left[:, None] * right).flatten(0, 1).to(dtype)
     angle = torch.arange(time // 2 + 1, device=c.device).double() * (2 * torch.pi / time)
     q = cauchy(v, half * system.lam, angle).unflatten(0, (1 + rank, 1 + rank))
