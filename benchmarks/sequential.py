@@ -24,7 +24,7 @@ ELEMENTWISE = ("ind_rnn", "gilr", "sru", "qrnn", "hgrn", "gated_lru", "rg_lru", 
 ELEMENTWISE += ("unicornn",)
 DENSE = ("gru", "lstm", "slstm", "co_rnn", "lem", "lipschitz_rnn", "antisymmetric_rnn", "i_rnn")
 DENSE += ("ta_rnn", "noisy_rnn", "wave_machine", "wave_rnn", "ls_lstm", "exp_rnn", "sco_rnn")
-DENSE += ("unitary_rnn", "nn_rnn", "cfc", "neural_ode", "ode_rnn", "ltc")
+DENSE += ("unitary_rnn", "nn_rnn", "cfc", "neural_ode", "ode_rnn", "ltc", "hippo", "lmu")
 
 
 class Size(NamedTuple):

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(args: list[str]) -> int:
+def _run(args: Sequence[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
         sys.stdout.write(usage() + "\n")
         return 0 if args else 2
@@ -98,7 +98,7 @@ def _run(args: list[str]) -> int:
     return code
 
 
-def _trust(args: list[str]) -> list[str]:
+def _trust(args: Sequence[str]) -> Sequence[str]:
     """A command without ``--trust PATH``, whose modules are imported: a run may name them then."""
     if os.environ.get("LINRNN_TRUST"):
         look_here()
@@ -112,4 +112,4 @@ def _trust(args: list[str]) -> list[str]:
         raise ArgumentError("linrnn: --trust must be followed by pkg.module:Mine, got nothing.")
     import_named(path)
     at = next(i for i, arg in enumerate(args) if arg.partition("=")[0] == "--trust")
-    return _trust(args[:at] + args[at + (1 if "=" in args[at] else 2) :])
+    return _trust([*args[:at], *args[at + (1 if "=" in args[at] else 2) :]])

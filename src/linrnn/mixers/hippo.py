@@ -107,7 +107,9 @@ class HiPPO(Mixer):
         self.u_c = empty(2 * N, M * self.order)
         self.memory: LTISteps | None = None
         if measure != "legs":
-            self.memory = LTISteps(*hippo(measure, self.order), 1 / theta, discretisation, **to)
+            self.memory = LTISteps(
+                lambda: hippo(measure, self.order), 1 / theta, discretisation, **to
+            )
         self.out_proj: nn.Module = nn.Identity()
         if d_model != N:
             self.out_proj = nn.Linear(N, d_model, **to)

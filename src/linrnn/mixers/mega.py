@@ -161,10 +161,24 @@ class Mega(Mixer):
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         check_cache("Mega", state)
-        position = positions(state["position"], x.shape[1], reset)
         x = wide(x.to(self.omega.dtype))
         with without_autocast(x.device):
             average, ema = siso.scan(self.averages(), x, state["ema"], reset)
+        y, cache = self._gated(x, average, state, reset)
+        return y, {"ema": ema, **cache}
+
+    def _step(self, x_t: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        check_cache("Mega", state)
+        x_t = wide(x_t.to(self.omega.dtype))
+        average, ema = siso.step(self.averages(), x_t, state["ema"])
+        y, cache = self._gated(x_t[:, None], average[:, None], state, None)
+        return y[:, 0], {"ema": ema, **cache}
+
+    def _gated(
+        self, x: Tensor, average: Tensor, state: dict[str, Any], reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The output, and the new keys and values, behind the moving averages."""
+        position = positions(state["position"], x.shape[1], reset)
         average = F.silu(average)
         u, z, r, c = wide(self.average_proj(average.to(self.omega.dtype))).split(
             [self.d_model, self.d_key, self.d_inner, self.d_model], -1
@@ -177,7 +191,7 @@ class Mega(Mixer):
             read = self._attend(q, k, v, position)
         hidden = F.silu(c + wide(self.hidden_proj((F.silu(r) * read).to(self.omega.dtype))))
         y = torch.lerp(x, hidden, u.sigmoid())
-        return y, {"ema": ema, **cache_of(k, v, position, reset, self.chunk)}
+        return y, cache_of(k, v, position, reset, self.chunk)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, position: Tensor) -> Tensor:
         """What each step reads of the entries it sees."""

@@ -23,7 +23,7 @@ def legs_step(c: Tensor, f: Tensor, k: Tensor) -> Tensor:
 
     Example:
         >>> legs_step(torch.tensor([1.0, 0.0]), torch.tensor(4.0), torch.tensor(2.0))
-        tensor([2.0000, 0.8660])
+        tensor([2.2000, 1.3856])
     """
     after = legs_bilinear(c, f, 1 / k.to(c.dtype).clamp(min=1))
     first = F.pad(f[..., None], (0, c.shape[-1] - 1)).expand(after.shape)

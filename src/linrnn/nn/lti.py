@@ -15,10 +15,10 @@ class LTISteps(nn.Module):
     """``h_t = a h_{t-1} + b x_t`` of a fixed ``h' = A h + B x``.
 
     Steps of a fixed length are found once, in double precision, and anew from there where the
-    module changes dtype or device: they belong to no checkpoint.
+    module changes dtype or device; they are buffers.
 
     Args:
-        A, B: (N, N) and (N,), float64.
+        system: gives A (N, N) and B (N,), float64; called on the CPU, on the meta device too.
         dt: length of a step.
         rule: see `linrnn.nn.discretise.dense`.
         learn: make the logarithm of dt a parameter.
@@ -29,8 +29,7 @@ class LTISteps(nn.Module):
 
     def __init__(
         self,
-        A: Tensor,
-        B: Tensor,
+        system: Callable[[], tuple[Tensor, Tensor]],
         dt: float,
         rule: str,
         *,
@@ -39,12 +38,14 @@ class LTISteps(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self._system, self._dt, self._rule = (A, B), dt, rule
+        self._dt, self._rule = dt, rule
+        with torch.device("cpu"):
+            self._system = A, B = system()
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         self.log_dt = nn.Parameter(torch.empty((), **to)) if learn else None
         if not learn:
             for name, x in (("a", A), ("b", B)):
-                self.register_buffer(name, torch.empty(x.shape, **to), persistent=False)
+                self.register_buffer(name, torch.empty(x.shape, **to))
         self.reset_parameters()
 
     @torch.no_grad()

@@ -29,7 +29,7 @@ def fft_conv(
     cu_seqlens: CuSeqlens | None = None,
     reverse: bool = False,
     backend: str | None = None,
-) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "seqs past channels"]]:
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "seqs kept channels"]]:
     r"""Convolve every channel with a long kernel of its own, reaching back in time only.
 
     Equation::

@@ -23,7 +23,8 @@ D, BATCH = 6, 2
 CLOSE = 1e-5  # float32, outputs near 1, the same operations in another order
 LONG = 3 * CLOSE  # after a thousand steps
 ROOT = Path(__file__).parents[3]
-OPTIONS = {"attention": {"window": 4}, "gau": {"window": 4}}
+OPTIONS = {"attention": {"window": 4}, "gau": {"window": 4}, "mega": {"chunk": 4}}
+GROWING = {"hyena", "sgconv"}  # whatever their options
 VARIANTS = {
     "selective_lru normalised": ("selective_lru", {"gate": "normalised", "learn_initial": True}),
     "h3 heads": ("h3", {"d_head": 2}),
@@ -50,7 +51,7 @@ STACKS = {
     },
 }
 
-EACH = [*mixers.names(), *VARIANTS, *STACKS]
+EACH = [*sorted({*mixers.names()} - GROWING), *VARIANTS, *STACKS]
 QUICK = ("lru", "mamba")  # an export takes seconds, however little is in it
 
 

@@ -89,7 +89,8 @@ def test_it_says_of_itself_what_its_mixer_does(name):
     both = layer(name)
     assert both.cost == both.ahead.cost
     assert both.constant_state == both.ahead.constant_state
-    assert both.ahead.declared.items() <= both.declared.items()
+    declared = {law: why for law, why in both.ahead.declared.items() if law != "causal"}
+    assert declared.items() <= both.declared.items()
 
 
 @each_mixer

@@ -67,13 +67,22 @@ def test_steps_are_the_published_numbers():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_steps_keep_their_digits_through_half_precision(dtype):
-    """They are found anew from double precision, and are no part of a checkpoint."""
+    """They are found anew from double precision."""
     layer = LMU(2, order=6, theta=30.0, dtype=dtype)
     kept = [x.clone() for x in layer.memory()]
     again = layer.to(torch.bfloat16).to(dtype).memory()
     assert all(map(torch.equal, again, kept))
     assert LMU(2).to(torch.bfloat16).memory()[0].dtype == torch.float32
-    assert not any("memory" in name for name in layer.state_dict())
+
+
+def test_built_without_memory_it_is_filled_from_a_checkpoint():
+    layer = LMU(2, order=6, theta=30.0)
+    with torch.device("meta"):
+        bare = LMU(2, order=6, theta=30.0)
+    bare.load_state_dict(layer.state_dict(), assign=True)
+    x = torch.randn(1, 9, 2)
+    torch.testing.assert_close(bare(x), layer(x), rtol=0, atol=0)
+    torch.testing.assert_close(bare.double()(x.double()), layer.double()(x.double()))
 
 
 def test_memory_delays():

@@ -19,7 +19,10 @@ from linrnn.state_spec import real
 F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
 TOLERANCE = {F64: 1e-12, F32: 1e-5}
 #: Mixers whose state grows with what was read.
-GROWING = {"attention", "gau"}
+GROWING = {"attention", "gau", "hyena", "mega", "sgconv"}
+#: Those whose steps hold what is not recorded.
+NOT_RECORDED = {(name, dtype) for name in ("hippo", "lssl") for dtype in (F32, F64, BF16)}
+NOT_RECORDED.add(("lmu", F64))
 BLOCKS = [
     {"block": "glu", "norm": "batch", "pool": "mean"},
     {"block": "mlp", "norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
@@ -110,8 +113,11 @@ def test_a_recorded_step_is_that_of_its_operators(mixer, options, dtype, batch):
                 if h.shape == start.shape:
                     h[0] = start[0]
     plain = options.get("prenorm", True) and options.get("skip", True)
+    plain = plain and options["block"] != "xlstm"
     handwritten = mixer in ("mamba", "rwkv4") and options["pool"] == "none" and plain
-    assert (program(model) is None) == (mixer in GROWING or handwritten)
+    assert (program(model) is None) == (
+        mixer in GROWING or (mixer, dtype) in NOT_RECORDED or handwritten
+    )
 
 
 FEW = ("gru", "s4d", "mamba")
@@ -122,7 +128,7 @@ FEW = ("gru", "s4d", "mamba")
     [
         pytest.param(x, marks=[] if x in FEW else [pytest.mark.slow])
         for x in names()
-        if x not in GROWING
+        if x not in GROWING and (x, BF16) not in NOT_RECORDED
     ],
 )
 def test_weights_of_bfloat16_are_no_less_exact_than_operators(mixer):
