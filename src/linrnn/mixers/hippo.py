@@ -249,7 +249,7 @@ def _in_common(
     position: Tensor, size: int, rule: str, like: Tensor
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
     seen = plain(position)
-    if not bool((seen == seen[..., :1, :]).all()):
+    if position.shape[0] == 0 or not bool((seen == seen[..., :1, :]).all()):
         return None, None
     a, b = legs_matrices(size, position[0], rule)
     return a.to(like), b.to(like)
