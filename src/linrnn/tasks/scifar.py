@@ -79,6 +79,7 @@ class SCIFAR(PixelTask):
         Published(model="S4 (colour)", value=0.9113, source=_S4.format("Table 12")),
         Published(model="S5 (grey)", value=0.8800, source=_S5),
         Published(model="S4, first release (grey)", value=0.8726, source=_S4.format("Table 4")),
+        Published(model="S4-LegS (grey)", value=0.8865, source=_S4.format("updated results")),
         Published(model="S4D-LegS (grey)", value=0.8819, source=_S4D),
         Published(model="Transformer (grey)", value=0.4244, source=_LRA),
     )
