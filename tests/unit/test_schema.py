@@ -171,7 +171,8 @@ def test_a_limit_changes_no_weight_and_costs_what_the_weights_take(mixer):
 
     expected = build()
     size = sum(x.numel() * x.element_size() for x in expected.values())
-    with within(8 * size, ArgumentError, "too large"):
+    room = max(8 * size, 1 << 20)  # what a start is computed from may be larger than small weights
+    with within(room, ArgumentError, "too large"):
         found = build()
     assert all(torch.equal(x, found[name]) for name, x in expected.items())
     with (
