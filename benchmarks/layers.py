@@ -24,7 +24,7 @@ from _layers import (
 )
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, Timing, in_turn
-from linrnn.compare._usage import process_peak
+from linrnn.compare._usage import added_peak
 
 D_MODEL, N_LAYERS = 256, 6
 SHAPES = {256: 8, 512: 8, 1024: 8, 4096: 4, 16384: 1}  # time: batch
@@ -90,11 +90,9 @@ def measure_memory(name: str, batch: int, time: int) -> int:
     # a first, short step: what is imported, packed or compiled once does not count
     training_step(LAYERS[name], D_MODEL, 1, 2)()
     step = training_step(LAYERS[name], D_MODEL, batch, time)
-    before = process_peak()
-    assert before is not None, "the peak of memory can only be read on Linux and macOS"
-    result = step()
-    del result
-    return (process_peak() or 0) - before
+    found = added_peak(step)
+    assert found is not None, "the peak of memory can only be read on Linux and macOS"
+    return found
 
 
 def training_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:

@@ -20,7 +20,7 @@ import torch
 from _memories import CHUNK, KINDS, PEERS, Shape, call, candidates, op_of, ours, problem
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import in_turn
-from linrnn.compare._usage import process_peak
+from linrnn.compare._usage import added_peak
 
 SHAPES = (
     Shape(1, 4096, 8, 64, 64),
@@ -32,6 +32,7 @@ BESIDE = (Shape(1, 4096, 8, 64, 64), Shape(1, 1024, 8, 64, 64))  # with the peer
 QUICK = Shape(1, 128, 2, 16, 16)
 LENGTHS = (2048, 4096, 8192, 16384)  # whose memory is measured
 STEP = Shape(1, 1, 8, 64, 64)
+LIMIT = 120  # seconds for the process that measures memory
 TABLES = ("products", "beside", "step", "memory")
 
 
@@ -98,25 +99,31 @@ def _microseconds(run: Callable[[], object], calls: int = 2000) -> float:
 
 
 def memory(options: argparse.Namespace) -> list[str]:
-    """What a training step adds to the peak, by length."""
-    names = {"linrnn": "head", **{n: p.kinds[0] for n, p in PEERS.items() if not p.missing()}}
+    """What a training step adds to the peak, by length; ours of every kind."""
+    peers = [(n, p.kinds[0]) for n, p in PEERS.items() if not p.missing()]
     lengths = (QUICK.T,) if options.quick else LENGTHS
     rows = []
-    for name, kind in names.items():
+    for name, kind in [*(("linrnn", kind) for kind in KINDS), *peers]:
         peaks = [_peak(name, kind, length) for length in lengths]
-        rows.append([name, kind, *("-" if x is None else f"{x:.0f}" for x in peaks)])
+        rows.append([name, kind, *peaks])
         _say(f"memory of {name}")
     return table(["who", "decay", *(f"T = {t} [MB]" for t in lengths)], rows)
 
 
-def _peak(name: str, kind: str, length: int) -> float | None:
-    """Megabytes a training step adds to the peak of a process; None if it takes two minutes."""
+def _peak(name: str, kind: str, length: int) -> str:
+    """Megabytes a training step adds to the peak of a process, or why there is no such number.
+
+    Raises:
+        RuntimeError: the process failed.
+    """
     command = [sys.executable, __file__, "--memory-of", name, kind, str(length)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     except subprocess.TimeoutExpired:
-        return None
-    return None if done.returncode else float(json.loads(done.stdout)) / 1e6
+        return f"over {LIMIT} s"
+    if done.returncode:
+        raise RuntimeError(f"{name}, {kind}, {length} steps: {done.stderr}")
+    return f"{float(json.loads(done.stdout)) / 1e6:.0f}"
 
 
 def measure_memory(name: str, kind: str, length: int) -> int:
@@ -126,10 +133,9 @@ def measure_memory(name: str, kind: str, length: int) -> int:
     small = problem(kind, Shape(1, CHUNK, 8, 64, 64))
     call(prepare(small), True).call()  # imports and caches are nobody's memory
     train = call(prepare(given), True)
-    before = process_peak()
-    assert before is not None, "the peak of memory can only be read on Linux and macOS"
-    train.call()
-    return (process_peak() or 0) - before
+    found = added_peak(train.call)
+    assert found is not None, "the peak of memory can only be read on Linux and macOS"
+    return found
 
 
 def _limits(options: argparse.Namespace) -> dict[str, float]:
