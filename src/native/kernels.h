@@ -2,26 +2,32 @@
 // record of 64-bit fields that starts with its own size, so that a library and a package of
 // different versions notice.
 #pragma once
+#include "cauchy_args.h"
 #include "causal_conv_args.h"
+#include "dplr_powers_args.h"
 #include "gated_scan_args.h"
 #include "machine_args.h"
 #include "memory_scan_args.h"
 #include "recorded_step_args.h"
 #include "scan_args.h"
 #include "selective_scan_args.h"
+#include "vandermonde_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
-    X(causal_conv) X(channel_mix_step) X(gated_scan) X(linear_step) X(log_scan)           \
-    X(machine) X(mamba_step) X(memory_scan) X(norm_step) X(recorded_step) X(scan)         \
-    X(selective_scan) X(step_program) X(time_mix_step)
+    X(cauchy) X(causal_conv) X(channel_mix_step) X(dplr_powers) X(gated_scan) X(linear_step) \
+    X(log_scan) X(machine) X(mamba_step) X(memory_scan) X(norm_step) X(recorded_step)     \
+    X(scan) X(selective_scan) X(step_program) X(time_mix_step) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
+    X(cauchy, LINRNN_CAUCHY_FIELDS)                \
     X(causal_conv, LINRNN_CAUSAL_CONV_FIELDS)      \
+    X(dplr_powers, LINRNN_DPLR_POWERS_FIELDS)      \
     X(gated_scan, LINRNN_GATED_SCAN_FIELDS)        \
     X(log_scan, LINRNN_SCAN_FIELDS)                \
     X(machine, LINRNN_MACHINE_FIELDS)              \
     X(memory_scan, LINRNN_MEMORY_SCAN_FIELDS)      \
     X(recorded_step, LINRNN_RECORDED_STEP_FIELDS)  \
     X(scan, LINRNN_SCAN_FIELDS)                    \
-    X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS)
+    X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS) \
+    X(vandermonde, LINRNN_VANDERMONDE_FIELDS)

@@ -10,6 +10,7 @@
 #include "memories.h"
 #include "recorded.h"
 #include "rwkv.h"
+#include "systems.h"
 
 extern "C" const char* linrnn_isa();
 
@@ -43,6 +44,9 @@ int checks(i64 rounds) {
             one<TimeMix>(random, large);
             one<ChannelMix>(random, large);
             one<RecordedProgram>(random, large);
+            one<Fractions>(random, large);
+            one<SumsOfPowers>(random, large);
+            one<LowRankPowers>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

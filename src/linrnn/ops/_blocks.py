@@ -4,6 +4,7 @@ A state is carried over the blocks, and is held once a block: by a scan where th
 diagonal, by a product with a matrix a block where it is not.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,14 +26,14 @@ class Blocks(NamedTuple):
     kernel: Tensor  # (H, Q): the response to an impulse
     into: Tensor  # (H, Q, K): what each input leaves in the state at the end
     out: Tensor  # (H, K, Q): what a state before the block adds to each output
-    decay: Tensor | tuple[Tensor, ...]  # (H, M), or matrices (H, K, K) one after the other
+    decay: Tensor  # (H, M), or a matrix (H, K, K)
     weights: Tensor | None = None  # (H, M): what a state is multiplied with before a shared `out`
 
     def scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """A whole number of blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
         matrices = (self.kernel, self.into, self.out, self.decay)
-        plain = self.weights is None and isinstance(self.decay, Tensor) and reset is None
-        if plain and eager(*matrices, u, h) and not transformed():  # type: ignore[arg-type]
+        plain = self.weights is None and reset is None
+        if plain and eager(*matrices, u, h) and not transformed():
             y, h = FusedBlocks.apply(_whole, u, h, *matrices)
             return y, h
         return self._scan(u, h, reset)
@@ -78,7 +79,7 @@ class Blocks(NamedTuple):
         """The states before every block, (H, B * T/Q, K), and the last one."""
         batch, count, _ = shape
         left = left.view(left.shape[0], batch, count, left.shape[-1])
-        if isinstance(self.decay, tuple):
+        if self.decay.ndim == 3:
             return _dense_carry(self.decay, left, h, cut)
         steps = pairs(left.permute(1, 2, 0, 3), h)
         states, last = linear_scan(self.decay.expand(h.shape[1:]), steps, h, reset=cut)
@@ -104,7 +105,7 @@ def _whole(u: Tensor, h: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _dense_carry(
-    decay: tuple[Tensor, ...], left: Tensor, h: Tensor, cut: Tensor | None
+    decay: Tensor, left: Tensor, h: Tensor, cut: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """As `Blocks._carry`, block after block."""
     state, before = rows(h).transpose(0, 1), []  # (H, B, K)
@@ -112,9 +113,7 @@ def _dense_carry(
         before.append(state)
         if cut is not None:
             state = torch.where(cut[:, i, None], 0, state)
-        for matrix in decay:
-            state = state @ matrix
-        state = state + added
+        state = torch.baddbmm(added, state, decay)
     return torch.stack(before, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
 
 
@@ -123,9 +122,31 @@ def add_now(kernel: Tensor, d: Tensor) -> Tensor:
     return torch.cat([kernel[:, :1] + d.to(kernel.dtype)[:, None], kernel[:, 1:]], 1)
 
 
-def convolve(u: Tensor, kernel: Tensor) -> Tensor:
-    """``sum_s kernel_s u_{t-s}`` by FFT: ``u`` (B, T, H) and ``kernel`` (H, T) to (B, H, T)."""
-    time = u.shape[1]
-    spectrum = torch.fft.rfft(u.transpose(1, 2), 2 * time) * torch.fft.rfft(kernel, 2 * time)
-    y: Tensor = torch.fft.irfft(spectrum, 2 * time)[..., :time]
-    return y
+def spans(time: int, size: int) -> list[tuple[int, int, int]]:
+    """Where whole blocks begin and end, and the rest, as far as there are; steps of a block."""
+    whole = time - time % size
+    found = (0, whole, size), (whole, time, time - whole)
+    return [(lo, hi, length) for lo, hi, length in found if lo < hi]
+
+
+def scan_all(
+    parts: Iterable[tuple[int, int, Blocks]], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """One part of time after the other, each in blocks of its own: ``(y, h)``."""
+    ys = []
+    for lo, hi, blocks in parts:
+        y, h = blocks.scan(u[:, lo:hi], h, None if reset is None else reset[:, lo:hi])
+        ys.append(y)
+    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h
+
+
+def scan_shapes(
+    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Of a sequence ``u`` (B, T, H) and a state: tensors like outputs and the last state."""
+    return u.new_empty(u.shape), h.new_empty(h.shape)
+
+
+def convolve_shapes(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of a form that cannot reset."""
+    return scan_shapes(system, u, h, None)

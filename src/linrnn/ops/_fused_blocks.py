@@ -14,6 +14,7 @@ from torch import Tensor
 
 from linrnn.ops._derivatives import through_definition
 from linrnn.ops._modes import seen_finite
+from linrnn.ops._pairs import pairs, rows
 
 Definition = Callable[..., tuple[Tensor, Tensor]]
 
@@ -27,7 +28,11 @@ class FusedBlocks(torch.autograd.Function):
         shape = (*u.shape[:2], into.shape[1])
         x, mark = finite(apart(u, into.shape[1]))
         before = x @ into if mark is None else x @ into + mark[..., -1:]
-        last = _carry(_states(before, h, shape), h.transpose(0, 1), decay[:, None])
+        first = h.transpose(0, 1)
+        if decay.ndim == 3:
+            last = pairs(_carry_dense(_blocks(before, shape), rows(first), decay), h)
+        else:
+            last = _carry(_states(before, h, shape), first, decay[:, None])
         y = torch.baddbmm(x @ toeplitz(kernel), before, out)
         y = y if mark is None else y + mark
         ctx.marked = mark is not None
@@ -45,9 +50,14 @@ class FusedBlocks(torch.autograd.Function):
         shape = (*u.shape[:2], into.shape[1])
         g = apart(grads[0], into.shape[1])
         left = g @ out.mT  # the gradient of the states before each block, then of what is added
-        first, grad_decay = _carry_back(
-            _states(left, h, shape), _states(before, h, shape), grads[1].transpose(0, 1), decay
-        )
+        first = grads[1].transpose(0, 1)
+        if decay.ndim == 3:
+            first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
+            grad_decay = before.mT @ left
+        else:
+            first, grad_decay = _carry_back(
+                _states(left, h, shape), _states(before, h, shape), first, decay
+            )
         grad_x = None
         if ctx.needs_input_grad[1]:
             grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)
@@ -108,9 +118,14 @@ def _diagonals(matrix: Tensor) -> Tensor:
 
 def _states(columns: Tensor, h: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(H, B * T/Q, K) as the numbers of states (H, B, T/Q, M)."""
-    batch, time, size = shape
-    view = columns.view(columns.shape[0], batch, time // size, -1)
+    view = _blocks(columns, shape)
     return torch.view_as_complex(view.unflatten(-1, (-1, 2))) if h.is_complex() else view
+
+
+def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(H, B * T/Q, K) as real numbers (H, B, T/Q, K)."""
+    batch, time, size = shape
+    return columns.view(columns.shape[0], batch, time // size, -1)
 
 
 def _carry(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
@@ -135,3 +150,21 @@ def _carry_back(left: Tensor, before: Tensor, grad: Tensor, decay: Tensor) -> tu
         block.copy_(grad)
         grad = earlier
     return grad, total.sum(1).conj_physical()
+
+
+def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
+    """As `_carry`, of states as real numbers (H, B, K) and a matrix."""
+    for block in left.unbind(2):
+        after = torch.baddbmm(block, h, decay)
+        block.copy_(h)
+        h = after
+    return h
+
+
+def _carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
+    """As `_carry_back`; the gradient of the first state alone."""
+    for block in reversed(left.unbind(2)):
+        earlier = torch.baddbmm(block, grad, decay.mT)
+        block.copy_(grad)
+        grad = earlier
+    return grad

@@ -72,13 +72,21 @@ def load() -> tuple[NativeLibrary | None, str]:
         return None, f"the native kernels could not be loaded ({error}); {way_out}"
 
 
-def unavailable(device: torch.device, dtype: torch.dtype, *, real: bool = False) -> str | None:
-    """Why no kernel, or none for ``real`` numbers alone, computes on that device and dtype."""
+def unavailable(
+    device: torch.device, dtype: torch.dtype, *, real: bool = False, kernel: str | None = None
+) -> str | None:
+    """Why no kernel, or none for ``real`` numbers alone, computes on that device and dtype.
+
+    A ``kernel`` that the library has to have may be named.
+    """
     if device.type != "cpu":
         return f"it needs CPU tensors, got {device}"
     if dtype not in DTYPES or (real and dtype.is_complex):
         return f"it has no kernel for {dtype}"
-    return load()[1] or None
+    native, problem = load()
+    if native is not None and kernel is not None and not hasattr(native.handle, f"linrnn_{kernel}"):
+        return _FAILURES[_OTHER_VERSION]
+    return problem or None
 
 
 _CODES = {"": "q", "array": "3q", "real": "d"}

@@ -1,14 +1,13 @@
 """Sums of fractions on the unit circle: the kernel of S4, without an array of modes times nodes."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from linrnn.ops._derivatives import Gradients, through_definition
-from linrnn.ops._modes import eager, transformed
 from linrnn.ops._pairs import conjugate
+from linrnn.ops._product import Product
 
 TILE = 2**19  # channels times modes times nodes that are held at once
 
@@ -42,10 +41,7 @@ def cauchy(v: Tensor, w: Tensor, angle: Tensor) -> Tensor:
     """
     w = w.to(torch.complex128)
     arguments = (v.real, (v * conjugate(w).to(v.dtype)).real, w.abs(), w.real, angle.double())
-    if transformed() or not eager(*arguments):
-        re, im = _sums(*arguments)
-    else:
-        re, im = _Tiled.apply(*arguments)
+    re, im = _PRODUCT(*arguments)
     turn = 0.5 * angle.double()
     return torch.complex(re, im) * torch.complex(turn.cos(), turn.sin()).to(v.dtype)
 
@@ -70,34 +66,37 @@ def _sums(
     return (s * bm - c * ar).transpose(0, 1), (s * br + c * am).transpose(0, 1)
 
 
-class _Tiled(torch.autograd.Function):
+class _Tiled:
     """`_sums`, a tile of nodes at a time in both directions."""
 
-    @staticmethod
-    def forward(ctx: Any, *arguments: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(*arguments)
+    def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         beta, alpha, radius, real, _ = arguments
         found = [_sums(beta, alpha, radius, real, nodes) for nodes in _tiles(arguments)]
         return tuple(torch.cat(parts, -1) for parts in zip(*found, strict=True))
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        arguments, wanted = ctx.saved_tensors, ctx.needs_input_grad[:4]
-        if torch.is_grad_enabled():
-            return *through_definition(_sums, arguments, wanted, grads), None
-        given = zip(arguments, wanted, strict=False)  # the angles have no gradient
-        total: Gradients = [torch.zeros_like(x) if want else None for x, want in given]
+    def backward(self, *inputs: Tensor) -> Gradients:
+        arguments, grads, wanted = inputs[:5], inputs[5:], (True,) * 4
+        total: list[Tensor] = [torch.zeros_like(x) for x in arguments[:4]]
         sizes = [len(nodes) for nodes in _tiles(arguments)]
         pieces = zip(*(g.split(sizes, -1) for g in grads), strict=True)
         for nodes, piece in zip(_tiles(arguments), pieces, strict=True):
             found = through_definition(_sums, (*arguments[:4], nodes), wanted, piece)
             for sum_, g in zip(total, found, strict=True):
-                if sum_ is not None and g is not None:
+                if g is not None:
                     sum_ += g
-        return *total, None
+        return [*total]
 
 
 def _tiles(arguments: tuple[Tensor, ...]) -> Iterator[Tensor]:
     """The angles, as many at a time as a tile has."""
     width = max(1, TILE // max(1, arguments[2].numel()))
     return iter(arguments[4].split(width))
+
+
+_PRODUCT = Product(
+    "cauchy",
+    _sums,
+    gradients=4,
+    kernels={"cpu": "linrnn.ops._cauchy_cpu"},
+    otherwise=_Tiled(),
+)

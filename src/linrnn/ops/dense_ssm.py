@@ -70,7 +70,8 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
     padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
     into = krylov(a, b[:, None], size)[:, :, 0].flip(1).to(h.dtype)  # (H, Q, N)
     sums = torch.einsum("bkqh,hqn->hbkn", padded, into)
-    last = _gathered(far, sums) + (h.to(a).transpose(0, 1) @ _power(a, time).mT).to(h.dtype)
+    across = h.to(a).transpose(0, 1) @ torch.linalg.matrix_power(a, time).mT
+    last = _gathered(far, sums) + across.to(h.dtype)
     return y, last.transpose(0, 1)
 
 
@@ -86,11 +87,6 @@ def krylov(a: Tensor, v: Tensor, count: int) -> Tensor:
         found = torch.cat([found, found @ a.mT[:, None]], 1)
         a = a @ a if found.shape[1] < count else a
     return found[:, :count]
-
-
-def _power(a: Tensor, count: int) -> Tensor:
-    found: Tensor = torch.linalg.matrix_power(a, count)
-    return found
 
 
 def _gathered(a: Tensor, sums: Tensor) -> Tensor:

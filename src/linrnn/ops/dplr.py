@@ -16,14 +16,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.ops import _blocks
-from linrnn.ops._blocks import Blocks, add_now
+from linrnn.ops._blocks import add_now, convolve_shapes, scan_all, scan_shapes
+from linrnn.ops._dplr_powers import Matrices
+from linrnn.ops._fft import causal_product
 from linrnn.ops._modes import seen_zero
 from linrnn.ops._opaque import opaque
 from linrnn.ops._pairs import columns, conjugate, pairs, rows
 from linrnn.ops.cauchy import cauchy
 
-BLOCK = 32  # longer ones take more powers of a dense matrix, shorter ones more products by it
+BLOCK = 32  # longer ones take more powers, shorter ones more products by a dense matrix
+LONG = 1024  # steps from which powers are a small part, and blocks are twice as long
 RESET_BLOCK = 16
 
 
@@ -77,11 +79,13 @@ class Transition(NamedTuple):
         """Of one step, where each has its own."""
         return Transition(*(x[:, t] for x in self))
 
+    def matrices(self, c: Tensor, time: int, most: int, dtype: torch.dtype) -> Matrices:
+        """Of blocks of at most ``most`` steps, a power of two, with ``c`` that reads states."""
+        return Matrices.of((self.a, self.b, c, self.p, 2 * self.q), time, most, dtype)
+
     def dense(self) -> Tensor:
         """(H, K, K): what a row, the real numbers of a state, is multiplied with."""
-        size = 2 * self.a.shape[-1]
-        basis = pairs(torch.eye(size, dtype=torch.float64, device=self.a.device), self.a)
-        return rows(Transition(*(x[:, None] for x in self)).apply(basis))
+        return self.matrices(torch.zeros_like(self.b), 1, 1, torch.float64).decay
 
 
 def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,17 +122,7 @@ def _states(
     return torch.stack(states, 1), h
 
 
-def _shapes(
-    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    return u.new_empty(u.shape), h.new_empty(h.shape)
-
-
-def _convolved(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    return _shapes(system, u, h, None)
-
-
-@opaque("dplr_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", _shapes)
+@opaque("dplr_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", scan_shapes)
 def scan(
     system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -136,35 +130,34 @@ def scan(
     system = System(*system)
     if u.numel() == 0:
         return u, h
-    powers = _Powers.of(system, u.shape[1], BLOCK if reset is None else RESET_BLOCK)
-    ys = []
-    for lo, hi, blocks in powers.blocks(u.shape[1], system.d, h.real.dtype):
-        y, h = blocks.scan(u[:, lo:hi], h, None if reset is None else reset[:, lo:hi])
-        ys.append(y)
-    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h
+    time = u.shape[1]
+    most = block(time) if reset is None else RESET_BLOCK
+    matrices = Transition.of(system).matrices(system.c, time, most, h.real.dtype)
+    return scan_all(matrices.blocks(time, system.d, h.real.dtype), u, h, reset)
 
 
-@opaque("dplr_convolve", "Tensor[] system, Tensor u, Tensor h", _convolved)
+def block(time: int) -> int:
+    """Steps of a block of so long a sequence, which no reset cuts."""
+    return BLOCK if time < LONG else 2 * BLOCK
+
+
+@opaque("dplr_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes)
 def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
     system, time = System(*system), u.shape[1]
     if u.numel() == 0:  # an FFT refuses an empty batch
         return u, h
-    powers = _Powers.of(system, time, BLOCK)
-    y = _blocks.convolve(u, add_now(kernel(system, time, powers.squares, h.dtype), system.d))
-    y = y.transpose(1, 2)
-    still, last, ys = h, h, []
-    silent = None if seen_zero(h) else torch.zeros_like(u)
-    for lo, hi, blocks in powers.blocks(time, torch.zeros_like(system.d), h.real.dtype):
+    matrices = Transition.of(system).matrices(system.c, time, block(time), torch.float64)
+    after = matrices.after(system.c, time)
+    y = causal_product(u, add_now(kernel(system, time, after, h.dtype), system.d))
+    parts, last = matrices.blocks(time, torch.zeros_like(system.d), h.real.dtype), h
+    for lo, hi, blocks in parts:
         last = blocks.last(u[:, lo:hi], last)
-        if silent is not None:
-            response, still = blocks.scan(silent[:, lo:hi], still, None)
-            ys.append(response)
-    return (y + torch.cat(ys, 1) if ys else y), last
+    return (y if seen_zero(h) else y + scan_all(parts, torch.zeros_like(u), h, None)[0]), last
 
 
 def kernel(
-    system: System, time: int, squares: Sequence[Tensor], dtype: torch.dtype = torch.complex128
+    system: System, time: int, after: Tensor, dtype: torch.dtype = torch.complex128
 ) -> Tensor:
     """The response (H, T) to an impulse, by its generating function at the roots of unity.
 
@@ -174,14 +167,12 @@ def kernel(
     Args:
         system: whose dt is (channels,).
         time: how many values.
-        squares: powers 1, 2, 4, ... of the dense transition, up to time.
+        after: ``c A^time`` of the transition, (H, K), of `Matrices`.
         dtype: complex; that of the sums.
     """
-    rank, half, row = system.P.shape[1], 0.5 * system.dt[:, None], columns(system.c)[..., None]
-    after = row
-    for square in _digits(squares, time):
-        after = square @ after
-    c, P = 0.5 * conjugate(pairs((row - after)[..., 0], system.c)), system.P.transpose(0, 1)
+    rank, half = system.P.shape[1], 0.5 * system.dt[:, None]
+    cut = conjugate(pairs(columns(system.c) - after, system.c))
+    c, P = 0.5 * cut, system.P.transpose(0, 1)
     left, right = torch.cat([c[None], conjugate(P)]), torch.cat([system.b[None], P])
     v = (left[:, None] * right).flatten(0, 1).to(dtype)
     angle = torch.arange(time // 2 + 1, device=c.device).double() * (2 * torch.pi / time)
@@ -192,63 +183,6 @@ def kernel(
     correction = q[..., :1, 1:] @ (inverse @ q[..., 1:, :1])
     spectrum = q[..., 0, 0] - shift * correction[..., 0, 0]
     found: Tensor = torch.fft.irfft(2 * half.to(spectrum.real.dtype) * spectrum, time)
-    return found
-
-
-class _Powers(NamedTuple):
-    """Powers of the dense transition, and what they make of input and output, in float64."""
-
-    squares: list[Tensor]  # (H, K, K) each: powers 1, 2, 4, ...
-    into: Tensor  # (H, Q, K): A^j b
-    out: Tensor  # (H, K, Q): c A^(j+1)
-    column: Tensor  # (H, K, 1): c
-
-    @classmethod
-    def of(cls, system: System, time: int, most: int) -> "_Powers":
-        """For blocks of at most ``most`` steps, a power of two, and no more than there are."""
-        now, size = Transition.of(system), 1
-        squares = [now.dense()]
-        into, column = rows(now.b)[:, None], columns(system.c)[..., None]
-        out = squares[0] @ column
-        while size < most and 2 * size <= time:
-            into = torch.cat([into, into @ squares[-1]], 1)
-            out = torch.cat([out, squares[-1] @ out], 2)
-            squares.append(squares[-1] @ squares[-1])
-            size *= 2
-        return cls(squares, into, out, column)
-
-    def blocks(self, time: int, d: Tensor, dtype: torch.dtype) -> list[tuple[int, int, Blocks]]:
-        """Where the whole blocks begin and end, and the rest, each with its matrices."""
-        size = self.into.shape[1]
-        whole = time - time % size
-        response = (self.into @ self.column)[..., 0].to(dtype)
-        found = []
-        for lo, hi, length in ((0, whole, size), (whole, time, time - whole)):
-            if lo == hi:
-                continue
-            found.append(
-                (
-                    lo,
-                    hi,
-                    Blocks(
-                        add_now(response[:, :length], d),
-                        self.into[:, :length].flip(1).to(dtype),
-                        self.out[..., :length].to(dtype),
-                        tuple(square.to(dtype) for square in _digits(self.squares, length)),
-                    ),
-                )
-            )
-        return found
-
-
-def _digits(squares: Sequence[Tensor], power: int) -> list[Tensor]:
-    """The matrices whose product is that power, from powers 1, 2, 4, ..., made as they lack."""
-    found, squares = [], list(squares)
-    for i in range(power.bit_length()):
-        if i == len(squares):
-            squares.append(squares[-1] @ squares[-1])
-        if power >> i & 1:
-            found.append(squares[i])
     return found
 
 

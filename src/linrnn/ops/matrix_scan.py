@@ -88,7 +88,7 @@ def dense_scan(
                 [-1.,  0.],
                 [ 0., -1.]])
     """
-    return _scan(_dense_powers(A), DENSE_HALVINGS, b, initial, reset)
+    return _scan(_powers(A, A.dtype, F.linear), DENSE_HALVINGS, b, initial, reset)
 
 
 @opaque("dense_loop", f"Tensor A, {_SEQUENCE}", _dense_shapes)
@@ -105,13 +105,7 @@ def dense_loop(
     return torch.stack(states, 1), h
 
 
-def _many_shapes(
-    A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    return b.new_empty(b.shape), b.new_empty(initial.shape)
-
-
-@opaque("many_dense_scan", f"Tensor A, {_SEQUENCE}", _many_shapes)
+@opaque("many_dense_scan", f"Tensor A, {_SEQUENCE}", _dense_shapes)
 def many_dense_scan(
     A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -133,7 +127,7 @@ def many_dense_scan(
                  [1., 4.],
                  [1., 8.]]])
     """
-    return _scan(_many_powers(A, b.dtype), DENSE_HALVINGS, b, initial, reset)
+    return _scan(_powers(A, b.dtype, many_products), DENSE_HALVINGS, b, initial, reset)
 
 
 def turn(re: Tensor, im: Tensor, h: Tensor) -> Tensor:
@@ -150,24 +144,18 @@ def _block_powers(re: Tensor, im: Tensor, dtype: torch.dtype) -> Iterator[Apply]
         re, im = re * re - im * im, 2 * re * im
 
 
-def _dense_powers(A: Tensor) -> Iterator[Apply]:
-    dtype, A = A.dtype, _double(A)
-    while True:
-        yield partial(F.linear, weight=A.to(dtype))
-        A = A @ A
-
-
-def _many_powers(A: Tensor, dtype: torch.dtype) -> Iterator[Apply]:
+def _powers(A: Tensor, dtype: torch.dtype, product: Callable[..., Tensor]) -> Iterator[Apply]:
+    """A matrix, or many, then its square, the square of that, ..."""
     A = _double(A)
     while True:
-        yield partial(many_products, A.to(dtype))
+        yield partial(product, weight=A.to(dtype))
         A = A @ A
 
 
-def many_products(A: Tensor, h: Tensor) -> Tensor:
+def many_products(h: Tensor, weight: Tensor) -> Tensor:
     """Matrices (channels, d, d), each times what is its own of ``h`` (batch, time, channels, d)."""
     batch = h.shape[:2]
-    products = h.flatten(0, 1).transpose(0, 1) @ A.mT
+    products = h.flatten(0, 1).transpose(0, 1) @ weight.mT
     found: Tensor = products.transpose(0, 1).unflatten(0, batch)
     return found
 

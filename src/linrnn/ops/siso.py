@@ -8,17 +8,16 @@ holds one a block, the convolution one in about the square root of the length.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops import _blocks
-from linrnn.ops._blocks import Blocks, add_now
+from linrnn.ops._blocks import Blocks, add_now, convolve_shapes, scan_all, scan_shapes, spans
+from linrnn.ops._fft import causal_product
 from linrnn.ops._modes import seen_zero
 from linrnn.ops._opaque import opaque
 from linrnn.ops._pairs import columns, pairs, products, rows
 from linrnn.ops.linear_scan import linear_scan
-from linrnn.ops.vandermonde import Factors, table
+from linrnn.ops.vandermonde import Factors, table, vandermonde
 
 BLOCK = 32  # longer ones do more arithmetic, shorter ones move more states
 LONGEST = 256  # of a block, for so many modes that their states are most of what is moved
@@ -54,17 +53,7 @@ def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple
     return (columns(c) * rows(states)).sum(-1) + system.d * u, last
 
 
-def _shapes(
-    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    return u.new_empty(u.shape), h.new_empty(h.shape)
-
-
-def _convolved(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    return _shapes(system, u, h, None)
-
-
-@opaque("siso_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", _shapes)
+@opaque("siso_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", scan_shapes)
 def scan(
     system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -73,16 +62,9 @@ def scan(
     if u.numel() == 0:
         return u, h
     size = _block(rows(h).shape[-1]) if reset is None else RESET_BLOCK
-    whole = time - time % size
     found = table(system.a, min(size, time) + 1, h.dtype)
-    ys = []
-    for lo, hi, length in ((0, whole, size), (whole, time, time - whole)):
-        if lo < hi:
-            part = None if reset is None else reset[:, lo:hi]
-            blocks = _of(system, found[:, : length + 1])
-            y, h = blocks.scan(u[:, lo:hi], h, part)
-            ys.append(y)
-    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h
+    parts = ((lo, hi, _of(system, found[:, : n + 1])) for lo, hi, n in spans(time, size))
+    return scan_all(parts, u, h, reset)
 
 
 def _block(columns: int) -> int:
@@ -103,7 +85,7 @@ def _of(system: System, powers: Tensor) -> Blocks:
     return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay, c)
 
 
-@opaque("siso_convolve", "Tensor[] system, Tensor u, Tensor h", _convolved)
+@opaque("siso_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes)
 def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
     system, (batch, time, channels) = System(*system), u.shape
@@ -111,10 +93,10 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
         return u, h
     factors = Factors.of(system.a, time, h.dtype, channels)
     a, b, c = (p.to(h.dtype) for p in system[:3])
-    kernel = factors.product((c * b)[None], time)[0]
-    y = _blocks.convolve(u, add_now(kernel, system.d))
+    kernel = vandermonde((c * b)[None], system.a, time)[0]
+    y = causal_product(u, add_now(kernel, system.d))
     if not seen_zero(h):
-        y = y + factors.product(c * a * h, time)
+        y = y + vandermonde(c * a * h, system.a, time).transpose(1, 2)
 
     size, count = factors.fine.shape[1], factors.coarse.shape[1]
     padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
@@ -122,4 +104,4 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
     sums = products(x, rows(b[:, None] * factors.fine.flip(1)))
     sums = pairs(sums.view(channels, batch, count, -1), h)  # (H, B, T/Q, M)
     left_over = (sums * factors.coarse.flip(1)[:, None]).sum(2)
-    return y.transpose(1, 2), factors.across * h + left_over.transpose(0, 1)
+    return y, factors.across * h + left_over.transpose(0, 1)

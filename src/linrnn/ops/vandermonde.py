@@ -9,6 +9,7 @@ from torch import Tensor
 from linrnn.ops._derivatives import through_definition
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._pairs import columns, products, rows
+from linrnn.ops._product import Product
 
 
 class Factors(NamedTuple):
@@ -62,7 +63,13 @@ def vandermonde(c: Tensor, a: Tensor, time: int) -> Tensor:
     """
     if time == 0:
         return c.real.new_empty((*c.shape[:2], 0))
-    return Factors.of(a, time, c.dtype, c.shape[1]).product(c, time)
+    if not a.is_complex():
+        return _by_factors(c, a, time)[0]
+    return _PRODUCT(c, a, time)[0]
+
+
+def _by_factors(c: Tensor, a: Tensor, time: int) -> tuple[Tensor]:
+    return (Factors.of(a, time, c.dtype, c.shape[1]).product(c, time),)
 
 
 def powers(a: Tensor, count: int) -> Tensor:
@@ -108,3 +115,11 @@ class _Table(torch.autograd.Function):
         exponents = torch.arange(1, count, dtype=found.real.dtype, device=a.device)
         terms = (exponents[:, None] * grad[:, 1:]).mul_(found[:, :-1].conj())
         return terms.sum(1).to(a.dtype), None, None
+
+
+_PRODUCT = Product(
+    "vandermonde",
+    _by_factors,
+    gradients=2,
+    kernels={"cpu": "linrnn.ops._vandermonde_cpu"},
+)

@@ -1,15 +1,25 @@
-"""Vandermonde and Cauchy products against NumPy in float64, their gradients, and their memory."""
+"""Products inside of ops against NumPy in float64, their gradients, and their memory."""
 
 import numpy as np
 import pytest
 import torch
 
+from linrnn.ops import _native, use_backend
 from linrnn.ops import cauchy as cauchy_module
+from linrnn.ops._dplr_powers import _PRODUCT as POWERS
+from linrnn.ops._dplr_powers import Matrices
 from linrnn.ops.cauchy import cauchy
 from linrnn.ops.vandermonde import table, vandermonde
 
 TILE = 2**15
-TIMES = (1, 2, 3, 16, 17, 100)
+TIMES = (1, 2, 3, 16, 17, 100, 1100)
+BACKENDS = ["tree"] if _native.load()[0] is None else ["cpu", "tree"]
+
+
+@pytest.fixture(autouse=True, params=BACKENDS)
+def backend(request):
+    with use_backend(request.param):
+        yield request.param
 
 
 def drawn(*shape, dtype=torch.complex128, seed=0):
@@ -51,7 +61,7 @@ def fractions(v, w, angle):
     return half(v, w) + half(v.conj(), w.conj())
 
 
-@pytest.mark.parametrize("length", [1, 2, 9, 64])
+@pytest.mark.parametrize("length", [1, 2, 9, 64, 300])
 def test_cauchy_is_the_sum_of_fractions(length, monkeypatch):
     monkeypatch.setattr(cauchy_module, "TILE", 5 * 3 * 7)  # seven nodes at a time
     v, w = drawn(2, 3, 5), poles(3, 5)
@@ -84,6 +94,78 @@ def test_gradients_of_both_orders(monkeypatch):
     for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
         assert check(lambda c, a: vandermonde(c, a, 7), (c, a), fast_mode=True)
         assert check(real, (v, w), fast_mode=True)
+
+
+def numbers_of(a, b, c, p, q):
+    """Of each channel the matrix that real rows are multiplied with for a step, and b and c."""
+    half, parts = a.shape[-1], (x.detach().numpy() for x in (a, b, c, p, q))
+    basis = np.eye(2 * half)[:, ::2] + 1j * np.eye(2 * half)[:, 1::2]
+
+    def real(z, sign=1):
+        return np.stack([z.real, sign * z.imag], -1).reshape(*z.shape[:-1], -1)
+
+    for a_, b_, c_, p_, q_ in zip(*parts, strict=True):
+        yield real(basis * a_ - (basis @ q_.T).real @ p_), real(b_), real(c_, -1)
+
+
+def low_rank(rank, modes, dtype=torch.complex128):
+    a, b, c = bases(2, modes), drawn(2, modes, seed=3), drawn(2, modes, seed=4)
+    p, q = (0.2 * drawn(2, rank, modes, seed=seed) for seed in (5, 6))
+    return [x.to(dtype).requires_grad_() for x in (a, b, c, p, q)]
+
+
+@pytest.mark.parametrize(("time", "most"), [(1, 8), (8, 8), (19, 8), (70, 32)])
+@pytest.mark.parametrize(("rank", "modes"), [(1, 5), (2, 3), (1, 18)])
+def test_powers_of_low_rank_are_those_of_a_dense_matrix(rank, modes, time, most):
+    system = low_rank(rank, modes)
+    found = [x.detach().numpy() for x in Matrices.of(system, time, most, torch.float64)]
+    size, power = min(time, most), np.linalg.matrix_power
+    after = Matrices.of(system, time, most, torch.float64).after(system[2], time).detach()
+    for h, (A, b, c) in enumerate(numbers_of(*system)):
+        into = np.stack([b @ power(A, j) for j in range(size)])
+        expected = [into @ c, into[::-1], np.stack([power(A, j + 1) @ c for j in range(size)])]
+        expected += [power(A, size), power(A, time % size)][: 2 if time % size else 1]
+        for got, wanted in zip(found, expected, strict=False):
+            np.testing.assert_allclose(got[h], wanted, rtol=1e-10, atol=1e-11)
+        np.testing.assert_allclose(after[h], power(A, time) @ c, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("rest", [0, 3])
+def test_gradients_of_the_powers_of_low_rank(rest):
+    def call(*system):
+        return tuple(x for x in POWERS(*system, 4, rest, torch.float64) if x.numel())
+
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(call, low_rank(2, 3), fast_mode=True)
+
+
+def test_products_in_float32_are_those_of_float64_rounded():
+    """Sums and their gradients on every backend, of more than one block of all that is blocked."""
+    system, c, a = low_rank(1, 18), drawn(2, 2, 40), bases(2, 40)
+    v, w, angle = drawn(4, 2, 40), poles(2, 40), torch.linspace(0, torch.pi, 130).double()
+    calls = [
+        lambda low, *x: POWERS(*x, 16, 3, torch.float32 if low else torch.float64),
+        lambda low, c, a: (vandermonde(c.to(torch.complex64) if low else c, a, 300),),
+        lambda low, v, w: (
+            torch.view_as_real(cauchy(v.to(torch.complex64) if low else v, w, angle)),
+        ),
+    ]
+    for call, given in zip(calls, (system, (c, a), (v, w)), strict=True):
+        given = [x.detach().requires_grad_() for x in given]
+        results = []
+        for low in (False, True):
+            ys = call(low, *given)
+            weights = [torch.cos(torch.arange(y.numel())).view(y.shape) for y in ys]
+            results.append(
+                [
+                    *ys,
+                    *torch.autograd.grad(
+                        ys, given, [w.to(y) for w, y in zip(weights, ys, strict=True)]
+                    ),
+                ]
+            )
+        for one, two in zip(*results, strict=True):
+            assert (one - two).abs().max() <= 1e-5 * one.abs().max()
 
 
 def largest_allocation(call):

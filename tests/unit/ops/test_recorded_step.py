@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from linrnn import SequenceModel
-from linrnn.mixers import Mixer, names
+from linrnn.mixers import Mixer, load, names
 from linrnn.ops import _native, _recorded_step, explain, linear_scan
 from linrnn.state import leaves, map_state
 from linrnn.state_spec import real
@@ -19,7 +19,7 @@ from linrnn.state_spec import real
 F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
 TOLERANCE = {F64: 1e-12, F32: 1e-5}
 #: Mixers whose state grows with what was read.
-GROWING = {"attention", "gau", "hyena", "mega", "sgconv"}
+GROWING = {name for name in names() if "constant_memory" in load(name).declared}
 #: Those whose steps hold what is not recorded.
 NOT_RECORDED = {(name, dtype) for name in ("hippo", "lssl") for dtype in (F32, F64, BF16)}
 NOT_RECORDED.add(("lmu", F64))
