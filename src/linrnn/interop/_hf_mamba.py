@@ -72,6 +72,9 @@ def to_mamba(model: LinrnnForCausalLM) -> MambaForCausalLM:
     mixer: Any = model.model.mixers[0]
     if mixer.b_disc != "euler":
         raise ArgumentError(f"to_mamba: b_disc must be 'euler', got {mixer.b_disc!r}.")
+    for name in ("selective_dt", "selective_B", "selective_C"):
+        if not getattr(mixer, name):
+            raise ArgumentError(f"to_mamba: {name} must be True, got False.")
     peer = MambaForCausalLM(MambaConfig(time_step_rank=mixer.dt_rank, **shared))
     return export_weights("to_mamba", model, peer, _names(model.config))
 

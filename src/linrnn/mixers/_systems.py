@@ -1,6 +1,6 @@
 """Layers whose channels are systems of one input and one output each: S4D, S4, DSS, DLR, GSS."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers.modal import stand_in
+from linrnn.nn.discretise import zoh
+from linrnn.nn.modal import Modes
 from linrnn.ops import siso
 from linrnn.ops._precision import without_autocast
 from linrnn.state_spec import Part, complex_
@@ -46,16 +49,29 @@ class Systems(Mixer):
     def _read(
         self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        (u, beside), ops = self._project_in(x), self.ops
+        u, beside = self._project_in(x)
         with without_autocast(x.device):
-            u, system = u.to(h.real.dtype), self.system(dt)
-            if dt is not None:
-                y, last = ops.varying(system, u, h, reset)
-            elif self.form == "conv":
-                y, last = ops.convolve(system, u, h)
-            else:
-                y, last = ops.scan(system, u, h, reset)
+            varying = dt is not None
+            y, last = self.run(self.system(dt), u.to(h.real.dtype), h, reset, varying=varying)
         return self._project_out(y, beside), last
+
+    def run(
+        self, system: Any, u: Tensor, h: Tensor, reset: Tensor | None, *, varying: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Such a system over ``u`` (B, T, channels), in the form of this layer: ``(y, h)``.
+
+        Args:
+            system, u, h, reset: see `linrnn.ops.siso`.
+            varying: whether every step has a system of its own.
+        """
+        found: tuple[Tensor, Tensor]
+        if varying:
+            found = self.ops.varying(system, u, h, reset)
+        elif self.form == "conv":
+            found = self.ops.convolve(system, u, h)
+        else:
+            found = self.ops.scan(system, u, h, reset)
+        return found
 
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         u, beside = self._project_in(x_t)
@@ -68,6 +84,28 @@ class Systems(Mixer):
 
     def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
         return y.to(beside.dtype)
+
+
+class Filters(Systems):
+    """Systems that read the channels of the input, one each, and are nothing but long filters."""
+
+    @torch.no_grad()
+    def impulse_responses(self, length: int) -> Tensor:
+        """See `Mixer.impulse_responses`."""
+        system = self.system()
+        u = system.d.new_zeros(1, length, self.d_model, dtype=torch.float64)
+        u[:, 0] = 1
+        h = u.new_zeros(1, self.d_model, self.modes, dtype=system.c.dtype)
+        return self.run(system, u, h, None, varying=False)[0].transpose(1, 2)
+
+    def distilled(self, modes: Iterable[Modes]) -> Mixer:
+        """See `Mixer.distilled`."""
+        return stand_in(self, *modes)
+
+
+def held(rate: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`zoh` of steps of length 1, or of ``times`` (...)."""
+    return zoh(rate, rate.real.new_ones(()) if times is None else times.double()[..., None, None])
 
 
 def double(re: Tensor, im: Tensor | None = None) -> Tensor:

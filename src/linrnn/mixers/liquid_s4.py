@@ -1,6 +1,7 @@
 """Liquid-S4, a state-space layer whose transition is moved by its input."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -120,11 +121,12 @@ class LiquidS4(Mixer):
         h = state["h"]
         with without_autocast(x.device):
             u, system = x.to(h.real.dtype), self.linear.system(dt)
+            run = partial(self.linear.run, reset=reset, varying=dt is not None)
             if self.kernel == "exact":
                 moved = system._replace(a=system.a + system.b * u[..., None])
                 y, last = siso.varying(moved, u, h, reset)
                 return y, {"h": last}
-            y, last = self._linear(system, u, h, reset, dt)
+            y, last = run(system, u, h)
             if "past" not in state:
                 return y, {"h": last}
             product, power = u, system.b
@@ -135,7 +137,7 @@ class LiquidS4(Mixer):
                     y = y + (system.c * power).real.sum(-1).to(u.dtype) * product
                 else:
                     alike = system._replace(b=power, d=torch.zeros_like(system.d))
-                    more = self._linear(alike, product, torch.zeros_like(h), reset, dt)
+                    more = run(alike, product, torch.zeros_like(h))
                     y, last = y + more[0], last + more[1]
         return y, {"h": last, "past": last_inputs(u, state["past"], reset)}
 
@@ -156,12 +158,3 @@ class LiquidS4(Mixer):
             y = y + (system.c.to(h.dtype) * added).real.sum(-1)
             h = h + added if self.kernel == "kb" else h
         return y, {"h": h, "past": torch.cat([past[:, 1:], u[:, None]], 1)}
-
-    def _linear(
-        self, system: siso.System, u: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        if dt is not None:
-            return siso.varying(system, u, h, reset)
-        if self.form == "conv":
-            return siso.convolve(system, u, h)
-        return siso.scan(system, u, h, reset)

@@ -30,9 +30,12 @@ class Mamba(Mixer):
         h_t[c, n] = exp(dt[c] A[c, n]) h_{t-1}[c, n] + w[c, n] B[n] s[c],    A = -exp(A_log)
         y      = W_out ((sum_n C[n] h_t[:, n] + D s) * SiLU(z))
         w = dt ("euler"), or (exp(dt A) - 1) / A ("zoh").
+        What is not selective is a parameter: dt = softplus(b_dt), B, or C. With none of the three
+        selective, a channel of s is an S4D of real modes with the B and C of all.
         Every decay is in (0, 1), so the state cannot diverge; float32 rounds it to 1 below
         dt |A| = 3e-8 and to 0 above dt |A| = 88.
-        Initially A[c, n] = -(n + 1), D = 1, and dt at s = 0 is log-uniform on [dt_min, dt_max].
+        Initially A[c, n] = -(n + 1), D = 1, and dt at s = 0 is log-uniform on [dt_min, dt_max]; a
+        B that is a parameter is 1, such a C standard normal, as in S4D.
 
     Args:
         d_state: modes of each inner channel.
@@ -42,6 +45,8 @@ class Mamba(Mixer):
         dt_min, dt_max: range of the initial step sizes, in input steps, 0 < dt_min <= dt_max.
         dt_floor: least initial step size.
         b_disc: how the input is discretised: "euler", or exactly ("zoh", zero-order hold).
+        selective_dt, selective_B, selective_C: let the input choose them, as in the rows of the
+            paper's ablation.
         conv_bias: add b_conv.
         bias: add a bias to the projections W_in and W_out.
 
@@ -64,7 +69,9 @@ class Mamba(Mixer):
     family: ClassVar[str] = "ssm"
     widening: ClassVar[bool] = True
     timed: ClassVar[bool] = True
-    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_proj.bias")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = (
+        *("A_log", "D", "dt_proj.bias", "dt_bias", "B"),
+    )
 
     def __init__(
         self,
@@ -78,6 +85,9 @@ class Mamba(Mixer):
         dt_max: float = 0.1,
         dt_floor: float = 1e-4,
         b_disc: Literal["euler", "zoh"] = "euler",
+        selective_dt: bool = True,
+        selective_B: bool = True,
+        selective_C: bool = True,
         conv_bias: bool = True,
         bias: bool = False,
         device: torch.device | str | None = None,
@@ -104,8 +114,17 @@ class Mamba(Mixer):
         inner = self.d_inner
         self.in_proj = nn.Linear(d_model, 2 * inner, bias=bias, **to)
         self.conv1d = CausalConv(inner, d_conv, bias=conv_bias, silu=True, **to)
-        self.x_proj = nn.Linear(inner, self.dt_rank + 2 * d_state, bias=False, **to)
-        self.dt_proj = nn.Linear(self.dt_rank, inner, **to)
+        self.selective_dt, self.selective_B, self.selective_C = (
+            selective_dt, selective_B, selective_C
+        )  # fmt: skip
+        chosen = selective_dt, selective_B, selective_C
+        sizes = zip(chosen, (self.dt_rank, d_state, d_state), strict=True)
+        self.widths = [size if wanted else 0 for wanted, size in sizes]
+        self.x_proj = nn.Linear(inner, sum(self.widths), bias=False, **to) if any(chosen) else None
+        self.dt_proj = nn.Linear(self.dt_rank, inner, **to) if selective_dt else None
+        self.dt_bias = None if selective_dt else nn.Parameter(torch.empty(inner, **to))
+        self.B = None if selective_B else nn.Parameter(torch.empty(d_state, **to))
+        self.C = None if selective_C else nn.Parameter(torch.empty(d_state, **to))
         self.A_log = nn.Parameter(torch.empty(inner, d_state, **to))
         self.D = nn.Parameter(torch.empty(inner, **to))
         self.out_proj = nn.Linear(inner, d_model, bias=bias, **to)
@@ -115,13 +134,19 @@ class Mamba(Mixer):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         for part in (self.in_proj, self.conv1d, self.x_proj, self.out_proj):
-            part.reset_parameters()
-        bound = self.dt_rank**-0.5
-        nn.init.uniform_(self.dt_proj.weight, -bound, bound)
+            if part is not None:
+                part.reset_parameters()
+        if self.dt_proj is not None:
+            bound = self.dt_rank**-0.5
+            nn.init.uniform_(self.dt_proj.weight, -bound, bound)
         steps = softplus_steps(self.d_inner, self.dt_min, self.dt_max, self.dt_floor)
-        self.dt_proj.bias.copy_(steps)
+        self._bias_of_steps().copy_(steps)
         self.A_log.copy_(torch.arange(1.0, self.d_state + 1, dtype=torch.float64).log())
         nn.init.ones_(self.D)
+        if self.B is not None:
+            nn.init.ones_(self.B)
+        if self.C is not None:
+            nn.init.normal_(self.C)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`; "conv" holds u of the last steps, oldest first."""
@@ -135,6 +160,8 @@ class Mamba(Mixer):
 
     def native_step(self) -> NativeStep | None:
         """What computes a step in one call."""
+        if self.dt_proj is None or self.x_proj is None or not self.widths[1] or not self.widths[2]:
+            return None
         biased = [weights_of(part) for part in (self.in_proj, self.dt_proj, self.out_proj)]
         x_proj, conv = matrices_of(self.x_proj), self.conv1d
         known = type(self) is Mamba and type(conv) is CausalConv and conv.silu
@@ -163,11 +190,10 @@ class Mamba(Mixer):
         halves = zip(self.in_proj.weight.chunk(2), bias, strict=True)
         u, z = (F.linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
-        r, B, C = self.x_proj(s).split([self.dt_rank, self.d_state, self.d_state], -1)
-        steps: Tensor = F.linear(r, self.dt_proj.weight)
-        bias_of_steps: Tensor | None = self.dt_proj.bias
+        steps, B, C = self._chosen(s)
+        bias_of_steps: Tensor | None = self._bias_of_steps()
         if dt is not None:  # else the scan computes them on the way
-            steps = dt[..., None] * F.softplus(wide(steps) + wide(self.dt_proj.bias))
+            steps = dt[..., None] * F.softplus(wide(steps) + wide(self._bias_of_steps()))
             bias_of_steps = None
         y, h = selective_scan(
             s,
@@ -184,3 +210,21 @@ class Mamba(Mixer):
             reset=reset,
         )
         return self.out_proj(y.to(x.dtype)), {"h": h, "conv": past}
+
+    def _chosen(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Step sizes without their bias, B and C at every step, each (B, T, ...)."""
+        found = s[..., :0] if self.x_proj is None else self.x_proj(s)
+        r, B, C = found.split(self.widths, -1)
+        if self.dt_proj is None:
+            steps = s.new_zeros(()).expand(s.shape)
+        else:
+            steps = F.linear(r, self.dt_proj.weight)
+        B, C = (
+            x if constant is None else constant.expand(*s.shape[:-1], -1)
+            for x, constant in ((B, self.B), (C, self.C))
+        )
+        return steps, B, C
+
+    def _bias_of_steps(self) -> nn.Parameter:
+        found = self.dt_bias if self.dt_proj is None else self.dt_proj.bias
+        return cast(nn.Parameter, found)

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._systems import Systems, copy, double
+from linrnn.mixers._systems import Filters, copy, double
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, nplr
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import dplr
 from linrnn.typing import Complex
 
 
-class S4(Systems):
+class S4(Filters):
     r"""S4: every channel has a state-space system of its own, diagonal plus low rank.
 
     Equation:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._systems import Systems, copy, double
+from linrnn.mixers._systems import Filters, copy, double
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
     INITS,
@@ -23,7 +23,7 @@ from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import Inexact
 
 
-class S4D(Systems):
+class S4D(Filters):
     r"""S4D: every channel has a diagonal state-space system of its own, from continuous time.
 
     Equation:
@@ -40,7 +40,8 @@ class S4D(Systems):
         "legs"  the eigenvalues of the normal part of HiPPO-LegS
         "real"  A = -(n+1), a real system of d_state modes, y_t = sum_n C_n h_{t,n} + D x_t
         Parameters: A_log, A_im, B_re, B_im, C_re and C_im (d_model, modes), the imaginary ones not
-        for "real", those of B where it is separate; log_dt and D (d_model,)
+        for "real", those of B where it is separate; log_dt and D (d_model,). With n_ssm systems
+        A and B are (n_ssm, modes), and channel c has those of the system c modulo n_ssm
 
     Args:
         d_state: size N of a channel's real system; half of each conjugate pair is kept.
@@ -48,6 +49,8 @@ class S4D(Systems):
         discretisation: "zoh" (zero-order hold) or "bilinear".
         dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
         separate_B: learn B and C, not their product alone.
+        n_ssm: A and B that the channels share, a divisor of d_model; each keeps a step size and a C
+            of its own. Default: one for each channel.
         bandlimit: None, or drop every mode that oscillates with more than bandlimit / 2 cycles
             per step; 1 drops what is above the Nyquist frequency.
         project: add a linear layer with bias from the systems' outputs to y.
@@ -84,6 +87,7 @@ class S4D(Systems):
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
         separate_B: bool = False,
+        n_ssm: int | None = None,
         bandlimit: float | None = None,
         project: bool = False,
         form: Literal["scan", "conv"] = "scan",
@@ -95,9 +99,11 @@ class S4D(Systems):
         self.init, self.discretisation = init, discretisation
         self.dt_min, self.dt_max = dt_min, dt_max
         self.separate_B, self.bandlimit, self.project = separate_B, bandlimit, project
-        self.form = form
+        self.n_ssm, self.form = d_model if n_ssm is None else n_ssm, form
 
-        check_positive_int("S4D", d_state=d_state)
+        check_positive_int("S4D", d_state=d_state, n_ssm=self.n_ssm)
+        if d_model % self.n_ssm:
+            raise ArgumentError(f"S4D: n_ssm must divide d_model={d_model}, got {self.n_ssm}.")
         check_in("S4D", "init", init, INITS)
         check_in("S4D", "discretisation", discretisation, DISCRETISATIONS)
         check_in("S4D", "form", form, self.forms)
@@ -108,12 +114,12 @@ class S4D(Systems):
             raise ArgumentError(f"S4D: bandlimit must be positive or None, got {bandlimit}.")
         empty = empty_parameters(device, dtype)
         pairs = init != "real"
-        H, M = d_model, d_state // 2 if pairs else d_state
+        H, S, M = d_model, self.n_ssm, d_state // 2 if pairs else d_state
         self.modes = M
         self.log_dt, self.D = empty(H), empty(H)
-        self.A_log, self.A_im = empty(H, M), empty(H, M) if pairs else None
-        self.B_re = empty(H, M) if separate_B else None
-        self.B_im = empty(H, M) if separate_B and pairs else None
+        self.A_log, self.A_im = empty(S, M), empty(S, M) if pairs else None
+        self.B_re = empty(S, M) if separate_B else None
+        self.B_im = empty(S, M) if separate_B and pairs else None
         self.C_re, self.C_im = empty(H, M), empty(H, M) if pairs else None
         self.out = nn.Linear(H, H, device=device, dtype=dtype) if project else None
         self.reset_parameters()
@@ -128,6 +134,7 @@ class S4D(Systems):
         C = torch.randn_like(A)  # complex: 1/2 the variance in each part
         if not self.separate_B:
             C = C * B
+        A, B = A[: self.n_ssm], B[: self.n_ssm]
         copy(A.real.neg().log(), self.A_log)
         copy(draw_log_dt(self.d_model, self.dt_min, self.dt_max), self.log_dt)
         if self.A_im is not None:
@@ -149,18 +156,24 @@ class S4D(Systems):
 
     def system(self, times: Tensor | None = None) -> siso.System:
         """The discretised systems, in double precision; of times (...) those of each."""
-        A, dt = double(-self.A_log.double().exp(), self.A_im), self.log_dt.double().exp()[:, None]
+        A = self._each(double(-self.A_log.double().exp(), self.A_im))
+        dt = self.log_dt.double().exp()[:, None]
         if times is not None:
             dt = times.double()[..., None, None] * dt
         a, b = DISCRETISATIONS[self.discretisation](A, dt)
         c = double(self.C_re, self.C_im)
         if self.B_re is not None:
-            b = b * double(self.B_re, self.B_im)
+            b = b * self._each(double(self.B_re, self.B_im))
         if self.A_im is not None:
             c = 2 * c  # a mode and its conjugate
             if self.bandlimit is not None:
                 c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
         return siso.System(a, b, c, self.D)
+
+    def _each(self, systems: Tensor) -> Tensor:
+        """What belongs to a system, for every channel that has it."""
+        alike = self.d_model // self.n_ssm
+        return systems if alike == 1 else systems.repeat(alike, 1)
 
     def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
         return y.to(beside.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))

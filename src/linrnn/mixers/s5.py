@@ -28,16 +28,16 @@ class S5(Mixer):
         y_t = 2 Re(C h_t) + D * x_t                  y in R^{d_model}
         "zoh"       a = exp(dt A)                    gain = (exp(dt A) - 1) / A
         "bilinear"  a = (1 + dt A/2) / (1 - dt A/2)  gain = dt / (1 - dt A/2)
-        A = A_re + i A_im,  dt = step_rescale exp(log_dt), both one a mode; dt times the time since
-        the step before where that is given
+        A = A_re + i A_im,  dt = step_rescale exp(log_dt), both one a mode, dt one for all with
+        shared_dt; dt times the time since the step before where that is given
         conj_sym=False: P = d_state and y_t = Re(C h_t) + D * x_t
         A_re may be learned to be positive, and then the layer diverges; clip_eigs keeps it below
         -1e-4.
         Initially A, B = V^* B' and C = C' V come from the eigenvectors V of the normal part of
         HiPPO-LegS, in ``blocks`` equal blocks, and B', C' are drawn for the real system: B' from
         a truncated normal distribution of variance 1/d_state.
-        Parameters: A_re, A_im and log_dt (P,), B (P, 2, d_model) holds Re B and Im B,
-        C (d_model, P, 2) holds Re C and -Im C, D (d_model,)
+        Parameters: A_re and A_im (P,), log_dt (P,), or (1,) if shared, B (P, 2, d_model) holds
+        Re B and Im B, C (d_model, P, 2) holds Re C and -Im C, D (d_model,)
 
     Args:
         d_state: size of the real system; half of each conjugate pair is kept. Default: d_model.
@@ -45,6 +45,7 @@ class S5(Mixer):
         conj_sym: keep one of each conjugate pair of modes; False keeps all, each learned alone.
         discretisation: "zoh" (zero-order hold) or "bilinear".
         dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
+        shared_dt: learn one dt for all modes, not one for each.
         C_init: "truncated" (C' with truncated normal parts of variance 1/d_state), "lecun" (the
             same of variance 1/(d_model d_state)) or "normal" (C itself with normal parts of
             variance 1/2): "trunc_standard_normal", "lecun_normal" and "complex_normal" of the
@@ -89,6 +90,7 @@ class S5(Mixer):
         discretisation: Literal["zoh", "bilinear"] = "zoh",
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
+        shared_dt: bool = False,
         C_init: Literal["truncated", "lecun", "normal"] = "truncated",
         clip_eigs: bool = False,
         step_rescale: float = 1.0,
@@ -99,12 +101,12 @@ class S5(Mixer):
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.blocks, self.conj_sym, self.discretisation = blocks, conj_sym, discretisation
-        self.dt_min, self.dt_max, self.C_init = dt_min, dt_max, C_init
+        self.dt_min, self.dt_max, self.shared_dt, self.C_init = dt_min, dt_max, shared_dt, C_init
         self.clip_eigs, self.step_rescale, self.form = clip_eigs, step_rescale, form
         self._check_arguments()
         self.modes = self.d_state // 2 if conj_sym else self.d_state
         empty, P, D = empty_parameters(device, dtype), self.modes, d_model
-        self.A_re, self.A_im, self.log_dt = empty(P), empty(P), empty(P)
+        self.A_re, self.A_im, self.log_dt = empty(P), empty(P), empty(1 if shared_dt else P)
         # as the real matrices that interleaved real and imaginary parts are multiplied with
         self.B = empty(P, 2, D)  # Re B, Im B
         self.C = empty(D, P, 2)  # Re C, -Im C
@@ -147,7 +149,7 @@ class S5(Mixer):
         self.A_im.copy_(lam.imag)
         self.B.copy_(torch.stack([B.real, B.imag], 1))
         self.C.copy_(torch.stack([C.real, -C.imag], -1))
-        self.log_dt.copy_(draw_log_dt(self.modes, self.dt_min, self.dt_max))
+        self.log_dt.copy_(draw_log_dt(len(self.log_dt), self.dt_min, self.dt_max))
         nn.init.normal_(self.D)
 
     def state_spec(self) -> Part:

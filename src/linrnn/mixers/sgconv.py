@@ -1,6 +1,6 @@
 """SGConv, a structured global convolution."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.nn.long_conv import GROWS, Kept, Kernel, long_spec, read
+from linrnn.mixers.modal import Modal, stand_in
+from linrnn.nn.long_conv import GROWS, Kept, Kernel, long_spec, padded, read
+from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops._precision import wide, without_autocast
 
@@ -95,6 +97,15 @@ class SGConv(Mixer):
         """K with D in its first tap, (d_model, l_max), at least float32."""
         taps = (self._unscaled() / wide(self.norm))[:, : self.l_max]
         return torch.cat([taps[:, :1] + wide(self.D)[:, None], taps[:, 1:]], 1)
+
+    @torch.no_grad()
+    def impulse_responses(self, length: int) -> Tensor:
+        """See `Mixer.impulse_responses`."""
+        return padded(self.kernel().double(), length)[None]
+
+    def distilled(self, modes: Iterable[Modes]) -> Modal:
+        """See `Mixer.distilled`."""
+        return stand_in(self, *modes)
 
     def _unscaled(self) -> Tensor:
         parts = [

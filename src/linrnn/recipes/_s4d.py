@@ -51,10 +51,10 @@ class Row:
     fast_dt: bool = False
     """The step sizes learn at the full rate."""
 
-    @property
-    def departures(self) -> str:
+    def departures(self, mixer: str) -> str:
         """Where our configuration of this row differs from the public one."""
-        parts = (_DEPARTURES, _ONE_SYSTEM * self.one_system, _FAST_DT * self.fast_dt)
+        several = self.one_system and mixer == "s4"
+        parts = (_DEPARTURES, _ONE_SYSTEM * several, _FAST_DT * self.fast_dt)
         return " ".join(filter(None, parts))
 
 
@@ -115,14 +115,15 @@ def paper(name: str) -> Recipe:
         seconds=None,
         hardware="a GPU",
         source=SOURCES[mixer],
-        departures=f"{row.departures} {departures}".strip(),
+        departures=f"{row.departures(mixer)} {departures}".strip(),
     )
 
 
 def _config(task: str, mixer: str, row: Row) -> Config:
     options: dict[str, Any] = {"d_state": row.d_state, "dt_min": row.dt_min}
     if mixer == "s4d":
-        options = {"d_state": row.d_state, "init": "legs", "dt_min": row.dt_min, "separate_B": True}
+        options |= {"init": "legs", "separate_B": True}
+        options |= {"n_ssm": 1} if row.one_system else {}
     return Config(
         task=task,
         mixer=mixer,

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, ShapeError, UnknownNameError
-from linrnn.mixers import Mamba
+from linrnn.mixers import S4D, Mamba
 
 F64 = torch.float64
 
@@ -34,11 +34,17 @@ def numpy_mamba(layer, x, h, past):
             s = sum(taps[:, W - 1 - j] * window[-1 - j] for j in range(W))
             s = silu(s + p.get("conv1d.bias", 0))
             window = window[1:]
-            r, B, C = np.split(p["x_proj.weight"] @ s, [R, R + N])
-            dt = np.log1p(np.exp(p["dt_proj.weight"] @ r + p["dt_proj.bias"]))[:, None]
+            chosen = list(p["x_proj.weight"] @ s) if "x_proj.weight" in p else []
+            steps = p.get("dt_bias")
+            if steps is None:
+                r, chosen = chosen[:R], chosen[R:]
+                steps = p["dt_proj.weight"] @ r + p["dt_proj.bias"]
+            B = p["B"] if "B" in p else chosen[:N]
+            C = p["C"] if "C" in p else chosen[-N:]
+            dt = np.log1p(np.exp(steps))[:, None]
             A = -np.exp(p["A_log"])
             w = np.expm1(dt * A) / A if layer.b_disc == "zoh" else dt
-            h[i] = np.exp(dt * A) * h[i] + w * B * s[:, None]
+            h[i] = np.exp(dt * A) * h[i] + w * np.asarray(B) * s[:, None]
             out = (h[i] @ C + p["D"] * s) * silu(z)
             y[i, t] = p["out_proj.weight"] @ out + p.get("out_proj.bias", 0)
         past[i] = np.reshape(window, past[i].shape)
@@ -50,12 +56,18 @@ OPTIONS = [
     {"b_disc": "zoh"},
     {"d_state": 3, "d_conv": 1, "expand": 1, "dt_rank": 2},
     {"d_conv": 2, "conv_bias": False, "bias": True, "d_state": 1},
+    {"selective_dt": False, "d_state": 3},
+    {"selective_B": False, "d_state": 3, "b_disc": "zoh"},
+    {"selective_C": False, "d_state": 3},
+    {"selective_B": False, "selective_C": False, "d_state": 3},
 ]
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_forward_equals_a_transcription_in_numpy(options):
     layer = Mamba(5, dtype=F64, **options)
+    if layer.B is not None:  # else all ones
+        torch.nn.init.normal_(layer.B)
     x = torch.randn(2, 20, 5, dtype=F64)
     state = {n: torch.randn_like(v) for n, v in layer.init_state(2).items()}
     y, last = layer(x, state)
@@ -160,8 +172,8 @@ def test_initial_parameters():
 
 
 def test_no_weight_decay_on_the_recurrence():
-    layer = Mamba(4)
-    names = {n for n, _ in layer.named_parameters()}
+    layer, constant = Mamba(4), Mamba(4, selective_dt=False, selective_B=False)
+    names = {n for one in (layer, constant) for n, _ in one.named_parameters()}
     assert set(layer.recurrent_parameters) <= names
 
 
@@ -244,3 +256,33 @@ def test_a_step_takes_any_layout_and_says_what_does_not_fit():
             layer.step(x, {**state, "h": state["h"][:1]})
         with torch.autocast("cpu", dtype=torch.bfloat16):
             torch.testing.assert_close(layer.step(x, state)[0], expected, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("b_disc", ["euler", "zoh"])
+def test_what_chooses_nothing_is_real_s4d_of_many_channels(b_disc):
+    """The layer's recurrence without selection, as systems of S4D that have B and C in common."""
+    chosen = {f"selective_{name}": False for name in ("dt", "B", "C")}
+    layer = Mamba(4, d_state=3, b_disc=b_disc, dtype=torch.float64, **chosen)
+    assert layer.x_proj is layer.dt_proj is None
+    x = torch.randn(2, 30, 4, dtype=torch.float64)
+    u, z = layer.in_proj(x).chunk(2, -1)
+    s = layer.conv1d(u, torch.zeros(2, 3, 8, dtype=torch.float64), None)[0]
+    dt = torch.nn.functional.softplus(layer.dt_bias)
+    other = S4D(8, d_state=3, init="real", separate_B=True, dtype=torch.float64)
+    gain = dt[:, None] * -layer.A_log.exp() / torch.expm1(dt[:, None] * -layer.A_log.exp())
+    parameters = {
+        "A_log": layer.A_log,
+        "log_dt": dt.log(),
+        "D": layer.D,
+        "B_re": layer.B * (gain if b_disc == "euler" else torch.ones_like(gain)),
+        "C_re": layer.C.expand(8, -1),
+    }
+    y = torch.func.functional_call(other, parameters, (s,))[0]
+    expected = layer.out_proj(y * torch.nn.functional.silu(z))
+    got = layer(x)[0]
+    torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-12)
+    names = ["A_log", "dt_bias", "B", "C"]
+    sources = [layer.get_parameter(name) for name in names]
+    found = torch.autograd.grad(got.square().sum(), sources, retain_graph=True)
+    wanted = torch.autograd.grad(expected.square().sum(), sources)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)

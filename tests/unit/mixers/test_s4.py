@@ -58,7 +58,7 @@ def test_forward_equals_dense_matrices(form, rank):
         layer.P_re.set_(torch.randn(2, rank, 4, dtype=torch.float64))
         layer.P_im.set_(torch.randn(2, rank, 4, dtype=torch.float64))
     h0 = torch.randn(2, 2, 4, dtype=torch.complex128)
-    for time in (1, 2, 2 * dplr.BLOCK + 22):  # two blocks and a rest
+    for time in (1, 2, 2 * dplr.BLOCK + 22, dplr.LONG + 22):  # blocks, long ones too, and a rest
         x = torch.randn(2, time, 2, dtype=torch.float64)
         for start in (h0, torch.zeros_like(h0)):
             y, last = layer(x, start)
@@ -72,8 +72,9 @@ def test_kernel_three_ways(time):
     """Powers of the dense matrix, the textbook generating function, and ours."""
     layer = make(2, 16, seed=1)
     system = layer.system()
-    squares = [dplr.Transition.of(system).dense()]
-    ours = dplr.kernel(system, time, squares).detach().numpy()
+    matrices = dplr.Transition.of(system).matrices(system.c, time, 4, torch.float64)
+    after = matrices.after(system.c, time)
+    ours = dplr.kernel(system, time, after).detach().numpy()
     z = np.exp(-2j * np.pi * np.arange(time) / time)
     for i, (A, B, C, _) in enumerate(dense(layer)):
         row, powers = C, []

@@ -175,6 +175,36 @@ def test_one_channel_alone_is_what_it_is_among_others(init):
             torch.testing.assert_close(got, want[:1], rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("form", S4D.forms)
+@pytest.mark.parametrize(("init", "separate_B"), [("legs", True), ("lin", False), ("real", True)])
+def test_channels_that_share_a_system_have_its_modes(init, separate_B, form):
+    """In turn, as in the public code; the gradient of a system is the sum of its channels'."""
+    options = {"init": init, "separate_B": separate_B, "form": form}
+    shared, each = make(4, 6, n_ssm=2, **options), make(4, 6, **options)
+    with torch.no_grad():
+        for p in (shared.A_log, shared.A_im, shared.B_re):
+            if p is not None:
+                p.add_(0.1 * torch.randn_like(p))  # else both systems are alike
+    of_systems = [n for n, p in shared.named_parameters() if n[:2] in ("A_", "B_")]
+    tiled = {n: p.detach().repeat(2, 1) for n, p in shared.named_parameters() if n in of_systems}
+    each.load_state_dict({**shared.state_dict(), **tiled})
+    assert all(shared.get_parameter(n).shape == (2, each.modes) for n in of_systems)
+    x = torch.randn(2, 40, 4, dtype=torch.float64)
+    found = []
+    for layer in (shared, each):
+        y = layer(x)[0]
+        names = [*of_systems, "log_dt", "C_re"]
+        parameters = [layer.get_parameter(n) for n in names]
+        grads = torch.autograd.grad(y.square().sum(), parameters)
+        found.append((y, dict(zip(names, grads, strict=True))))
+    (y, grads), (expected, wanted) = found
+    torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-11)
+    for name, grad in grads.items():
+        want = wanted[name]
+        want = want.view(2, 2, -1).sum(0) if name in of_systems else want
+        torch.testing.assert_close(grad, want, rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("init", ["lin", "real"])
 def test_resets_cut_blocks_anywhere(init):
     """Each sequence packed into long rows is what it is alone; NaN stays in its own."""
@@ -299,6 +329,8 @@ def test_resets_need_no_state_for_every_step():
 
 
 BAD = [
+    ({"n_ssm": 3}, ArgumentError, r"n_ssm must divide d_model=4, got 3"),
+    ({"n_ssm": 0}, ArgumentError, "n_ssm must be"),
     ({"d_state": 5}, ArgumentError, "d_state must be even, .*, got 5. Use another size, or init="),
     ({"d_state": 0}, ArgumentError, "d_state must be an integer of at least 1, got 0"),
     ({"d_model": -1}, ArgumentError, "d_model must be an integer of at least 1, got -1"),

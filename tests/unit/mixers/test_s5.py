@@ -230,11 +230,30 @@ def test_step_rescale_multiplies_the_step_size():
     [
         {"conj_sym": False, "d_state": 5, "discretisation": "bilinear"},
         {"blocks": 2, "d_state": 8, "C_init": "normal", "clip_eigs": True, "step_rescale": 3.0},
+        {"shared_dt": True},
     ],
-    ids=["full", "blocks"],
+    ids=["full", "blocks", "one dt"],
 )
 def test_laws_hold_with_every_option(law, options):
     check_law(law, partial(S5, **options))
+
+
+@each_form
+def test_a_shared_step_size_is_one_that_all_modes_have(form):
+    """And its gradient is the sum of theirs; of times between steps as well."""
+    shared, each = make(shared_dt=True, form=form), make(form=form)
+    assert shared.log_dt.shape == (1,)
+    each.load_state_dict({**shared.state_dict(), "log_dt": shared.log_dt.expand(3)})
+    x = torch.randn(2, 20, 3, dtype=torch.float64)
+    more = {} if form == "conv" else {"dt": 0.5 + torch.rand(2, 20, dtype=torch.float64)}
+    found = []
+    for layer in (shared, each):
+        y = layer(x, **more)[0]
+        found.append((y, *torch.autograd.grad(y.square().sum(), [layer.log_dt, layer.A_re])))
+    (y, dt, A), (expected, dts, As) = found
+    torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(dt, dts.sum(0, keepdim=True), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(A, As, rtol=1e-10, atol=1e-10)
 
 
 def test_state_holds_half_of_each_pair():
