@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
+from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager, transformed
@@ -100,6 +101,10 @@ class Mixer(nn.Module):
     widening: ClassVar[bool] = False
     """Whether it projects to more channels, gates these and projects back: what a feed-forward
     network does for the others, so that a block of it is published without one."""
+
+    like_lstm: ClassVar[bool] = False
+    """Whether it stands for an LSTM: `linrnn.RNN` then takes and returns (h, c), also where the
+    state is one vector."""
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because
@@ -214,6 +219,32 @@ class Mixer(nn.Module):
     def eigenvalues(self) -> Complex[Tensor, " d_state"] | None:
         """Eigenvalues of a transition that does not depend on the input, else None."""
         return None
+
+    def impulse_responses(self, length: int) -> Tensor | None:
+        """The filters of a layer that is long convolutions, with gates and maps around them.
+
+        Args:
+            length: of each, in steps; what is beyond the reach of a filter is zero.
+
+        Returns:
+            (filters, channels, length) in float64, without a gradient, or None where the layer is
+            no such: `linrnn.distill` leaves it as it is then.
+        """
+        return None
+
+    def distilled(self, modes: Iterable[Modes]) -> "Mixer":
+        """A layer that is this one with recurrences in the place of its filters.
+
+        Args:
+            modes: of each filter of `impulse_responses`, all of the same number of modes.
+
+        Raises:
+            ArgumentError: it has no such filters.
+        """
+        raise ArgumentError(
+            f"{type(self).__name__}: a layer must have long filters to be distilled, got one "
+            "without. Leave it as it is."
+        )
 
     def extra_repr(self) -> str:
         """Arguments, for ``print(layer)``."""

@@ -16,6 +16,8 @@ from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.dense_recurrence import CELLS, KERNELS, arguments, cell, recurrence
 from linrnn.state_spec import Part, real
 
+_FIRST = "_l0"  # how torch.nn names the parameters of a first layer
+
 
 class DenseRNN(Mixer):
     """``h_t = phi(A h_{t-1} + B x_t + b)``, ``y_t = C h_t + D * x_t``, all real.
@@ -152,6 +154,7 @@ class TorchRNN(LearnedStart):
         self.bias_ih_l0 = empty(rows) if bias else None
         self.bias_hh_l0 = empty(rows) if bias else None
         self.out_proj: nn.Module = nn.Identity()
+        self._lent: list[str] = []  # parameters that are somebody else's: see `lend`
         if self.d_state != d_model:
             self.out_proj = nn.Linear(self.d_state, d_model, device=device, dtype=dtype)
 
@@ -159,7 +162,8 @@ class TorchRNN(LearnedStart):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         bound = self.d_state**-0.5
-        for parameter in self.parameters():  # that of out_proj is torch.nn.Linear's own as well
+        # that of out_proj is torch.nn.Linear's own as well
+        for parameter in (*self.parameters(), *(getattr(self, name) for name in self._lent)):
             nn.init.uniform_(parameter, -bound, bound)
         self._reset_start()
         if starts(self.gates):
@@ -169,6 +173,31 @@ class TorchRNN(LearnedStart):
             start_gates(
                 self.gates, self.t_max, here[self._keeps], *(here[i] for i in self._against)
             )
+
+    def lend(self, owner: nn.Module, suffix: str) -> None:
+        """Hand the parameters ``..._l0`` over to a module that has several layers of them.
+
+        They become ``owner``'s, with ``suffix`` in place of ``_l0``, and are looked up there.
+
+        Args:
+            owner: whose parameters they are from now on.
+            suffix: such as ``_l1_reverse``.
+        """
+        self._lent = [name for name, p in self._parameters.items() if p is not None]
+        self._lent = [name for name in self._lent if name.endswith(_FIRST)]
+        for name in self._lent:
+            parameter = self._parameters.pop(name)
+            owner.register_parameter(name.removesuffix(_FIRST) + suffix, parameter)
+        self.__dict__["_owner"] = owner, suffix  # not as a part of this module
+
+    def __getattr__(self, name: str) -> Any:
+        lent = self.__dict__.get("_owner")
+        if lent is not None and name in self._lent:
+            return getattr(lent[0], name.removesuffix(_FIRST) + lent[1])
+        return super().__getattr__(name)
+
+    def _parameter(self) -> Tensor:
+        return self.weight_ih_l0
 
     def _bias_blocks(self, which: str) -> Sequence[Tensor]:
         blocks: Sequence[Tensor] = self.get_parameter(f"bias_{which}_l0").split(self.d_state)

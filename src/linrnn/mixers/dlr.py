@@ -1,13 +1,14 @@
 """DLR, the diagonal linear recurrence without a discretisation."""
 
-from math import log, pi
+from math import pi
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._systems import Systems, copy, double
+from linrnn.mixers._systems import Filters, copy, double
+from linrnn.nn.hippo import draw_log_dt
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
 from linrnn.state_spec import Part, complex_, real
@@ -16,7 +17,7 @@ from linrnn.typing import Inexact
 _SLOWEST, _FASTEST = 1e-4, 0.1  # bounds of twice the initial decays
 
 
-class DLR(Systems):
+class DLR(Filters):
     r"""DLR: every channel is read by the same diagonal recurrence, and has weights of its own.
 
     Equation:
@@ -78,8 +79,7 @@ class DLR(Systems):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         N = self.d_state
-        drawn = torch.rand(N, dtype=torch.float64) * log(_FASTEST / _SLOWEST) + log(_SLOWEST)
-        copy((drawn.exp() / 2).sqrt(), self.A_re)
+        copy((draw_log_dt(N, _SLOWEST, _FASTEST).exp() / 2).sqrt(), self.A_re)
         copy(torch.arange(N, dtype=torch.float64) * (2 * pi / N), self.A_im)
         for weight in (self.C_re, self.C_im):
             if weight is not None:

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._systems import Systems, copy, double
-from linrnn.nn.discretise import zoh
+from linrnn.mixers._systems import Filters, copy, double, held
 from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
 from linrnn.typing import Complex
 
 
-class DSS(Systems):
+class DSS(Filters):
     r"""DSS: diagonal systems that share their eigenvalues, with a step size for each channel.
 
     Equation:
@@ -112,10 +111,7 @@ class DSS(Systems):
             rate = torch.complex(dt[:, 0] * lam.real, dt[:, 1] * lam.imag)
         else:
             rate = dt * lam
-        if times is None:
-            a, gain = zoh(rate, torch.ones_like(rate.real))
-        else:
-            a, gain = zoh(rate, times.double()[..., None, None])
+        a, gain = held(rate, times)
         b = gain * rate / lam if self.separate_dt else gain * dt
         c = double(self.C_re, self.C_im)
         if self.kernel == "softmax":  # a power above 1 divides b, or c would underflow

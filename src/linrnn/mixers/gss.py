@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._systems import Systems, double
-from linrnn.nn.discretise import zoh
+from linrnn.mixers._systems import Systems, double, held
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
 from linrnn.state_spec import Part, complex_
@@ -98,10 +97,7 @@ class GSS(Systems):
     def system(self, times: Tensor | None = None) -> siso.System:
         """The discretised systems, in double precision; of times (...) those of each."""
         lam = double(-self.A_log.double().exp(), self.A_im_log.double().exp())[None]
-        if times is None:
-            a, b = zoh(lam, torch.ones_like(lam.real))
-        else:
-            a, b = zoh(lam, times.double()[..., None, None])
+        a, b = held(lam, times)
         return siso.System(a, b, double(self.C_re, self.C_im), self.D)
 
     def _project_in(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,25 +1,35 @@
 """Hyena, long implicit filters between gates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from math import log, pi
+from math import pi
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.nn.conv import CausalConv
-from linrnn.nn.long_conv import GROWS, Kept, Kernel, long_spec, reach, read
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.mixers._base import FFT_REACHES_BACK
+from linrnn.mixers._hyena import Filter, GatedFilters
+from linrnn.mixers.laughing_hyena import LaughingHyena
+from linrnn.nn.long_conv import (
+    GROWS,
+    Kept,
+    Kernel,
+    long_spec,
+    padded,
+    reach,
+    read,
+    window_decays,
+)
+from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import empty_parameters
-from linrnn.ops._precision import wide, without_autocast
-
-ORDERINGS = ("code", "paper")
+from linrnn.ops._precision import wide
 
 
-class Hyena(Mixer):
+class Hyena(GatedFilters):
     r"""Hyena: a recurrence of gates and long convolutions, whose filters a small network draws.
 
     Equation:
@@ -83,27 +93,17 @@ class Hyena(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model, self.order, self.ordering, self.l_max = d_model, order, ordering, l_max
-        self.d_filter, self.d_position, self.d_short = d_filter, d_position, d_short
+        self.d_model, self.l_max = d_model, l_max
+        self.d_filter, self.d_position = d_filter, d_position
         self.frequency, self.shift = frequency, shift
-        check_positive_int(
-            "Hyena", order=order, l_max=l_max, d_filter=d_filter, d_position=d_position
-        )
-        check_in("Hyena", "ordering", ordering, ORDERINGS)
-        if ordering == "code" and order < 2:
-            raise ArgumentError(
-                f"Hyena: order must be at least 2 for ordering='code', which has one filter less, "
-                f"got {order}. Use ordering='paper'."
-            )
+        check_positive_int("Hyena", l_max=l_max, d_filter=d_filter, d_position=d_position)
         if d_position < 3 or d_position % 2 == 0:
             raise ArgumentError(
                 f"Hyena: d_position must be odd and at least 3, got {d_position}. It counts tau "
                 "and pairs of cosine and sine."
             )
-        self.filters = order - (ordering == "code")
         to: Any = {"device": device, "dtype": dtype}
-        self.in_proj = nn.Linear(d_model, (order + 1) * d_model, **to)
-        self.short = CausalConv((order + 1) * d_model, d_short, **to)
+        self._begin(order, ordering, d_short, **to)
         widths = [d_position, d_filter, d_filter, d_filter, d_model * self.filters]
         self.ffn = nn.ModuleList(
             nn.Linear(n, m, bias=i < 3, **to) for i, (n, m) in enumerate(pairwise(widths))
@@ -138,7 +138,7 @@ class Hyena(Mixer):
         for layer in self.ffn[:-1]:
             z = torch.sin(wide(self.freq) * F.linear(z, *map(wide, layer.parameters())))
         h = F.linear(z, *map(wide, self.ffn[-1].parameters())).unflatten(1, (self.d_model, -1))
-        delta = self._decays(h)
+        delta = window_decays(h[0].numel(), h).view(h.shape[1:])
         h = h * (torch.exp(-tau[:, None, None] * delta) + self.shift)
         first = h[:1] + wide(self.bias).unflatten(0, (self.d_model, -1))
         return torch.cat([first, h[1:]]).permute(2, 1, 0)
@@ -152,26 +152,19 @@ class Hyena(Mixer):
         z = torch.cat([tau[:, None], angle.cos(), -angle.sin()], 1)
         return z.to(like.dtype), tau.to(like.dtype)
 
-    def _decays(self, h: Tensor) -> Tensor:
-        """The decays of every channel and filter."""
-        shape = h.shape[1:]
-        ends = log(100) / 1.5, log(100) / 0.3
-        return torch.linspace(*ends, shape.numel(), dtype=h.dtype, device=h.device).view(shape)
+    @torch.no_grad()
+    def impulse_responses(self, length: int) -> Tensor:
+        """See `Mixer.impulse_responses`."""
+        return padded(self.kernels().double(), length)
 
-    def _read(self, x: Tensor, state: dict[str, Any], reset: Tensor | None) -> tuple[Tensor, Any]:
-        with without_autocast(x.device):
-            inner = wide(F.linear(x.to(self.in_proj.weight.dtype), *self.in_proj.parameters()))
-            mixed, short = self.short(inner, state["short"], reset)
-            *gates, z = mixed.split(self.d_model, -1)
-            long = []
-            for n, kernel in enumerate(self._filters(state["long"][0], x.shape[1])):
-                gate = gates[-1 - n] if self.ordering == "code" else gates[n]
-                z = gate * z if self.ordering == "code" else z
-                z, last = read("Hyena", kernel, z, state["long"][n], reset)
-                z = z if self.ordering == "code" else gate * z
-                long.append(last)
-            z = gates[0] * z if self.ordering == "code" else z
-        return self.out_proj(z.to(self.out_proj.weight.dtype)), {"short": short, "long": long}
+    def distilled(self, modes: Iterable[Modes]) -> LaughingHyena:
+        """See `Mixer.distilled`."""
+        return LaughingHyena.around(self, modes)
+
+    def long(self, state: Sequence[Any], time: int, reset: Tensor | None) -> list[Filter]:
+        """See `GatedFilters.long`."""
+        kernels = self._filters(state[0], time)
+        return [partial(read, "Hyena", kernel, reset=reset) for kernel in kernels]
 
     def _filters(self, state: dict[str, Any], time: int) -> list[Kernel]:
         """Kept whole while nobody differentiates, else as much of them as is read."""

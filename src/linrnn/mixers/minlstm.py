@@ -47,6 +47,8 @@ class MinLSTM(MinGRU):
 
     gates: ClassVar[int] = 2
 
+    like_lstm: ClassVar[bool] = True
+
     def __init__(
         self,
         d_model: int,

@@ -28,6 +28,8 @@ from linrnn.nn.parameters import empty_parameters as empty_parameters
 from linrnn.nn.parameters import lecun_normal as lecun_normal
 from linrnn.nn.pool import Pool as Pool
 from linrnn.nn.relative import RelativePositions as RelativePositions
+from linrnn.nn.resample import Beneath as Beneath
+from linrnn.nn.resample import Resample as Resample
 from linrnn.nn.ring import check_phase as check_phase
 from linrnn.nn.ring import check_ring as check_ring
 from linrnn.nn.ring import ring as ring
@@ -39,6 +41,7 @@ from linrnn.ops.past import recall as recall
 __all__ = [
     "GLU",
     "MLP",
+    "Beneath",
     "BlockDiagonal",
     "CappedLinear",
     "CausalConv",
@@ -52,6 +55,7 @@ __all__ = [
     "Pair",
     "Pool",
     "RelativePositions",
+    "Resample",
     "check_phase",
     "check_ring",
     "default_heads",

@@ -149,7 +149,8 @@ def dense(
     alpha = _alpha(rule)
     eye = torch.eye(size, dtype=A.dtype, device=A.device)
     right = torch.cat([eye + (1 - alpha) * step, into[..., None]], -1)
-    solved = torch.linalg.solve(eye - alpha * step, right) if alpha else right
+    # not linalg.solve, whose forward derivative of a forward derivative is wrong in PyTorch
+    solved = torch.linalg.inv(eye - alpha * step) @ right if alpha else right
     return solved[..., :size], solved[..., size]
 
 

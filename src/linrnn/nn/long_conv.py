@@ -4,9 +4,11 @@ The convolution itself is `linrnn.ops.online_conv`.
 """
 
 from collections.abc import Callable, Sequence
+from math import log
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops._modes import eager, transformed
@@ -27,6 +29,20 @@ def long_spec(channels: int, width: int) -> dict[str, Any]:
     """
     part: Part = real(inputs=None, channels=channels)
     return {"near": part, "far": [part] * levels(width)}
+
+
+def padded(kernel: Tensor, length: int) -> Tensor:
+    """The first so many taps of ``kernel`` (..., taps), zeros behind its last."""
+    return F.pad(kernel[..., :length], (0, max(0, length - kernel.shape[-1])))
+
+
+def window_decays(count: int, like: Tensor) -> Tensor:
+    """How much Hyena's windows fade over the length of a filter, in nats: (count,).
+
+    They are spread evenly, so that what is left at the end is 1 % of 1 / 1.5 to 1 / 0.3 of it.
+    """
+    ends = log(100) / 1.5, log(100) / 0.3
+    return torch.linspace(*ends, count, dtype=like.dtype, device=like.device)
 
 
 def reach(state: dict[str, Any], time: int, width: int) -> int:
@@ -74,4 +90,4 @@ def _same(kept: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
     )
 
 
-__all__ = ["GROWS", "Kept", "Kernel", "long_spec", "reach", "read"]
+__all__ = ["GROWS", "Kept", "Kernel", "long_spec", "padded", "reach", "read", "window_decays"]

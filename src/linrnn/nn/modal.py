@@ -1,14 +1,19 @@
 """Small linear recurrences that stand in for long filters: Hankel fits of impulse responses."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 
 STABLE = 1 - 1e-4  # the largest modulus of a fitted pole
 ROWS = 512  # of the Hankel matrix, whose singular values cost the cube of them
+_NOTHING = 1e-8  # the modulus of a pole that is as good as 0
+_ALIKE = 1e-12  # an error, as part of the kernel, than which none need be less
+_AT_ONCE = 1 << 24  # numbers of Hankel matrices that are held
 
 
 class Modes(NamedTuple):
@@ -28,10 +33,15 @@ class Modes(NamedTuple):
 
     def kernel(self, length: int) -> Tensor:
         """The filters' first ``length`` numbers: (channels, length), float64."""
-        powers = torch.linalg.vander(self.poles, N=max(1, length - 1))
+        powers = torch.linalg.vander(self.poles, N=max(2, length - 1))
         waves = (powers * self.residues[..., None]).real.sum(1)
-        found: Tensor = torch.cat([self.direct[:, None], waves], 1)[:, :length]
-        return found
+        found: Tensor = torch.cat([self.direct[:, None], waves], 1)
+        return found[:, :length]
+
+    def padded(self, count: int) -> "Modes":
+        """The same with ``count`` modes a channel, poles and residues of the new ones 0."""
+        more = (0, count - self.poles.shape[1])
+        return Modes(F.pad(self.poles, more), F.pad(self.residues, more), self.direct)
 
 
 def hankel_values(kernel: Tensor, rows: int = ROWS) -> Tensor:
@@ -52,8 +62,8 @@ def hankel_values(kernel: Tensor, rows: int = ROWS) -> Tensor:
         >>> hankel_values(halves[None])[0, :2].round(decimals=3)
         tensor([0.6640, 0.0000], dtype=torch.float64)
     """
-    values: Tensor = torch.linalg.svdvals(_hankel(kernel, rows))
-    return values
+    values: Tensor = torch.linalg.eigvalsh(_hankel(kernel, rows)).abs()
+    return values.sort(-1, descending=True).values
 
 
 def fit_modes(kernel: Tensor, order: int, *, rows: int = ROWS) -> Modes:
@@ -61,8 +71,10 @@ def fit_modes(kernel: Tensor, order: int, *, rows: int = ROWS) -> Modes:
 
     Poles are those of the balanced realisation of the Hankel matrix, cut off at ``order`` (Kung
     1978; the closed form of Massaroli et al. 2023, arXiv:2310.18780), moved into the circle where
-    they lie outside; residues are least squares over all of the kernel. A filter that is such a
-    recurrence is found exactly. All is computed in double precision.
+    they lie outside; residues are least squares over all of the kernel. Of a channel that has such
+    poles, the kernel ending before it has faded, those of the kernel with as many zeros behind it
+    are tried too, and the nearer taken. A filter that is such a recurrence is found exactly. All
+    is computed in double precision.
 
     Args:
         kernel: impulse responses (channels, length), of at least three numbers, finite.
@@ -80,23 +92,113 @@ def fit_modes(kernel: Tensor, order: int, *, rows: int = ROWS) -> Modes:
         >>> (found.kernel(64) - wave).abs().max().item() < 1e-12
         True
     """
-    check_positive_int("fit_modes", order=order, rows=rows)
+    return fit_orders(kernel, [order], rows=rows)[0].modes
+
+
+class Fit(NamedTuple):
+    """Modes of one order, and what no recurrence of that order can do better."""
+
+    modes: Modes
+    floor: Tensor
+    """(channels,), float64: every recurrence of the order differs from the kernel by at least that
+    part of the kernel's norm. Of a Hankel matrix of M rows the squares of the singular values
+    behind the order add up to at most M times the squared difference (Eckart and Young)."""
+    singular: Tensor
+    """(channels,), float64: the first of them behind the order, as part of the largest."""
+
+
+def fit_orders(kernel: Tensor, orders: Sequence[int], *, rows: int = ROWS) -> list[Fit]:
+    """`fit_modes` at several orders, from one decomposition of the Hankel matrix.
+
+    Args:
+        kernel, rows: see `fit_modes`.
+        orders: as there.
+
+    Raises:
+        ShapeError, ArgumentError: as there.
+
+    Example:
+        >>> kernel = 1 / (1 + torch.arange(33.0, dtype=torch.float64))[None]
+        >>> for fit in fit_orders(kernel, [1, 4]):
+        ...     error = (fit.modes.kernel(33) - kernel).norm() / kernel.norm()
+        ...     assert fit.floor < error < 50 * fit.floor
+    """
+    check_positive_int("fit_modes", rows=rows)
+    for order in orders:
+        check_positive_int("fit_modes", order=order)
+    most = max(orders)
+    observed, values = _balanced(kernel, rows, most)
+    kernel, size = kernel.double(), values.shape[1]
+    tiny = torch.finfo(torch.float64).tiny
+    norm = kernel.norm(dim=1).clamp(min=tiny)
+    # what is behind the rounding of the largest value is noise, if not always nothing but that
+    noise = values <= size * torch.finfo(values.dtype).eps * values[:, :1]
+    ending: Tensor | None = None
+    fits = []
+    for order in orders:
+        poles, grows = _poles(observed[..., :order])
+        modes = _with_residues(poles, kernel)
+        if bool(noise[:, :order].any()):
+            heard = torch.where(noise[:, None, :order], 0, observed[..., :order])
+            modes = _nearer(kernel, _with_residues(_poles(heard)[0], kernel), modes)
+        if bool(grows.any()):  # the kernel ends before it has faded: so let it end with zeros
+            if ending is None:
+                ending = _balanced(F.pad(kernel, (0, kernel.shape[1])), rows, most)[0]
+            other = _with_residues(_poles(ending[..., :order])[0], kernel)
+            modes = _nearer(kernel, modes, other)
+        floor = (values[:, order:].square().sum(1) / size).sqrt() / norm
+        behind = F.pad(values, (0, 1))[:, order] / values[:, 0].clamp(min=tiny)
+        fits.append(Fit(modes, floor, behind))
+    return fits
+
+
+def _balanced(kernel: Tensor, rows: int, most: int) -> tuple[Tensor, Tensor]:
+    """What is observed of the first balanced states, (C, rows, most), and all singular values.
+
+    The Hankel matrix is symmetric: its singular values are the moduli of its eigenvalues.
+    """
     hankel = _hankel(kernel, rows)
-    if order > hankel.shape[-1]:
+    size, parts = hankel.shape[-1], []
+    if most > size:
         raise ArgumentError(
-            f"fit_modes: order must be at most the {hankel.shape[-1]} rows of the Hankel matrix, "
-            f"got {order}. Take a longer kernel, or more rows."
+            f"fit_modes: order must be at most the {size} rows of the Hankel matrix, got {most}. "
+            "Take a longer kernel, or more rows."
         )
-    U, sigma, _ = torch.linalg.svd(hankel)
-    observed = U[..., :order] * sigma[:, None, :order].sqrt()
+    for part in hankel.split(max(1, _AT_ONCE // size**2)):
+        values, vectors = torch.linalg.eigh(part)
+        values, place = values.abs().sort(-1, descending=True)
+        first = vectors.gather(2, place[:, None, :most].expand(-1, size, -1))
+        parts.append((first * values[:, None, :most].sqrt(), values))
+    observed, every = (torch.cat(each) for each in zip(*parts, strict=True))
+    return observed, every
+
+
+def _poles(observed: Tensor) -> tuple[Tensor, Tensor]:
+    """The poles (C, modes) of states observed so, upper ones of pairs, and where any was moved."""
     shift = torch.linalg.pinv(observed[:, :-1]) @ observed[:, 1:]
     poles = torch.linalg.eigvals(shift)
+    grows = (poles.abs() > STABLE).any(1)
     poles = poles * (STABLE / poles.abs().clamp(min=STABLE))
-    upper = poles.imag >= 0
+    poles = poles.gather(1, poles.abs().argsort(-1, descending=True))
+    gone = poles.abs() < _NOTHING  # of these one is enough: all give one tap, h_1
+    poles = torch.where(gone, _NOTHING**2, poles)
+    upper = (poles.imag >= 0) & (gone.cumsum(-1) <= 1)
     count = int(upper.sum(-1).max())  # at least one: what is not real comes in pairs
     chosen = torch.where(upper, poles.abs(), -1).argsort(-1, descending=True)[:, :count]
-    poles = poles.gather(1, chosen).where(upper.gather(1, chosen), 0)
-    return _with_residues(poles, kernel.double())
+    return poles.gather(1, chosen).where(upper.gather(1, chosen), 0), grows
+
+
+def _nearer(kernel: Tensor, one: Modes, other: Modes) -> Modes:
+    """Of each channel those modes whose kernel is nearer, the first where they are as good."""
+    count = max(one.poles.shape[1], other.poles.shape[1])
+    both = one.padded(count), other.padded(count)
+    errors = [(modes.kernel(kernel.shape[1]) - kernel).norm(dim=1) for modes in both]
+    nothing = _ALIKE * kernel.norm(dim=1)
+    first = ((errors[0] <= errors[1]) | (errors[0] <= nothing))[:, None]
+    poles, residues = (
+        torch.where(first, a, b) for a, b in zip(both[0][:2], both[1][:2], strict=True)
+    )
+    return Modes(poles, residues, one.direct)
 
 
 def _with_residues(poles: Tensor, kernel: Tensor) -> Modes:

@@ -8,6 +8,7 @@ from scipy.signal import cont2discrete
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.nn.discretise import RULES, bilinear, dense, generalised, zoh
 from linrnn.nn.hippo import MEASURES, hippo
+from linrnn.testing._derivatives import check_derivatives
 
 SCIPY = {"backward": "backward_diff"}
 
@@ -117,3 +118,10 @@ def test_rule_must_be_known_and_alpha_between_the_two_eulers():
         dense(A, B, 0.1, "simpson")
     with pytest.raises(ArgumentError, match=r"alpha must lie .* got 1.5. 0.5 is the bil"):
         dense(A, B, 0.1, 1.5)
+
+
+@pytest.mark.parametrize("rule", ["zoh", 0.0, 0.5, 1.0])
+def test_a_dense_system_has_second_derivatives_in_every_mode(rule):
+    A, B = hippo("legt", 5)
+    arguments = {"A": A, "B": B, "dt": torch.tensor([0.02, 0.1], dtype=torch.float64)}
+    check_derivatives(str(rule), lambda **moved: dense(**moved, rule=rule), arguments)

@@ -1,0 +1,103 @@
+"""Put small recurrences in the place of a run's long filters, in a new run folder."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from linrnn.cli._progress import metric_text
+from linrnn.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from linrnn.train import DistilledRun, Score
+
+EPILOG = """A layer of long convolutions keeps its inputs; what takes its place has a state of
+constant size: the new run streams at a constant cost a step, and can be exported. hyena becomes
+laughing_hyena; sgconv, s4, s4d, dss and dlr become modal. Other layers stay as they are. Nothing
+is trained: each filter is fitted to its first --length steps, beyond which it goes on as its
+recurrence does.
+
+For each order the first table has the error of the filters of each layer, norm of the difference
+over norm of the filter: the largest and the median over its channels, and what the largest is at
+least for every recurrence of that order. The second has what comes of it, measured on the
+validation data: the error of the model's outputs, as their norm, its loss and its metric. The run
+that is written is of the last order; both tables are in it as distillation.csv.
+
+example: linrnn distill runs/lm-hyena-1 --order 4,8,16,32 --out runs/small"""
+
+_ORDER = "real numbers in the state of each filter, or several with commas between (16)"
+_LENGTH = "steps of the filters that are fitted (those of a sequence of the task)"
+_EXAMPLES = "validation sequences to use, spread evenly over the validation data (all)"
+_OUT = "the new run folder, new or empty (the next free runs/TASK-MIXER-N)"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Distil a run, print how near it comes, and write the new run."""
+    parser = argparse.ArgumentParser(
+        prog="linrnn distill",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    parser.add_argument("--order", default="16", metavar="N[,N...]", help=_ORDER)
+    parser.add_argument("--length", type=int, metavar="L", help=_LENGTH)
+    parser.add_argument("--examples", type=int, metavar="N", help=_EXAMPLES)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help=_OUT)
+    args = parser.parse_args(argv)
+    orders = parse_orders(args.order)
+    from linrnn.train import distill_run
+
+    found = distill_run(args.run, orders, length=args.length, examples=args.examples, out=args.out)
+    sys.stdout.write("".join(f"{line}\n" for line in report(found)))
+    return 0
+
+
+def parse_orders(text: str) -> list[int]:
+    """Orders with commas between them.
+
+    Raises:
+        ArgumentError: something else.
+
+    Example:
+        >>> parse_orders("4, 8")
+        [4, 8]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", part, re.ASCII) for part in parts):
+        raise ArgumentError(
+            f"distill: --order must be like 16 or 4,8,16, each of at least 1, got {text!r:.80}."
+        )
+    return [int(part) for part in parts]
+
+
+def report(found: "DistilledRun") -> list[str]:
+    """The lines that are printed."""
+    lines = [f"filters over {found.length:,} steps, their errors as part of their norms"]
+    layers = [layer.name for layer in found.orders[0].layers]
+    width = max(5, *map(len, layers))
+    lines.append(f"{'order':>6}  {'layer':<{width}}  {'largest':>9}  {'median':>9}  {'least':>9}")
+    for fit in found.orders:
+        for layer in fit.layers:
+            numbers = (layer.largest, layer.median, layer.floor)
+            cells = "  ".join(f"{value:>9.2g}" for value in numbers)
+            lines.append(f"{fit.order:>6}  {layer.name:<{width}}  {cells}")
+    before, name = found.before, found.before.metric_name
+    lines += ["", f"outputs, loss and {name} on {before.examples:,} validation sequences"]
+    lines.append(f"{'order':>6}  {'floats of state':>15}  {'outputs':>9}  {'loss':>9}  {name}")
+    lines.append(f"{'before':>6}  {'-':>15}  {'-':>9}  {before.loss:>9.5g}  {_metric(before)}")
+    for fit in found.orders:
+        size, score = f"{fit.n_state:,}", fit.score
+        lines.append(
+            f"{fit.order:>6}  {size:>15}  {fit.outputs:>9.2g}  {score.loss:>9.5g}  {_metric(score)}"
+        )
+    if found.kept:
+        lines += ["", f"as they were, for they have no long filters: {', '.join(found.kept)}"]
+    last = found.orders[-1].order
+    return [*lines, "", f"{found.folder} is the run of order {last}, with the mixer {found.mixer}"]
+
+
+def _metric(score: "Score") -> str:
+    return metric_text(score.metric_name, score.metric).removeprefix(f"{score.metric_name} ")

@@ -1,0 +1,288 @@
+"""A small trained Hyena, and small recurrences in the place of its filters."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+from linrnn.backbone import SequenceModel
+from linrnn.compare import Row
+from linrnn.distillation import distill_orders
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import table
+from linrnn.reproductions._language import TEXT_NOTE, mean_of, small, with_model
+from linrnn.reproductions._timing import Call, Timing, Turns, digits
+from linrnn.reproductions._trained import Column, train
+from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.state import n_floats
+from linrnn.train import Config, OrderFit, Score
+from linrnn.train._context import open_run
+from linrnn.train._distil import measure_orders
+from linrnn.train._figures import line, new_figure
+
+ORDERS = (2, 4, 8, 16, 32, 64)
+LENGTH, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS = 256, 4096, 4, 64, 2
+HYENA: Mapping[str, Any] = {"d_position": 33, "frequency": 14.0}
+"""As in the published configuration of a language model on the Pile."""
+SUFFICES = 1e-3
+"""An order suffices if it raises the validation loss by no more, in nats a character."""
+ENOUGH = (16, 32)
+"""The orders of which that is said."""
+POSITIONS = (256, 1024, 4096)
+REACH = 8192
+"""Taps of the filters whose steps are timed."""
+STEPS = 256
+"""Steps in a row that are timed: one in so many of Hyena's makes a block."""
+ALIKE = 1.25
+
+
+class Seed(NamedTuple):
+    """One trained model."""
+
+    before: Score
+    fits: tuple[OrderFit, ...]
+
+
+class Distillation(Reproduction):
+    """A language model of Hyena is trained, and its filters replaced by recurrences of each order.
+
+    Nothing is trained after that. Beside the errors of filters and outputs stands what a step of
+    one sequence costs, before and after, in models of the same sizes whose filters reach further
+    than they read.
+
+    Args:
+        base: configuration to run in place of ours.
+        orders: in rising order.
+        positions: steps read before those that are timed, in rising order.
+        reach: taps of the filters of the model that is timed.
+        steps: timed in a row.
+        turns: how to time.
+    """
+
+    summary: ClassVar[str] = "a trained Hyena distilled to small recurrences: order, loss, speed"
+    source: ClassVar[str] = (
+        "Massaroli et al. 2023, Laughing Hyena Distillery, arXiv:2310.18780, abstract and section 5"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "two layers of width 64 on a megabyte of Shakespeare, filters of 256 steps; shows how "
+            "order, errors and loss go together at this size, not what a large model loses; 4 "
+            "minutes of processor time a seed, and one for the steps"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "What is said of distilled models of up to 1.3 billion parameters",
+            ["statement", "published"],
+            [
+                ["no loss in quality after distillation", "yes"],
+                ["orders of 16 to 32 suffice for a trained Hyena", "yes (from memory)"],
+                ["tokens a second of generation, beside Hyena's", "1.5 times"],
+            ],
+        ),
+    )
+
+    def __init__(
+        self,
+        base: Config | None = None,
+        orders: Sequence[int] = ORDERS,
+        positions: Sequence[int] = POSITIONS,
+        reach: int = REACH,
+        steps: int = STEPS,
+        turns: Turns | None = None,
+    ) -> None:
+        self.base, self.orders = base or base_config(), orders
+        self.positions, self.reach, self.steps = positions, reach, steps
+        self.turns = turns or Turns()
+
+    def run(self, setting: Setting) -> Findings:
+        """Train, distil at every order, and time steps."""
+        column = Column(name="tiny Shakespeare", config=self.base, paper=self.base, steps=0)
+        outcome = train(column, {"hyena": self.base}, setting)
+        seeds = [self._distilled(folder, setting) for folder in _finished(outcome.rows)]
+        times = self._times(setting)
+        tables = [_steps(times), table(outcome, {})]
+        figures: dict[str, Any] = {}
+        if seeds:
+            tables = [_verdicts(seeds, times), _orders(seeds), *tables]
+            figures["orders"] = _drawn(seeds)
+        said = [why for row in outcome.rows for why in row.failures]
+        said += [outcome.problem] if outcome.problem else []
+        return Findings(
+            tables=tuple(tables),
+            comparable=(
+                "whether the statements hold; models, text and training are a thousand times "
+                "smaller than those of the source, and the speed is that of one sequence on a CPU."
+            ),
+            notes=(RULE, TEXT_NOTE, *NOTES, *said),
+            complete=not outcome.problem,
+            figures=figures,
+        )
+
+    def _distilled(self, folder: Path, setting: Setting) -> Seed:
+        run = open_run(folder)
+        length = run.task.sequence_length
+        seed = Seed(*measure_orders(run, distill_orders(run.model, self.orders, length=length)))
+        last = seed.fits[-1]
+        setting.say(f"{folder.name}: order {last.order} has an error of {last.outputs:.2g}")
+        return seed
+
+    def _times(self, setting: Setting) -> "dict[tuple[str, int], tuple[Timing, int]]":
+        """Time and floats of state of a step, by model and position."""
+        calls: dict[str, Call] = {}
+        floats: dict[tuple[str, int], int] = {}
+        modes = max(self.orders) // 2
+        options = {"hyena": {**HYENA, "l_max": self.reach}, "laughing_hyena": {"d_state": modes}}
+        for mixer, its in options.items():
+            model = _timed(self.base, mixer, its)
+            for position in self.positions:
+                calls[f"{mixer}, {position}"], floats[mixer, position] = self._stream(
+                    model, position
+                )
+        found = self.turns.measure(calls)
+        for name, timing in found.items():
+            setting.say(f"{self.steps} steps after {name}: {timing.milliseconds()} ms")
+        return {
+            (mixer, position): (found[f"{mixer}, {position}"], floats[mixer, position])
+            for mixer in options
+            for position in self.positions
+        }
+
+    @torch.inference_mode()
+    def _stream(self, model: SequenceModel, position: int) -> tuple[Call, int]:
+        """Steps of one sequence from a position on, and the floats of its state there."""
+        start = model(torch.zeros(1, position, dtype=torch.long))[1]
+        token = torch.zeros(1, dtype=torch.long)
+
+        @torch.inference_mode()
+        def steps() -> None:
+            state = start
+            for _ in range(self.steps):
+                _, state = model.step(token, state)
+
+        return steps, n_floats(start)
+
+
+NOTES = (
+    f"an order suffices where it raises the validation loss by at most {SUFFICES:g} nats a "
+    "character, or lowers it; filters are fitted over the length of a training sequence, in closed "
+    "form, and nothing is trained after that.",
+    "the error of a filter is the norm of the difference as part of its norm, that of outputs the "
+    "same over all logits of the validation text; least is what the largest error of a filter is "
+    "at least for any recurrence of the order, by its Hankel matrix.",
+    "steps are those of models that were not trained, whose weights play no part in the time; the "
+    f"filters of that Hyena reach {REACH:,} steps back, and LaughingHyena has half as many modes "
+    f"as the largest order. Times of a model are alike within a factor of {ALIKE:g}.",
+)
+
+
+def base_config() -> Config:
+    """What is trained."""
+    base = small(LENGTH, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
+    return with_model(base, "hyena", mixer_options={**HYENA, "l_max": LENGTH})
+
+
+def _finished(rows: Sequence[Row]) -> list[Path]:
+    return [f for row in rows for f in row.folders if (f / "result.json").is_file()]
+
+
+def _timed(base: Config, mixer: str, options: Mapping[str, Any]) -> SequenceModel:
+    """A model of the sizes of the configuration."""
+    model = base.model
+    return SequenceModel(
+        65,
+        65,
+        mixer=mixer,
+        mixer_options=options,
+        encoder="tokens",
+        d_model=model.d_model,
+        n_layers=model.n_layers,
+        norm=model.norm,
+        block=model.block,
+        final_norm=model.final_norm,
+        pool="none",
+    ).eval()
+
+
+def _orders(seeds: Sequence[Seed]) -> Table:
+    rows = []
+    for at, fit in enumerate(seeds[0].fits):
+        every = [seed.fits[at] for seed in seeds]
+        changes = [f.score.loss - seed.before.loss for f, seed in zip(every, seeds, strict=True)]
+        errors = [
+            f"{np.mean([getattr(f, name) for f in every]):.2g}"
+            for name in ("largest", "median", "floor", "outputs")
+        ]
+        size = f"{fit.n_state:,}"
+        rows.append([str(fit.order), *errors, f"{np.mean(changes):+.2g}", size])
+    head = ["order", "filters, largest", "median", "least", "outputs", "validation loss"]
+    before = mean_of([seed.before.loss for seed in seeds])
+    title = (
+        f"Errors by order, means over seeds; the change of a loss of {before.text} nats a character"
+    )
+    return Table(title, [*head, "floats of state"], rows)
+
+
+def _steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> Table:
+    count = list(dict.fromkeys(position for _, position in times))
+    rows = []
+    for mixer in dict.fromkeys(mixer for mixer, _ in times):
+        cells = [_cell(*times[mixer, position]) for position in count]
+        rows.append([mixer, *cells])
+    head = ["model", *(f"after {position:,} steps" for position in count)]
+    return Table("Milliseconds of some steps in a row, and floats of state", head, rows)
+
+
+def _cell(timing: Timing, floats: int) -> str:
+    return f"{digits(1e3 * timing.median)}; {floats:,}"
+
+
+def _verdicts(seeds: Sequence[Seed], times: Mapping[tuple[str, int], tuple[Timing, int]]) -> Table:
+    rows = []
+    for order in ENOUGH:
+        held = [
+            fit.score.loss - seed.before.loss <= SUFFICES
+            for seed in seeds
+            for fit in seed.fits
+            if fit.order == order
+        ]
+        rows.append([f"order {order} suffices", verdict(held)])
+    falls = [
+        all(more.outputs < less.outputs for less, more in pairwise(seed.fits)) for seed in seeds
+    ]
+    rows.append(["the error of the outputs falls with the order", verdict(falls)])
+    medians = {key: timing.median for key, (timing, _) in times.items()}
+    positions = sorted({position for _, position in times})
+    after = [medians["laughing_hyena", position] for position in positions]
+    rows.append(["after, a step costs as much however much was read", _one(_alike(after))])
+    sooner = all(
+        medians["laughing_hyena", position] < medians["hyena", position] for position in positions
+    )
+    rows.append(["after, a step costs less than before", _one(sooner)])
+    return Table("What holds", ["statement", "verdict"], rows)
+
+
+def _alike(values: Sequence[float]) -> bool:
+    return max(values) <= ALIKE * min(values)
+
+
+def _one(held: bool) -> str:
+    return verdict([held])
+
+
+def _drawn(seeds: Sequence[Seed]) -> Any:
+    figure = new_figure()
+    axes = figure.subplots()
+    orders = [fit.order for fit in seeds[0].fits]
+    shown = {"largest": "filters, largest", "median": "filters, median", "outputs": "outputs"}
+    for i, (name, label) in enumerate(shown.items()):
+        values = [[getattr(fit, name) for fit in seed.fits] for seed in seeds]
+        axes.plot(orders, np.mean(values, 0), label=label, **line(i))
+    axes.set(xscale="log", yscale="log", xlabel="order", ylabel="error, as part of the norm")
+    axes.set_xticks(orders, [str(order) for order in orders], minor=False)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure

@@ -1,0 +1,141 @@
+"""The page on distillation, on a text and at sizes that take seconds."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from linrnn.compare import _compare
+from linrnn.errors import LinrnnError
+from linrnn.reproductions import Setting, distillation
+from linrnn.reproductions._language import small, with_model
+from linrnn.reproductions._timing import Timing, Turns
+from linrnn.reproductions.distillation import Distillation, Seed
+from linrnn.train import OrderFit, Score, run
+from linrnn.train._model import load_model
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """A text in the place of tiny Shakespeare, and runs in this process."""
+    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{i} is a line.\n" for i in range(150)))
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
+
+    def train_here(folder, config):
+        try:
+            run(config, out=folder)
+        except LinrnnError as error:
+            return str(error)
+        return None
+
+    monkeypatch.setattr(_compare, "train_in_process", train_here)
+    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
+
+
+def page():
+    hyena = {"l_max": 32, "d_filter": 8, "frequency": 6.0}
+    return Distillation(
+        with_model(small(32, 256, 1, 8, 1), "hyena", mixer_options=hyena),
+        orders=(2, 8),
+        positions=(2, 40),
+        reach=64,
+        steps=3,
+        turns=Turns(rounds=1, shortest=0, pause=0),
+    )
+
+
+def test_a_model_is_trained_and_distilled_at_every_order(tmp_path):
+    setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path / "out")
+    found = page().run(setting)
+    assert found.complete
+    holds, orders, steps, *_ = found.tables
+    assert [row[0] for row in orders.rows] == ["2", "8"]
+    two, eight = ([float(cell) for cell in row[1:5]] for row in orders.rows)
+    assert all(few > more > 0 for few, more in zip(two, eight, strict=True))
+    assert abs(float(orders.rows[1][5])) < 1e-3
+    assert [row[0] for row in steps.rows] == ["hyena", "laughing_hyena"]
+    before, after = ([int(c.split("; ")[1].replace(",", "")) for c in r[1:]] for r in steps.rows)
+    assert before[0] < before[1]
+    assert after[0] == after[1]
+    assert len(holds.rows) == 5
+    assert "orders" in found.figures
+    again = page().run(setting)  # goes on with what was trained
+    assert again.tables[1].rows == orders.rows
+
+
+def test_without_its_text_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "empty"))
+    monkeypatch.setattr("linrnn.tasks._files.fetch", None, raising=False)
+    config = page().base
+    options = replace(config.task_options, data=(str(tmp_path / "none.txt"),))
+    what = page()
+    what.base = replace(config, task_options=options)
+    found = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path / "out"))
+    assert not found.complete
+    assert any("none.txt" in note for note in found.notes)
+    assert found.tables[0].title.startswith("Milliseconds")
+
+
+def test_what_is_trained_has_the_filters_of_the_published_configuration():
+    config = distillation.base_config()
+    assert config.mixer_options == {"d_position": 33, "frequency": 14.0, "l_max": 256}
+    assert config.task_options.length == 256
+
+
+def fit(order, loss, outputs):
+    score = Score(loss=loss, metric=0.0, metric_name="", examples=1, standard_error=math.nan)
+    return OrderFit(order=order, layers=(), outputs=outputs, score=score, n_state=1)
+
+
+def seed(*losses):
+    fits = [fit(o, loss, 1 / o) for o, loss in zip((16, 32), losses, strict=True)]
+    return Seed(fit(0, 1.0, 0.0).score, tuple(fits))
+
+
+def times(*seconds):
+    keys = [(mixer, n) for mixer in ("hyena", "laughing_hyena") for n in (1, 2)]
+    return {key: (Timing((s,)), 1) for key, s in zip(keys, seconds, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "seconds", "expected"),
+    [
+        ([seed(1.002, 1.0), seed(1.0, 0.9995)], (3, 4, 1, 1.1), "undecided confirmed confirmed"),
+        ([seed(1.002, 1.0), seed(1.01, 1.0)], (3, 4, 1, 2), "contradicted confirmed contradicted"),
+        ([seed(0.99, 1.0)], (0.5, 4, 1, 1), "confirmed confirmed confirmed"),
+    ],
+)
+def test_verdicts_follow_their_rule(seeds, seconds, expected):
+    rows = dict(distillation._verdicts(seeds, times(*seconds)).rows)
+    first, second, alike = expected.split()
+    assert rows["order 16 suffices"] == first
+    assert rows["order 32 suffices"] == second
+    assert rows["the error of the outputs falls with the order"] == "confirmed"
+    assert rows["after, a step costs as much however much was read"] == alike
+    cheaper = "confirmed" if seconds[0] > 1 else "contradicted"
+    assert rows["after, a step costs less than before"] == cheaper
+
+
+def test_errors_that_rise_again_are_seen():
+    rising = Seed(fit(0, 1.0, 0.0).score, (fit(16, 1.0, 0.1), fit(32, 1.0, 0.2)))
+    rows = dict(distillation._verdicts([rising, seed(1.0, 1.0)], times(2, 2, 1, 1)).rows)
+    assert rows["the error of the outputs falls with the order"] == "undecided"
+
+
+def test_the_timed_models_are_of_the_sizes_of_the_trained_one(tmp_path):
+    what = page()
+    model = distillation._timed(what.base, "laughing_hyena", {"d_state": 4})
+    setting = Setting(scale="cpu", seeds=(0,), out=tmp_path / "out")
+    what.run(setting)
+    (folder,) = (tmp_path / "out" / "runs").glob("*/hyena-seed0")
+    trained = load_model(folder)[0]
+    kept = {n: x.shape for n, x in trained.state_dict().items() if ".mixer." not in n}
+    ours = {n: x.shape for n, x in model.state_dict().items() if n in kept}
+    outer = ("encoder.weight", "head.weight", "head.bias")
+    assert {n: s for n, s in ours.items() if n not in outer} == {
+        n: s for n, s in kept.items() if n not in outer
+    }
+    assert torch.isfinite(model(torch.zeros(1, 5, dtype=torch.long))[0]).all()
