@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn._declared import Option, declared
 from linrnn._pattern import MixerLike, choose
+from linrnn._tiers import Reader, Shape, read_in_graph, read_step
 from linrnn.block import Block
 from linrnn.errors import (
     ArgumentError,
@@ -19,8 +20,9 @@ from linrnn.errors import (
 )
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._bidirectional import check_lengths
-from linrnn.nn import Pair, Pool, make_head, make_norm
+from linrnn.nn import Pair, Pool, Resample, make_head, make_norm
 from linrnn.ops import _native_step
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._step_program import layer_step, stack_program
@@ -55,6 +57,15 @@ class SequenceModel(nn.Module):
 
         x = encoder(input);   x = block_i(x) for each layer;   y = head(pool(x))
 
+    With ``tiers`` the blocks between are a tier each, of a rate and width of its own::
+
+        tier(x) = x' + blocks(x'),   x' = x + up(tier_below(down(x)))     innermost: x + blocks(x)
+
+    where `linrnn.nn.Resample` does the down- and up-pooling; what is made of a group of steps comes
+    back a group later, so the model stays causal and is streamed as any other. Groups begin at a
+    reset. With ``unet`` there are blocks before ``down``, and each block after ``up`` adds the
+    input of its counterpart to its output.
+
     Args:
         d_input: channels of a real input, or the vocabulary size when ``encoder="tokens"``.
         d_output: outputs of the head: classes, regression targets, or vocabulary.
@@ -67,7 +78,11 @@ class SequenceModel(nn.Module):
             or class, alone. A mixer that depends on its place in the stack, with options ``layer``
             and ``n_layers``, is told it.
         d_model: width of the residual stream, in channels.
-        n_layers: number of residual blocks.
+        n_layers: number of residual blocks; with ``tiers`` of each tier.
+        tiers: steps that are pooled into one between each two tiers of a stack at several rates, as
+            in SaShiMi, ``(4, 4)``; see below. Default: one rate.
+        expand: width of a tier, in multiples of that above it.
+        unet: with ``tiers``, read ``n_layers`` blocks on the way down as well.
         norm: normalisation of each block: ``batch``, ``layer``, ``rms`` or ``none``.
         norm_eps: added to the variance, or mean square, under the root of every norm. Default:
             PyTorch's, 1e-5, and for ``rms`` the rounding of the dtype.
@@ -77,13 +92,15 @@ class SequenceModel(nn.Module):
         dropout: probability of dropping a channel, on what each part of a block adds, and before
             the GLU.
         block: what follows the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
-            (``glu``), an MLP (``mlp``), RWKV's channel mixing (``channel_mix``), an MLP gated by
-            GELU as in Hawk and Griffin (``geglu``) or by SiLU (``swiglu``), one behind mixers
-            without an up-projection of their own as in xLSTM (``xlstm``), or nothing (``bare``).
+            (``glu``), with an MLP behind it as in SaShiMi (``glu_mlp``), an MLP (``mlp``), RWKV's
+            channel mixing (``channel_mix``), an MLP gated by GELU as in Hawk and Griffin
+            (``geglu``) or by SiLU (``swiglu``), one behind mixers without an up-projection of their
+            own as in xLSTM (``xlstm``), or nothing (``bare``).
         conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
             blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
-        d_ffn: hidden width of a block's part that has one. Default: 4 d_model; of ``geglu`` 3
-            d_model, of ``swiglu`` 8/3, rounded up, of ``xlstm`` 4/3, up to a multiple of 64.
+        d_ffn: hidden width of a block's part that has one, ``expand`` times that in the next tier.
+            Default: 4 d_model; of ``geglu`` 3 d_model, of ``swiglu`` 8/3, rounded up, of ``xlstm``
+            4/3, up to a multiple of 64.
         bidirectional: read in both directions and add the two: see `linrnn.mixers.Bidirectional`.
             Such a model needs whole sequences and cannot be streamed: it has no `step`.
         pool: how the outputs over time become one: their ``mean``, the ``last`` one, or ``none``
@@ -126,12 +143,17 @@ class SequenceModel(nn.Module):
         mixer_options: Mapping[str, Any] | None = None,
         d_model: int = 64,
         n_layers: int = 4,
+        tiers: tuple[int, ...] = (),
+        expand: int = 2,
+        unet: bool = False,
         norm: Literal["batch", "layer", "rms", "none"] = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,
         skip: bool = True,
         dropout: float = 0.0,
-        block: Literal["glu", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"] = "glu",
+        block: Literal[
+            "glu", "glu_mlp", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"
+        ] = "glu",
         conv_width: int = 0,
         d_ffn: int | None = None,
         bidirectional: bool = False,
@@ -153,6 +175,12 @@ class SequenceModel(nn.Module):
             where, d_input=d_input, d_output=d_output, d_model=d_model, n_layers=n_layers
         )
         check_in(where, "encoder", encoder, ("linear", "tokens"))
+        shape = Shape(n_layers, tuple(tiers), expand, unet)
+        shape.check(where)
+        if bidirectional and tiers:
+            raise ArgumentError(
+                f"{where}: bidirectional must be False with tiers, which read forward, got True."
+            )
         if not 0 <= dropout < 1:
             raise ArgumentError(f"{where}: dropout must be in [0, 1), got {dropout}.")
         if documents not in (1, 2) or (documents == 2 and pool == "none"):
@@ -175,11 +203,13 @@ class SequenceModel(nn.Module):
             self.encoder = nn.Linear(d_input, d_model, **factory)
         self.bidirectional = bidirectional
         self.blocks = nn.ModuleList()
-        for layer, choice in enumerate(choose(where, mixer, mixer_options, n_layers)):
-            place: dict[str, Any] = {"layer": layer, "n_layers": n_layers}
+        depths = shape.depths()
+        for layer, choice in enumerate(choose(where, mixer, mixer_options, len(depths))):
+            place: dict[str, Any] = {"layer": layer, "n_layers": len(depths)}
+            wider = expand ** depths[layer]
             self.blocks.append(
                 Block(
-                    choice.build(d_model, place, both_ways=bidirectional, **factory),
+                    choice.build(wider * d_model, place, both_ways=bidirectional, **factory),
                     kind=block,
                     norm=norm,
                     norm_eps=norm_eps,
@@ -187,11 +217,16 @@ class SequenceModel(nn.Module):
                     skip=skip,
                     dropout=dropout,
                     conv_width=conv_width,
-                    d_ffn=d_ffn,
+                    d_ffn=None if d_ffn is None else wider * d_ffn,
                     **place,
                     **factory,
                 )
             )
+        self.shape, self.between = shape, nn.ModuleList()
+        for tier, factor in enumerate(shape.tiers):
+            timed = any(m.timed for m, k in zip(self.mixers, depths, strict=True) if k > tier)
+            width = expand**tier * d_model
+            self.between.append(Resample(width, factor, expand=expand, timed=timed, **factory))
         self.pool = Pool(pool)
         outer = (
             make_norm(norm, d_model, eps=norm_eps, **factory) if wanted else None
@@ -227,19 +262,24 @@ class SequenceModel(nn.Module):
     ) -> dict[str, State]:
         """The state before the first step: one tree a layer, and what the pooling has summed.
 
-        Of pairs of documents it has two rows each, neighbours.
+        With ``tiers`` also what is between each two. Of pairs of documents it has two rows each,
+        neighbours.
         """
         weight, batch_size = self.head.weight, batch_size * self.documents
         device, real = device or weight.device, dtype or weight.dtype
-        return {
+        state: dict[str, Any] = {
             "layers": [
                 cast(Block, b).init_state(batch_size, device=device, dtype=dtype)
                 for b in self.blocks
             ],
-            "pool": cast(
-                State, self.pool.init_state(batch_size, self.d_model, device=device, dtype=real)
-            ),
+            "pool": self.pool.init_state(batch_size, self.d_model, device=device, dtype=real),
         }
+        if self.between:
+            state["tiers"] = [
+                cast(Resample, part).init_state(batch_size, device=device, dtype=dtype)
+                for part in self.between
+            ]
+        return state
 
     def forward(
         self,
@@ -288,24 +328,31 @@ class SequenceModel(nn.Module):
         """
         self._check(x, time=True)
         check_timed("SequenceModel.forward", dt, self.mixers)
+        fresh = state is None
         state = self.init_state(x.shape[0], device=x.device) if state is None else state
         if self.documents > 1:
             x, reset, lengths, dt = _apart(x, reset, lengths, dt)
         if lengths is not None:
             check_lengths("SequenceModel", lengths, x)
-        layers, pool = _split(state, len(self.blocks))
-        z, new = self._encode(x), []
+        parts = _split(state, len(self.blocks), len(self.between))
         ends = lengths if self.bidirectional else None
-        for block, before in zip(self.blocks, layers, strict=True):
-            times = dt if cast(Block, block).mixer.timed else None
-            z, after = block(z, before, reset=reset, lengths=ends, dt=times)
-            new.append(after)
+
+        def read(
+            block: Block, z: Tensor, before: State, reset: Tensor | None, dt: Tensor | None
+        ) -> tuple[Tensor, State]:
+            times = dt if block.mixer.timed else None
+            found: tuple[Tensor, State] = block(z, before, reset=reset, lengths=ends, dt=times)
+            return found
+
+        reader = Reader(self.shape, read, graph=False)
+        stack = list(self.blocks), list(self.between)
+        z, new = reader.read(*stack, self._encode(x), parts, reset, dt, fresh=fresh)
         if self.final_norm is not None:
             z = self.final_norm(z)
-        z, pool = self.pool(z, pool, reset=reset, lengths=lengths)
+        z, pool = self.pool(z, parts["pool"], reset=reset, lengths=lengths)
         if self.pair is not None:
             z = self.pair(z.unflatten(0, (-1, 2)))
-        return z, {"layers": new, "pool": cast(State, pool)}
+        return z, _together(new, pool)
 
     def step(
         self,
@@ -324,32 +371,38 @@ class SequenceModel(nn.Module):
                 f"{self.documents}. Call the model on whole documents."
             )
         self._check(x_t, time=False)
-        layers, pool = _split(state, len(self.blocks))
+        parts = _split(state, len(self.blocks), len(self.between))
         z = self._encode(x_t)
         if dt is not None:
             check_timed("SequenceModel.step", dt, self.mixers)
-            return self._step_on(z, {"layers": layers, "pool": cast(State, pool)}, dt)
-        done = self._native_step(z, layers)
+            return self._step_on(z, parts, dt)
+        if self.between:  # not one program: most steps leave the lower tiers alone
+            return self._step_on(z, parts)
+        done = self._native_step(z, parts["layers"])
         if done is not None:
             return done
-        parts: dict[str, State] = {"layers": layers, "pool": cast(State, pool)}
-        recorded = recorded_step(self, self._step_on, z, parts)
+        recorded = recorded_step(self, self._step_on, z, cast(State, parts))
         return self._step_on(z, parts) if recorded is None else cast(Any, recorded)
 
-    def _step_on(
-        self, z: Tensor, state: State, dt: Tensor | None = None
-    ) -> tuple[Tensor, dict[str, State]]:
+    def _step_on(self, z: Tensor, state: Any, dt: Tensor | None = None) -> tuple[Tensor, Any]:
         """Everything behind the encoder."""
-        layers, pool = cast(dict[str, Any], state).values()
-        new = []
-        for block, before in zip(self.blocks, layers, strict=True):
-            times = dt if cast(Block, block).mixer.timed else None
-            z, after = cast(Block, block).step(z, before, dt=times)
-            new.append(after)
+        if self.between:
+            graph = not eager(z) or transformed()
+            reader = Reader(self.shape, read_in_graph if graph else read_step, graph)
+            times = None if dt is None else dt[:, None]
+            stack = list(self.blocks), list(self.between)
+            z, new = reader.read(*stack, z[:, None], state, None, times)
+            z = z[:, 0]
+        else:
+            new = {"layers": []}
+            for block, before in zip(self.blocks, state["layers"], strict=True):
+                times = dt if cast(Block, block).mixer.timed else None
+                z, after = cast(Block, block).step(z, before, dt=times)
+                new["layers"].append(after)
         if self.final_norm is not None:
             z = self.final_norm(z)
-        z, pool = self.pool.step(z, pool)
-        return _few(self.head, z), {"layers": new, "pool": cast(State, pool)}
+        z, pool = self.pool.step(z, state["pool"])
+        return _few(self.head, z), _together(new, pool)
 
     def _native_step(
         self, z: Tensor, layers: list[State]
@@ -415,15 +468,25 @@ def _few(linear: nn.Linear, z: Tensor) -> Tensor:
     return cast(Tensor, linear(z)) if done is None else done[0]
 
 
-def _split(state: State, n_layers: int) -> tuple[list[State], dict[str, Tensor]]:
-    if not (isinstance(state, dict) and {"layers", "pool"} <= set(state)):
+def _together(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:
+    state: dict[str, Any] = {"layers": stack["layers"], "pool": pool}
+    return {**state, "tiers": stack["tiers"]} if stack.get("tiers") else state
+
+
+def _split(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
+    """The parts of a state: layers, what is between tiers, pooling."""
+    names = {"layers", "pool", *(["tiers"] if n_tiers else [])}
+    if not (isinstance(state, dict) and names <= set(state)):
+        words = ", ".join(f"{name!r}: ..." for name in sorted(names))
         raise DTypeError(
-            "SequenceModel: state must be what this model returned "
-            f"({{'layers': ..., 'pool': ...}}), got {type(state).__name__}."
+            f"SequenceModel: state must be what this model returned ({{{words}}}), got "
+            f"{type(state).__name__}."
         )
-    layers = list(cast(list[State], state["layers"]))
-    if len(layers) != n_layers:
-        raise ArgumentError(
-            f"SequenceModel: state must hold {n_layers} layers like the model, got {len(layers)}."
-        )
-    return layers, cast(dict[str, Tensor], state["pool"])
+    parts = {name: list(cast(list[State], state[name])) for name in sorted(names - {"pool"})}
+    for name, number in (("layers", n_layers), ("tiers", n_tiers)):
+        if len(parts.get(name, ())) != number:
+            raise ArgumentError(
+                f"SequenceModel: state must hold {number} {name} like the model, got "
+                f"{len(parts[name])}."
+            )
+    return {**parts, "pool": state["pool"]}

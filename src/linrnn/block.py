@@ -17,6 +17,7 @@ from linrnn.typing import Integer, ResetMask, Sequence, State, Time, Times, Toke
 
 BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "glu": (("mixer", "gelu", "drop", "glu"),),
+    "glu_mlp": (("mixer", "gelu", "drop", "glu"), ("mlp",)),
     "mlp": (("mixer",), ("mlp",)),
     "channel_mix": (("mixer",), ("channel_mix",)),
     "geglu": (("mixer",), ("geglu",)),
@@ -100,7 +101,8 @@ class Block(nn.Module):
     The parts, by the block's kind, a row of `BLOCKS`:
 
     - ``glu``: ``z -> GLU(drop(GELU(mixer(z))))``, the block of the LRU paper.
-    - ``mlp``: the mixer, then a `linrnn.nn.MLP`, of four times the width.
+    - ``glu_mlp``: the same, then a `linrnn.nn.MLP`, of four times the width: the blocks of SaShiMi.
+    - ``mlp``: the mixer, then such an MLP.
     - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV. It starts as published
       where the mixer was told to with ``init="published"``.
     - ``geglu``: the mixer, then a `linrnn.nn.GatedMLP` of three times the width, as in Hawk and
@@ -118,7 +120,7 @@ class Block(nn.Module):
 
     Args:
         mixer: what mixes along time.
-        kind: ``glu``, ``mlp``, ``channel_mix``, ``geglu``, ``swiglu``, ``xlstm`` or ``bare``.
+        kind: a row of `BLOCKS`: see above.
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
         norm_eps: see `linrnn.nn.make_norm`.
         prenorm: normalise before each part (True) or after its skip (False).
@@ -136,7 +138,9 @@ class Block(nn.Module):
         self,
         mixer: Mixer,
         *,
-        kind: Literal["glu", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"] = "glu",
+        kind: Literal[
+            "glu", "glu_mlp", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"
+        ] = "glu",
         norm: str = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,

@@ -1,4 +1,4 @@
-"""Let a trained language model continue a text."""
+"""Let a trained model continue a text, or a sound."""
 
 import argparse
 import sys
@@ -8,12 +8,22 @@ from typing import Any
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the new text as it is made, for each prompt."""
+    """Print the new text as it is made, for each prompt, or write the new sound."""
     args = _parser().parse_args(argv)
     from linrnn.errors import ArgumentError
     from linrnn.train import load_model
 
     model, task, config = load_model(args.run)
+    if hasattr(task, "coding"):
+        from linrnn.cli._generate_sound import write_sound
+
+        return write_sound(model, task, args, _options(args))
+    if args.wav is not None:
+        raise ArgumentError(
+            f"generate: --wav must come with a model of sound, got one of the task {config.task}. "
+            "Train one with: linrnn train sound"
+        )
+    args.max_new_tokens = 200 if args.max_new_tokens is None else args.max_new_tokens
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         raise ArgumentError(
@@ -30,12 +40,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="linrnn generate",
         description=__doc__,
         epilog="The new text goes to standard output, the prompt does not. Without a prompt and "
-        "without a state the text begins after a newline.",
+        "without a state the text begins after a newline. A model of sound writes a .wav, which "
+        "begins after silence, and its prompt is a .wav as well.",
     )
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the run folder of a language model")
+    add("run", type=Path, metavar="RUN", help="the run folder of a model of text or of sound")
     add("--prompt", action="append", metavar="TEXT", help="what to continue; several: a batch")
-    add("--max-new-tokens", type=int, default=200, metavar="N", help="stop after N tokens (200)")
+    add("--max-new-tokens", type=int, default=None, metavar="N", help=_MOST)
+    add("--wav", type=Path, default=None, metavar="FILE", help=_WAV)
     add("--temperature", type=float, default=1.0, metavar="X", help=_TEMPERATURE)
     add("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens; 0: all (0)")
     add("--top-p", type=float, default=1.0, metavar="P", help=_TOP_P)
@@ -93,6 +105,8 @@ def _several(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
     return 0
 
 
+_MOST = "stop after N tokens (200; of sound one second)"
+_WAV = "of a model of sound: the file to write (generated.wav)"
 _TEMPERATURE = "at least 0; below 1 likely tokens get likelier, 0 takes the likeliest (1)"
 _TOP_P = "of the fewest likeliest tokens with probability P together, in (0, 1] (1)"
 _STOP = "end before this text; may be given again"

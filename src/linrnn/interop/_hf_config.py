@@ -8,7 +8,7 @@ from linrnn import mixers
 from linrnn._declared import dataclass_of
 from linrnn._import_path import is_import_path
 from linrnn._pattern import check_stored, import_all, pattern, stored
-from linrnn._schema import check_type
+from linrnn._schema import cast, check_type
 from linrnn.backbone import SequenceModel, model_options
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.interop._hf_files import AUTO_MAP, known
@@ -79,7 +79,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
             if (
                 name in OPTIONS or name in LinrnnConfig.__annotations__
             ) and name not in _NOT_FIELDS:
-                check_type("LinrnnConfig", name, hint, getattr(self, name))
+                check_type("LinrnnConfig", name, hint, cast(hint, getattr(self, name)))
         if self.linrnn_format > FORMAT:
             raise DataError(
                 f"LinrnnConfig: the format must be at most {FORMAT}, got {self.linrnn_format}. "
@@ -115,8 +115,9 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
 
     def options(self) -> dict[str, Any]:
         """Arguments of `linrnn.SequenceModel` besides the size of the vocabulary."""
-        names = ("mixer", "mixer_options", *OPTIONS)
-        own = {name: getattr(self, name) for name in names}
+        hints = {option.name: option.hint for option in _MODEL}  # lists of a file are tuples
+        own = {name: cast(hint, getattr(self, name)) for name, hint in hints.items()}
+        own = {"mixer": self.mixer, "mixer_options": self.mixer_options, **own}
         return {**own, "tie_embeddings": self.tie_word_embeddings}
 
     def build(self) -> SequenceModel:

@@ -74,7 +74,8 @@ def require(where: str, config: Any, **expected: Any) -> None:
     """Raise unless the fields of a configuration have these values."""
     error = ArgumentError if isinstance(config, LinrnnConfig) else DataError
     for name, value in expected.items():
-        if (got := getattr(config, name)) != value:
+        got = getattr(config, name)
+        if (tuple(got) if isinstance(got, list) else got) != value:  # a file has lists
             raise error(f"{where}: {name} must be {value!r} to be converted, got {got!r}.")
 
 
@@ -82,7 +83,7 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     """Raise unless a model of ours is the stack that all layouts have, and ``expected``."""
     require(where, config, **expected)
     usual = {"encoder_norm": False, "final_norm": True, "prenorm": True, "conv_width": 0}
-    others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True}
+    others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True, "tiers": ()}
     require(where, config, **{k: v for k, v in others.items() if k not in expected})
 
 

@@ -24,7 +24,7 @@ CLOSE = 1e-5  # float32, outputs near 1, the same operations in another order
 LONG = 3 * CLOSE  # after a thousand steps
 ROOT = Path(__file__).parents[3]
 OPTIONS = {"attention": {"window": 4}, "gau": {"window": 4}, "mega": {"chunk": 4}}
-GROWING = {"hyena", "sgconv"}  # whatever their options
+GROWING = {name for name in mixers.names() if "constant_memory" in mixers.load(name).declared}
 VARIANTS = {
     "selective_lru normalised": ("selective_lru", {"gate": "normalised", "learn_initial": True}),
     "h3 heads": ("h3", {"d_head": 2}),
@@ -40,6 +40,7 @@ STACKS = {
     "glu": {"mixer": "lru", "pool": "mean"},
     "mlp": {"mixer": "mingru", "block": "mlp", "conv_width": 3, "norm": "rms", "pool": "none"},
     "swiglu": {"mixer": "mingru", "block": "swiglu", "d_ffn": 9, "logit_soft_cap": 0.5},
+    "tiers": {"mixer": "s4d", "tiers": (2, 2), "block": "glu_mlp", "norm": "layer", "pool": "none"},
     "channel_mix": {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer", "pool": "last"},
     "griffin": {
         **{"mixer": "rg_lru,attention", "block": "geglu", "norm": "rms", "pool": "none"},
@@ -51,7 +52,7 @@ STACKS = {
     },
 }
 
-EACH = [*sorted({*mixers.names()} - GROWING), *VARIANTS, *STACKS]
+EACH = [*sorted({*mixers.names()} - (GROWING - {*OPTIONS})), *VARIANTS, *STACKS]
 QUICK = ("lru", "mamba")  # an export takes seconds, however little is in it
 
 

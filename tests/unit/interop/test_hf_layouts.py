@@ -308,7 +308,12 @@ BAD = [
         lambda _: to_mamba(own("mamba", mixer_options={"b_disc": "zoh"}, **MAMBA)),
         "b_disc must be 'euler', got 'zoh'",
     ),
+    (
+        lambda _: to_mamba(own("mamba", mixer_options={"selective_B": False}, **MAMBA)),
+        "selective_B must be True, got False",
+    ),
     (lambda _: to_mamba(own("mamba", **MAMBA)), "the head must have no bias"),
+    (lambda _: to_mamba(own("mamba", tiers=(2,), **MAMBA)), r"tiers must be \(\) to be converted"),
     (lambda _: from_mamba(mamba(hidden_act="relu")), "hidden_act must be 'silu'.*got 'relu'"),
     (
         lambda _: from_rwkv(rwkv(layer_norm_epsilon=0.1)),

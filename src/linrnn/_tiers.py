@@ -1,0 +1,170 @@
+"""The order in which the blocks of a stack are read, at one rate or at several: SaShiMi's tiers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.nn import Beneath, Resample
+from linrnn.ops._recorded_step import recorded_step
+from linrnn.typing import State
+
+Call: TypeAlias = Callable[[Any, Tensor, State, Tensor | None, Tensor | None], tuple[Tensor, State]]
+"""``(block, z, state, reset, dt)`` to ``(z, state)``, of z (batch, time, width)."""
+
+
+class Shape(NamedTuple):
+    """How many blocks there are at which rate."""
+
+    n_layers: int
+    """Of each tier, on each way."""
+    tiers: tuple[int, ...]
+    """Steps that are pooled between a tier and the next; none where there is one rate."""
+    expand: int
+    unet: bool
+    """Whether there are blocks before the pooling as well."""
+
+    def check(self, where: str) -> None:
+        """Raise `ArgumentError` for what makes no stack."""
+        for factor in self.tiers:
+            if isinstance(factor, bool) or not isinstance(factor, int) or factor < 2:
+                raise ArgumentError(
+                    f"{where}: tiers must be integers of at least 2, got {self.tiers!r:.80}."
+                )
+        check_positive_int(where, expand=self.expand)
+        if self.unet and not self.tiers:
+            raise ArgumentError(
+                f"{where}: unet must be False without tiers, got True. Say tiers=(4, 4)."
+            )
+
+    def ways(self) -> int:
+        """How often there are ``n_layers`` blocks."""
+        return len(self._order())
+
+    def depths(self) -> list[int]:
+        """The tier of each block, in the order of reading.
+
+        Example:
+            >>> Shape(1, (4, 4), 2, False).depths(), Shape(1, (4, 4), 2, True).depths()
+            ([2, 1, 0], [0, 1, 2, 1, 0])
+        """
+        return [tier for tier in self._order() for _ in range(self.n_layers)]
+
+    def _order(self) -> list[int]:
+        down = [*range(len(self.tiers))]
+        return [*(down if self.unet else []), len(down), *reversed(down)]
+
+
+class Reader(NamedTuple):
+    """What reads a stack."""
+
+    shape: Shape
+    call: Call
+    graph: bool
+    """Whether a graph is made of one step, which cannot look at the state."""
+
+    def read(
+        self,
+        blocks: Sequence[Any],
+        between: Sequence[Any],
+        z: Tensor,
+        state: dict[str, list[State]],
+        reset: Tensor | None = None,
+        dt: Tensor | None = None,
+        *,
+        fresh: bool = False,
+    ) -> tuple[Tensor, dict[str, list[State]]]:
+        """Read these blocks, and what is between their tiers.
+
+        Args:
+            blocks: in the order of `Shape.depths`.
+            between: from the outermost tier.
+            z: (batch, time, width).
+            state: ``layers`` and ``tiers``, one each.
+            reset: boolean (batch, time), or None.
+            dt: times between steps (batch, time), or None.
+            fresh: whether the state is known to be that before the first step.
+        """
+        layers, n = state["layers"], self.shape.n_layers
+        if not between:
+            z, layers = self._run(blocks, z, layers, reset, dt)
+            return z, {"layers": layers, "tiers": []}
+        first = n if self.shape.unet else 0
+        skips: list[Tensor] = [z]
+        down: list[State] = []
+        up: list[State] = []
+        for block, before in zip(blocks[:first], layers[:first], strict=True):
+            z, after = self.call(block, z, before, reset, dt)
+            skips.append(z)
+            down.append(after)
+        below = {"layers": layers[first:-n], "tiers": state["tiers"][1:]}
+        beneath = self._beneath(blocks[first:-n], between[1:], fresh=fresh and reset is None)
+        mine, part = cast(dict[str, Tensor], state["tiers"][0]), cast(Resample, between[0])
+        if self.graph:
+            when = None if dt is None else dt[:, 0]
+            y, mine, below = part.step(z[:, 0], mine, cast(State, below), beneath, when)  # type: ignore[assignment]
+            y = y[:, None]
+        else:
+            y, mine, below = part(
+                z, mine, cast(State, below), beneath, reset=reset, dt=dt, fresh=fresh
+            )
+        z = y + skips.pop()
+        if self.shape.unet:
+            for block, before in zip(blocks[-n:], layers[-n:], strict=True):
+                z, after = self.call(block, z, before, reset, dt)
+                z = z + skips.pop()
+                up.append(after)
+        else:
+            y, up = self._run(blocks[-n:], z, layers[-n:], reset, dt)
+            z = y + z
+        tiers = [cast(State, mine), *below["tiers"]]
+        return z, {"layers": [*down, *below["layers"], *up], "tiers": tiers}
+
+    def _run(
+        self,
+        blocks: Sequence[Any],
+        z: Tensor,
+        layers: Sequence[State],
+        reset: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[Tensor, list[State]]:
+        new = []
+        for block, before in zip(blocks, layers, strict=True):
+            z, after = self.call(block, z, before, reset, dt)
+            new.append(after)
+        return z, new
+
+    def _beneath(self, blocks: Sequence[Any], between: Sequence[Any], *, fresh: bool) -> Beneath:
+        """What is below the outermost tier; the innermost has a skip over all of its blocks."""
+
+        def read(
+            z: Tensor, state: State, reset: Tensor | None, dt: Tensor | None
+        ) -> tuple[Tensor, State]:
+            y, after = self.read(blocks, between, z, cast(Any, state), reset, dt, fresh=fresh)
+            return (y if between else y + z), cast(State, after)
+
+        def start(rows: int) -> State:
+            found = {"layers": blocks, "tiers": between}
+            return cast(State, {k: [x.init_state(rows) for x in v] for k, v in found.items()})
+
+        return Beneath(read, start)
+
+
+def read_step(
+    block: Any, z: Tensor, state: State, reset: Tensor | None, dt: Tensor | None
+) -> tuple[Tensor, State]:
+    """A `Call` of one step, which has no reset: in one native call where it can be."""
+    done = recorded_step(block, block.step, z[:, 0], state) if dt is None else None
+    if done is None:
+        return read_in_graph(block, z, state, reset, dt)
+    return done[0][:, None], done[1]
+
+
+def read_in_graph(
+    block: Any, z: Tensor, state: State, reset: Tensor | None, dt: Tensor | None
+) -> tuple[Tensor, State]:
+    """The same as it is, for those who record it."""
+    times = dt[:, 0] if dt is not None and block.mixer.timed else None
+    y, state = block.step(z[:, 0], state, dt=times)
+    return y[:, None], state

@@ -1,0 +1,52 @@
+"""New sound of a trained model, as a file to listen to."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linrnn import sound
+from linrnn.errors import ArgumentError
+from linrnn.generation import TokenStream, generate
+
+
+def write_sound(model: Any, task: Any, args: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Make samples one after the other, and write them as a .wav.
+
+    Args:
+        model: in evaluation mode.
+        task: says what a code is, and the rate.
+        args: of ``linrnn generate``.
+        options: how a code is drawn.
+
+    Raises:
+        ArgumentError: options that are for text alone, or several prompts.
+        DataError: the prompt is no .wav of that rate.
+        StorageError: the file cannot be written.
+    """
+    prompts, path = args.prompt or [], args.wav or Path("generated.wav")
+    if args.stop or len(prompts) > 1:
+        raise ArgumentError(
+            "generate: of a model of sound there must be at most one --prompt and no --stop, got "
+            f"{len(prompts)} and {len(args.stop)}."
+        )
+    stream = TokenStream(model)
+    if args.state is not None and args.state.exists():
+        stream.load(args.state)
+    prompt = task.read_codes(Path(prompts[0])).astype(np.int64) if prompts else np.zeros(0, int)
+    if not len(prompt) and stream.last is None:
+        prompt = np.array([sound.silence(task.coding)])
+    count = task.rate if args.max_new_tokens is None else args.max_new_tokens
+    codes = []
+    try:
+        for code in generate(stream, prompt, count, **options):
+            codes.append(code)
+    finally:
+        if args.state is not None:
+            stream.save(args.state)
+    sound.write_wav(path, sound.decode(np.array(codes, int), task.coding), task.rate)
+    seconds = len(codes) / task.rate
+    sys.stdout.write(f"{path}: {seconds:.3g} s of sound, {task.rate:,} samples a second\n")
+    return 0
