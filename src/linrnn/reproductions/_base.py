@@ -54,6 +54,8 @@ class Findings:
     """Whether everything could be run; a run that fails on its way is a result."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Matplotlib figures by the name of their file, without an ending."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Other files of the page by name, such as sound; small ones."""
 
 
 class Reproduction(ABC):

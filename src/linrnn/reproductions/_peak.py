@@ -7,12 +7,10 @@ prints bytes. A process that has done nothing else has no memory left over to hi
 import json
 import subprocess
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 import torch
 
-from linrnn.compare._usage import process_peak
+from linrnn.compare._usage import added_peak
 from linrnn.reproductions._layers import training_step
 from linrnn.reproductions._timing import device, synchronise
 
@@ -55,27 +53,16 @@ def measure(layer: str, d_model: int, batch: int, time: int) -> int | None:
     where = device()
     training_step(layer, d_model, 1, 2, where)()  # what is imported or packed once does not count
     step = training_step(layer, d_model, batch, time, where)
-    if where.type == "cuda":
-        synchronise()
-        torch.cuda.reset_peak_memory_stats()
-        before: int | None = torch.cuda.memory_allocated()
-    else:
-        _forget_peak()
-        before = process_peak()
+    if where.type != "cuda":
+        return added_peak(step)
+    synchronise()
+    torch.cuda.reset_peak_memory_stats()
+    before: int = torch.cuda.memory_allocated()
     result = step()
     synchronise()
-    after = torch.cuda.max_memory_allocated() if where.type == "cuda" else process_peak()
+    after: int = torch.cuda.max_memory_allocated()
     del result
-    return None if before is None or after is None else after - before
-
-
-def _forget_peak() -> None:
-    """Let the process's peak start from what it has now, where the system can.
-
-    Elsewhere a step that stays below the peak of the imports shows less than it takes.
-    """
-    with suppress(OSError):  # no such file but on Linux, and not writable in every container
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return after - before
 
 
 def main() -> int:

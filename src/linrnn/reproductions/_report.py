@@ -19,7 +19,7 @@ from linrnn.train._figures import save
 def write_report(
     name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
 ) -> list[Path]:
-    """Write ``report.md``, a CSV file for each of our tables, and the figures as PNG and SVG.
+    """Write ``report.md``, a CSV file for each of our tables, figures as PNG and SVG, other files.
 
     Returns:
         The files a reader of the page needs, the page first: it shows the SVG files.
@@ -34,6 +34,9 @@ def write_report(
     for stem, figure in found.figures.items():
         save(figure, setting.out / stem)
         files.append(setting.out / f"{stem}.svg")
+    for file, content in found.files.items():
+        write_atomically(setting.out / file, content)
+        files.append(setting.out / file)
     return files
 
 
@@ -62,6 +65,7 @@ def page(
     lines += [f"**What can be compared:** {found.comparable}", ""]
     for stem in found.figures:
         lines += [f"![{stem}]({stem}.svg)", ""]
+    lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
     return [*lines, *(f"- {note}" for note in found.notes)]
 
 

@@ -4,6 +4,7 @@ import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from linrnn.compare import Row
@@ -11,10 +12,10 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import Column, Outcome, n_steps, train
+from linrnn.reproductions._tuned import SURE, sure, tuned
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._folder import RunFolder
 
 HEADS, CHANNELS = 2, 16
 #: Of the learning rate: each is tried with one seed, the best on validation is taken.
@@ -28,8 +29,6 @@ MEMORIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "plain, normalised": ("linear_attention", {}),
 }
 """The mixer of each row, and its options beside the size."""
-
-SURE = 2.0  # standard errors of a difference that is one
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,12 @@ class MemoryRecall(Reproduction):
         for name, question in self.questions.items():
             base = config(question)
             column = Column(name=name, config=base, paper=base, steps=0)
-            rates, tried = self._tune(column, setting)
-            rows = dict(_entry(base, m, rates[m]) for m in self.memories)
-            outcome = train(column, rows, setting)  # the seed of the tuning is there already
-            found = zip(self.memories, outcome.rows, strict=False)
-            outcome = replace(outcome, rows=tuple(replace(row, label=m) for m, row in found))
-            outcomes.append(outcome)
-            tables += [_results(outcome, rates), tried]
-            verdicts.append([name, *_verdict({row.label: row for row in outcome.rows})])
+            candidates = {m: {rate: _with(base, m, rate) for rate in RATES} for m in self.memories}
+            found = tuned(name, candidates, partial(train, column), setting)
+            outcomes.append(found.outcome)
+            tables += [_results(found.outcome, found.rates), found.tried]
+            rows = {row.label: row for row in found.outcome.rows}
+            verdicts.append([name, *_verdict(rows)])
         head = ["task", "published", "ours", "verdict"]
         verdict = Table("Is the order that of the papers?", head, verdicts)
         return Findings(
@@ -116,18 +113,6 @@ class MemoryRecall(Reproduction):
             notes=NOTES,
             figures=curves(outcomes),
         )
-
-    def _tune(self, column: Column, setting: Setting) -> tuple[dict[str, float], Table]:
-        """The best learning rate of each memory on validation, with the first seed."""
-        rows = dict(_entry(column.config, m, rate) for m in self.memories for rate in RATES)
-        tried = train(column, rows, replace(setting, seeds=setting.seeds[:1]))
-        found = {row.label: _validation(row) for row in tried.rows}
-        of = {m: {rate: found[_label(m, rate)] for rate in RATES} for m in self.memories}
-        best = {m: max(RATES, key=of[m].__getitem__) for m in self.memories}
-        cells = [[m, *(f"{100 * of[m][rate]:.1f}" for rate in RATES)] for m in self.memories]
-        head = ["memory", *(f"lr {rate:g}" for rate in RATES)]
-        title = f"{column.name}: validation accuracy (%) of seed {setting.seeds[0]} while tuning"
-        return best, Table(title, head, cells)
 
 
 NOTES = (
@@ -158,24 +143,10 @@ def config(question: Question) -> Config:
     )
 
 
-def _entry(base: Config, memory: str, rate: float) -> tuple[str, Config]:
-    return _label(memory, rate), _with(base, memory, rate)
-
-
-def _label(memory: str, rate: float) -> str:
-    return f"{memory} at {rate:g}"
-
-
 def _with(base: Config, memory: str, rate: float) -> Config:
     mixer, options = MEMORIES[memory]
     optim = replace(base.optim, lr=rate)
     return replace(base, mixer=mixer, mixer_options={**_SIZE, **options}, optim=optim)
-
-
-def _validation(row: Row) -> float:
-    """Accuracy on validation of the run that finished; 0 if it failed."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return max((r.validation_metric for r in done if r is not None), default=0.0)
 
 
 def _results(outcome: Outcome, rates: Mapping[str, float]) -> Table:
@@ -208,10 +179,4 @@ def _verdict(rows: Mapping[str, Row]) -> tuple[str, str, str]:
 
 
 def _compare(better: Row, worse: Row) -> str:
-    if len(better.values) < 2 or len(worse.values) < 2:
-        return "undecided"
-    error = (better.standard_error**2 + worse.standard_error**2) ** 0.5
-    difference = statistics.fmean(better.values) - statistics.fmean(worse.values)
-    if abs(difference) <= SURE * error:
-        return "undecided"
-    return "confirmed" if difference > 0 else "contradicted"
+    return {1: "confirmed", -1: "contradicted", 0: "undecided"}[sure(better, worse)]

@@ -22,6 +22,12 @@ class SignalOptions(GeneratedOptions):
     """Steps of a sequence."""
     frequency: float = 0.1
     """The highest in the signal, in cycles per step; 0.5 is white noise."""
+    train_size: int = 16_384
+    """Training sequences; an epoch is one pass through them."""
+    validation_size: int = 1024
+    """Validation sequences."""
+    test_size: int = 1024
+    """Test sequences."""
 
 
 class SignalTask(Regression, Task):

@@ -20,12 +20,6 @@ class DelayOptions(SignalOptions):
     """Steps between a value and the step that gives it back."""
     frequency: float = 0.25
     """The highest in the signal, in cycles per step; 0.5 is white noise."""
-    train_size: int = 16_384
-    """Training sequences; an epoch is one pass through them."""
-    validation_size: int = 1024
-    """Validation sequences."""
-    test_size: int = 1024
-    """Test sequences."""
 
 
 class Delay(SignalTask):

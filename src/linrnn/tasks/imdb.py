@@ -13,6 +13,7 @@ from linrnn._door import read_bytes
 from linrnn.errors import DataError, check_positive_int
 from linrnn.tasks._base import Published, Splits, Task
 from linrnn.tasks._files import Source, chosen, folder_of, obtain, read_tar
+from linrnn.tasks._long_range import long_range
 from linrnn.tasks._ragged import Ragged, join
 
 _ARCHIVE = Source(
@@ -78,6 +79,7 @@ class IMDb(Task):
         Published(model="S4-LegS, updated", value=0.8682, source=_S4),
         Published(model="S4D-LegS", value=0.8618, source=_S4D),
         Published(model="S5", value=0.8931, source=_S5),
+        *long_range(dss=0.763, liquid_s4=0.8902, sgconv=0.892, mega=0.9043),
     )
 
     chance = 0.5

@@ -12,6 +12,7 @@ from linrnn.tasks._base import Published, Splits, Task
 from linrnn.tasks._drawing import check_options
 from linrnn.tasks._expressions import SYMBOLS, Grammar, roots, spell
 from linrnn.tasks._generated import SPLITS, BatchDataset
+from linrnn.tasks._long_range import long_range
 
 _LRA = "Tay et al. 2021, arXiv:2011.04006, Table 1, as its public code"
 _LRU = "Orvieto et al. 2023, arXiv:2303.06349, Table {}"
@@ -79,6 +80,7 @@ class ListOps(Task):
         Published(model="S4D-LegS", value=0.6047, source=_S4D),
         Published(model="S4D-Lin", value=0.6052, source=_S4D),
         Published(model="S5", value=0.6215, source=_S5),
+        *long_range(dss=0.582, liquid_s4=0.6275, sgconv=0.6145, mega=0.6314),
     )
 
     chance = 0.173

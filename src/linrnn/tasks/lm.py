@@ -2,14 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -17,11 +15,11 @@ from linrnn import tokenizers
 from linrnn._reading import reading
 from linrnn._schema import record
 from linrnn._storage import read_json
-from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
+from linrnn.errors import DataError, check_in
 from linrnn.tasks._base import Published, Splits, Task
 from linrnn.tasks._corpus import Corpus, pieces, read_corpus
 from linrnn.tasks._files import Source, fetch, folder_of
-from linrnn.tasks._generated import BatchDataset
+from linrnn.tasks._token_windows import TokenWindows, check_parts
 from linrnn.tokenizers import Tokenizer
 
 _SHAKESPEARE = Source(
@@ -63,38 +61,6 @@ class _Text:
 
     sha256: str
     tokens: int
-
-
-class TokenWindows(BatchDataset):
-    """Stretches of a text, each with the same stretch one token later as its target.
-
-    Args:
-        tokens: (tokens,) ids, perhaps on disk.
-        starts: places, rising, at which a document begins.
-        length: tokens of a window.
-        stride: from one window to the next; tokens at the end that fill none are left out.
-    """
-
-    def __init__(self, tokens: np.ndarray, starts: np.ndarray, length: int, stride: int) -> None:
-        self.tokens, self.starts = tokens, starts
-        self.length, self.stride = length, stride
-
-    def __len__(self) -> int:
-        return max(0, (len(self.tokens) - 1 - self.length) // self.stride + 1)
-
-    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
-        """Input and target (windows, length); with documents also where one begins, boolean."""
-        firsts = np.asarray(indices, np.int64) * self.stride
-        rows = np.stack([self.tokens[i : i + self.length + 1] for i in firsts.tolist()])
-        ids = torch.from_numpy(rows.astype(np.int64))
-        x, target = ids[:, :-1], ids[:, 1:]
-        if not len(self.starts):
-            return x, target
-        reset = torch.zeros(len(rows), self.length, dtype=torch.bool)
-        bounds = np.searchsorted(self.starts, (firsts, firsts + self.length))
-        for row, (first, begin, end) in enumerate(zip(firsts, *bounds, strict=True)):
-            reset[row, self.starts[begin:end] - first] = True
-        return x, target, reset
 
 
 class LM(Task):
@@ -282,17 +248,5 @@ class LM(Task):
 
 
 def _check(options: LMOptions) -> None:
-    check_positive_int("LM", length=options.length)
-    if isinstance(options.stride, bool) or options.stride < 0:
-        raise ArgumentError(f"LM: stride must be an integer of at least 0, got {options.stride!r}.")
+    check_parts("LM", options)
     check_in("LM", "documents", options.documents, _DOCUMENTS)
-    for name, low in (("validation", options.validation > 0), ("test", options.test >= 0)):
-        if not (low and getattr(options, name) < 1):
-            raise ArgumentError(
-                f"LM: {name} must be a part of the text in (0, 1), got {getattr(options, name)}."
-            )
-    if options.validation + options.test >= 1:
-        raise ArgumentError(
-            "LM: validation and test must leave a part for training, got "
-            f"{options.validation} and {options.test}."
-        )

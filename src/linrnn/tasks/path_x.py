@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from linrnn.tasks._base import Published
+from linrnn.tasks._long_range import long_range
 from linrnn.tasks._pathfinder import PathfinderOptions, PathfinderTask, Size
 
 _LRU = "Orvieto et al. 2023, arXiv:2303.06349, Table 8"
@@ -43,4 +44,5 @@ class PathX(PathfinderTask):
         Published(model="S4-LegS, updated", value=0.9635, source=_S4),
         Published(model="S4D-LegS", value=0.9195, source=_S4D),
         Published(model="S5", value=0.9858, source=_S5),
+        *long_range(dss=0.85, liquid_s4=0.9666, sgconv=0.9783, mega=0.9798),
     )

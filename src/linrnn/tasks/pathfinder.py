@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from linrnn.tasks._base import Published
+from linrnn.tasks._long_range import long_range
 from linrnn.tasks._pathfinder import PathfinderOptions, PathfinderTask
 
 _LRA = "Tay et al. 2021, arXiv:2011.04006, Table 1, as its public code"
@@ -58,4 +59,5 @@ class Pathfinder(PathfinderTask):
         Published(model="S4D-LegS", value=0.9306, source=_S4D),
         Published(model="S4D-Lin", value=0.9396, source=_S4D),
         Published(model="S5", value=0.9533, source=_S5),
+        *long_range(dss=0.846, liquid_s4=0.948, sgconv=0.9546, mega=0.9601),
     )

@@ -18,12 +18,6 @@ class ReconstructOptions(SignalOptions):
 
     window: int = 1000
     """How many of the last values are asked for."""
-    train_size: int = 16_384
-    """Training sequences; an epoch is one pass through them."""
-    validation_size: int = 1024
-    """Validation sequences."""
-    test_size: int = 1024
-    """Test sequences."""
 
 
 class Reconstruct(SignalTask):

@@ -12,6 +12,7 @@ from torch import Tensor
 from linrnn.errors import DataError, check_positive_int
 from linrnn.tasks._base import Published, Splits, Task
 from linrnn.tasks._files import chosen, folder_of, read_packed
+from linrnn.tasks._long_range import long_range
 from linrnn.tasks._pairs import SYMBOLS, Pairs, decode, encode
 
 _RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
@@ -77,6 +78,7 @@ class Retrieval(Task):
         Published(model="S4D-LegS", value=0.8946, source=_S4D),
         Published(model="S4D-Lin", value=0.9096, source=_S4D),
         Published(model="S5", value=0.9140, source=_S5),
+        *long_range(dss=0.878, liquid_s4=0.912, sgconv=0.9111, mega=0.9125),
     )
 
     chance = 0.5

@@ -12,6 +12,7 @@ from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks._base import Published
 from linrnn.tasks._files import Source, chosen, folder_of, obtain, read_tar
 from linrnn.tasks._images import PixelOptions, PixelTask
+from linrnn.tasks._long_range import long_range
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 
 _ARCHIVE = Source(
@@ -81,6 +82,7 @@ class SCIFAR(PixelTask):
         Published(model="S4, first release (grey)", value=0.8726, source=_S4.format("Table 4")),
         Published(model="S4-LegS (grey)", value=0.8865, source=_S4.format("updated results")),
         Published(model="S4D-LegS (grey)", value=0.8819, source=_S4D),
+        *long_range(dss=0.857, liquid_s4=0.895, sgconv=0.8797, mega=0.9044, suffix=" (grey)"),
         Published(model="Transformer (grey)", value=0.4244, source=_LRA),
     )
 

@@ -51,20 +51,43 @@ class SpokenDigits(AudioTask):
 
     def archive(self, download: bool = True) -> Path:
         """Any archive in the folder."""
-        folder = folder_of("fsdd", self.options.data)
-        if folder.is_file():
-            return folder
-        found = sorted(folder.glob("*.tar.?z"))
-        if not found:
-            raise missing("spoken_digits", folder / _SOURCE.name, "no such file", [_SOURCE])
-        return chosen("spoken_digits", found[0], folder)
+        return archive_of("spoken_digits", self.options.data)
 
     def place(self, name: str) -> tuple[str, str] | None:
         """By the number of the recording."""
-        found = _CLIP.fullmatch(name)
-        if found is None:
-            return None
-        digit, number = found[1], int(found[2])
-        if number < 5:
-            return "test", digit
-        return ("validation" if number % 10 == 9 else "train"), digit
+        return place_of(name)
+
+
+def archive_of(task: str, data: str) -> Path:
+    """The archive of recordings.
+
+    Args:
+        task: who asks, for the message.
+        data: the user's own folder or archive, if one was given.
+
+    Raises:
+        DataError: there is none.
+    """
+    folder = folder_of("fsdd", data)
+    if folder.is_file():
+        return folder
+    found = sorted(folder.glob("*.tar.?z"))
+    if not found:
+        raise missing(task, folder / _SOURCE.name, "no such file", [_SOURCE])
+    return chosen(task, found[0], folder)
+
+
+def place_of(name: str) -> tuple[str, str] | None:
+    """Split and digit of a recording by the name of its file, None for another file.
+
+    Example:
+        >>> place_of("recordings/7_jackson_12.wav"), place_of("7.wav")
+        (('train', '7'), None)
+    """
+    found = _CLIP.fullmatch(name)
+    if found is None:
+        return None
+    digit, number = found[1], int(found[2])
+    if number < 5:
+        return "test", digit
+    return ("validation" if number % 10 == 9 else "train"), digit

@@ -5,8 +5,9 @@ from math import pi
 import pytest
 
 from linrnn import mixers, recipes, tasks
-from linrnn.recipes import _lru, _s4d, _s5
+from linrnn.recipes import _long_range, _lru, _s4d, _s5
 from linrnn.train._data import steps_per_epoch
+from linrnn.train._model import build_task
 
 
 def steps(config, train_size):
@@ -62,6 +63,8 @@ def test_s4d_on_listops_is_normalised_after_the_mixer():
     assert config.optim.lr == 0.01
     assert config.optim.lr * config.optim.recurrent_lr_factor == pytest.approx(0.001)
     assert config.model.bidirectional
+    assert config.mixer_options["n_ssm"] == 1
+    assert "n_ssm" not in recipes.load("pathfinder_s4d", "paper").config.mixer_options
     assert steps(config, 96_000) == 120_000
 
 
@@ -104,18 +107,18 @@ def test_mamba_on_induction_heads_has_25_epochs_of_8192_batches():
     assert config.optim.weight_decay == 0
 
 
-STUDIES = {"lru": _lru, "s4": _s4d, "s4d": _s4d, "s5": _s5}
+STUDIES = {"lru": _lru.TABLE, "s4": _s4d.TABLE, "s4d": _s4d.TABLE, "s5": _s5.TABLE}
+STUDIES |= _long_range.TABLES
 
 
 @pytest.mark.parametrize("mixer", STUDIES)
 def test_every_row_of_a_known_task_has_a_recipe(mixer):
-    module = STUDIES[mixer]
     made = {
         recipes.load(name, "paper").config.task
         for name in recipes.names()
         if "paper" in recipes.scales(name) and recipes.load(name, "paper").config.mixer == mixer
     }
-    assert made == set(module.TABLE) & set(tasks.names())
+    assert made == set(STUDIES[mixer]) & set(tasks.names())
 
 
 @pytest.mark.parametrize(
@@ -133,3 +136,59 @@ def test_every_row_of_a_known_task_has_a_recipe(mixer):
 def test_s5_draws_its_output_matrix_as_the_scripts_do(name, C_init):
     config = recipes.load(name, "paper").config
     assert mixers.build("s5", config.model.d_model, config.mixer_options).C_init == C_init
+
+
+MEGA = _long_range.TABLES["mega"]
+
+
+@pytest.mark.parametrize("task", MEGA)
+def test_epochs_of_mega_are_the_published_updates(task):
+    sizes = {"listops": 96_000, "imdb": 22_500, "retrieval": 147_086, "scifar": 45_000}
+    row = MEGA[task]
+    epochs = _long_range.STEPS[task] * row.batch_size / sizes.get(task, 160_000)
+    assert row.epochs == pytest.approx(epochs, rel=0.01)
+
+
+def test_mega_on_grey_images_has_the_laplace_read_and_a_feed_forward_part():
+    config = recipes.load("scifar_grey_mega", "paper").config
+    assert config.task_options.grey
+    assert (config.model.n_layers, config.model.d_model, config.model.d_ffn) == (8, 160, 320)
+    assert (config.model.block, config.model.norm, config.model.prenorm) == ("mlp", "batch", True)
+    assert config.mixer_options["attention"] == "laplace"
+    assert (config.mixer_options["d_key"], config.mixer_options["d_inner"]) == (96, 320)
+    assert (config.optim.betas, config.optim.clip) == ((0.9, 0.98), 1.0)
+    assert (config.optim.lr, config.optim.recurrent_lr_factor) == (0.01, 1.0)
+
+
+def test_sgconv_on_listops_has_parts_of_one_tap_that_halve():
+    config = recipes.load("listops_sgconv", "paper").config
+    assert config.mixer_options == {"d_kernel": 1, "l_max": 2000, "decay": 0.5}
+    assert (config.model.n_layers, config.model.d_model) == (8, 128)
+    assert config.model.bidirectional
+    assert not config.model.prenorm
+    assert steps(config, 96_000) == 76_800  # of 80,000 in the schedule
+
+
+def test_liquid_s4_on_path_x_starts_from_small_steps():
+    config = recipes.load("path_x_liquid_s4", "paper").config
+    assert (config.model.d_model, config.model.bidirectional) == (320, False)
+    assert config.mixer_options["dt_min"] == 1e-4
+    assert config.optim.lr * config.optim.recurrent_lr_factor == pytest.approx(0.0005)
+
+
+def test_dss_on_path_x_differs_from_the_first_s4_as_its_command_says():
+    config = recipes.load("path_x_dss", "paper").config
+    assert (config.train.batch_size, config.optim.lr) == (16, 0.0005)
+    options = config.mixer_options
+    assert (options["dt_min"], options["dt_max"], options["kernel"]) == (1e-4, 0.01, "softmax")
+    assert options["length"] == build_task(config).sequence_length
+
+
+@pytest.mark.parametrize("mixer", _long_range.TABLES)
+def test_the_scales_of_the_memory_reach_over_a_task(mixer):
+    for task in _long_range.TABLES[mixer]:
+        name = f"{task}{'_grey' * (task == 'scifar')}_{mixer}"
+        config = recipes.load(name, "paper").config
+        reach = config.mixer_options.get("l_max", config.mixer_options.get("length"))
+        longest = build_task(config).sequence_length
+        assert reach is None or reach >= longest

@@ -7,7 +7,7 @@ import pytest
 from linrnn.compare import Row
 from linrnn.compare._match import count_parameters
 from linrnn.mixers import load
-from linrnn.reproductions import Setting
+from linrnn.reproductions import Setting, _tuned
 from linrnn.reproductions import memory_recall as recall
 from linrnn.reproductions._trained import Outcome
 from linrnn.train._model import build_task
@@ -50,9 +50,9 @@ def test_a_verdict_needs_seeds_that_do_not_overlap(delta, decay, plain, word):
 def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     best = {"delta": 3e-3, "decay by channel": 1e-2}
     monkeypatch.setattr(
-        recall,
-        "_validation",
-        lambda row: float(f"{best[row.label.split(' at ')[0]]:g}" in row.label),
+        _tuned,
+        "validation",
+        lambda row, _: float(f"{best[row.label.split(' at ')[0]]:g}" in row.label),
     )
     asked = []
 
@@ -93,6 +93,6 @@ def test_memories_are_tuned_and_trained(tmp_path, monkeypatch):
     assert [len(row) for row in tried.rows] == [3, 3]
     for memory, *accuracies in tried.rows:
         taken = next(row[-1] for row in results.rows if row[0] == memory)
-        best = max(range(2), key=lambda i: float(accuracies[i]))
+        best = max(range(2), key=lambda i: float(accuracies[i].split()[0]))
         assert float(taken) == recall.RATES[best]
     assert verdict.rows[0][0] == "recall"

@@ -56,6 +56,7 @@ def options(task, root):
         "speech_commands": {"length": 200},
         "spoken_digits": {"length": 200},
         "imdb": {"validation_size": 2},
+        "sound": {"length": 8},
         "retrieval": {"length": 40},
         "path_x": {"train_size": 10, "validation_size": 10, "test_size": 10},
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},

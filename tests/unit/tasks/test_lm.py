@@ -234,8 +234,8 @@ def test_files_that_cannot_be_used(file, tmp_path, cache):
     [
         ({"length": 0}, "LM: length must be an integer of at least 1"),
         ({"stride": -1}, "LM: stride must be an integer of at least 0, got -1"),
-        ({"validation": 0.0}, r"validation must be a part of the text in \(0, 1\), got 0.0"),
-        ({"test": 1.0}, r"test must be a part of the text"),
+        ({"validation": 0.0}, r"validation must be a part of the tokens in \(0, 1\), got 0.0"),
+        ({"test": 1.0}, r"test must be a part of the tokens"),
         ({"validation": 0.5, "test": 0.5}, "must leave a part for training, got 0.5 and 0.5"),
         ({"documents": "lines"}, "no LM documents named 'lines'"),
         ({"tokenizer": "words"}, "no tokenizer, nor a file of one, named 'words'"),

@@ -1,0 +1,163 @@
+"""Learning rates chosen on validation, and when rows differ."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from linrnn.compare import Row
+from linrnn.reproductions._base import Setting, Table
+from linrnn.reproductions._trained import Outcome
+from linrnn.train import Config
+from linrnn.train._figures import metric_scale
+from linrnn.train._folder import RunFolder
+
+SURE = 2.0  # standard errors of a difference that is one
+RULE = (
+    f"two rows differ where their means do by more than {SURE:g} standard errors of the "
+    "difference; a single seed differs from nothing."
+)
+
+Train = Callable[[Mapping[str, Config], Setting], Outcome]
+"""Train configurations by label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Rows at their best learning rates."""
+
+    outcome: Outcome
+    """Of all seeds, under the labels of the candidates."""
+    rates: Mapping[str, float]
+    """The best of each row; none where nothing could be trained."""
+    tried: Table
+    """The metric on validation of every rate."""
+
+
+def tuned(
+    name: str, candidates: Mapping[str, Mapping[float, Config]], train: Train, setting: Setting
+) -> Tuned:
+    """Train every row at each of its rates with the first seed, and the best with all.
+
+    The first seed of the best is there already, since a run goes by its configuration.
+
+    Args:
+        name: of the task, for the title.
+        candidates: configurations by label and learning rate.
+        train: labels are those of `at_rate`.
+        setting: of the reproduction.
+    """
+    rows = {
+        at_rate(label, rate): config
+        for label, rates in candidates.items()
+        for rate, config in rates.items()
+    }
+    tried = train(rows, replace(setting, seeds=setting.seeds[:1]))
+    found = {row.label: validation(row, tried.task.higher_is_better) for row in tried.rows}
+    title = f"{name}: {tried.task.metric} on validation of seed {setting.seeds[0]} while tuning"
+    if tried.problem:
+        none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
+        return Tuned(outcome=replace(tried, labels=tuple(candidates)), rates={}, tried=none)
+    choose = max if tried.task.higher_is_better else min
+    best = {}
+    for label, rates in candidates.items():
+        of = {rate: found[at_rate(label, rate)] for rate in rates}
+        best[label] = choose(of, key=of.__getitem__)
+    taken = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
+    outcome = train(taken, setting)
+    renamed = zip(best, outcome.rows, strict=True)
+    outcome = replace(
+        outcome,
+        labels=tuple(candidates),
+        rows=tuple(replace(row, label=label) for label, row in renamed),
+    )
+    return Tuned(outcome=outcome, rates=best, tried=_table(title, candidates, found, tried))
+
+
+def at_rate(label: str, rate: float) -> str:
+    """The label of a row at a learning rate.
+
+    Example:
+        >>> at_rate("S4", 0.01)
+        'S4 at 0.01'
+    """
+    return f"{label} at {rate:g}"
+
+
+def validation(row: Row, higher_is_better: bool = True) -> float:
+    """The metric on validation of the run that finished; the worst there is if it failed."""
+    worst = -math.inf if higher_is_better else math.inf
+    done = [RunFolder(folder).read_result() for folder in row.folders]
+    values = [result.validation_metric for result in done if result is not None]
+    return (max if higher_is_better else min)(values, default=worst)
+
+
+def sure(one: Row, other: Row) -> int:
+    """1 where the mean of the first is larger, -1 where it is smaller, 0 where none is by `RULE`.
+
+    Args:
+        one, other: rows of one metric.
+    """
+    if len(one.values) < 2 or len(other.values) < 2:
+        return 0
+    error = math.hypot(one.standard_error, other.standard_error)
+    difference = one.mean - other.mean
+    return 0 if abs(difference) <= SURE * error else int(math.copysign(1, difference))
+
+
+def order(rows: Sequence[Row], higher_is_better: bool = True) -> str:
+    """Labels, best first, with " > " only where all before it are better than all behind it.
+
+    Between others stands a comma, and they keep the order they came in.
+
+    Example:
+        >>> row = dict(metric="accuracy", failures=(), n_parameters=1, n_state=1,
+        ...            seconds_per_step=1.0, memory=None, folders=())
+        >>> order([Row(label="a", values=(0.1, 0.11), **row), Row(label="b", values=(0.9, 0.91),
+        ...        **row), Row(label="c", values=(0.11, 0.1), **row)])
+        'b > a, c'
+    """
+    sign = 1 if higher_is_better else -1
+    left = [row for row in rows if row.values]
+    sorted_rows = sorted(left, key=lambda row: -sign * row.mean)
+    groups: list[list[Row]] = [[]]
+    for place, row in enumerate(sorted_rows):
+        cut = itertools.product(sorted_rows[:place], sorted_rows[place:])
+        if place and all(sign * sure(before, behind) > 0 for before, behind in cut):
+            groups.append([])
+        groups[-1].append(row)
+    inside = [", ".join(row.label for row in left if row in group) for group in groups]
+    return " > ".join(inside)
+
+
+def pairs(rows: Sequence[Row], published: Mapping[str, float]) -> str:
+    """How many pairs of rows are ordered as their published numbers, by `RULE`.
+
+    Args:
+        rows: those without a published number, or that failed, are left out.
+        published: numbers by label; two that are equal are no pair.
+    """
+    counts = {1: 0, -1: 0, 0: 0}
+    known = [row for row in rows if row.label in published and row.values]
+    for one, other in itertools.combinations(known, 2):
+        claim = published[one.label] - published[other.label]
+        if claim:
+            counts[int(math.copysign(1, claim)) * sure(one, other)] += 1
+    return f"{counts[1]} as published, {counts[-1]} the other way, {counts[0]} undecided"
+
+
+def _table(
+    title: str,
+    candidates: Mapping[str, Mapping[float, Config]],
+    found: Mapping[str, float],
+    tried: Outcome,
+) -> Table:
+    scale, unit = metric_scale(tried.task.metric)
+    form = ".1f" if tried.task.metric == "accuracy" else ".3g"
+    cells = [
+        [label, *(f"{scale * found[at_rate(label, rate)]:{form}} at {rate:g}" for rate in rates)]
+        for label, rates in candidates.items()
+    ]
+    most = max(map(len, candidates.values()))
+    head = ["row", *(f"rate {i}{unit}" for i in range(1, most + 1))]
+    return Table(title, head, [row + [""] * (most + 1 - len(row)) for row in cells])

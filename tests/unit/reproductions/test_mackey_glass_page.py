@@ -1,0 +1,53 @@
+"""The Mackey-Glass page: sizes, claims, and a tiny run."""
+
+from dataclasses import replace
+
+import pytest
+
+from linrnn.compare import Row
+from linrnn.compare._match import count_parameters
+from linrnn.reproductions import Setting
+from linrnn.reproductions import mackey_glass as page
+from linrnn.tasks.mackey_glass import MackeyGlass, MackeyGlassOptions
+
+
+def test_all_models_have_the_published_number_of_parameters():
+    for model in page.MODELS.values():
+        found = page.of_size(page.config(), model, page.PARAMETERS)
+        assert list(found) == [config.optim.lr for config in found.values()]
+        count = count_parameters(next(iter(found.values())))
+        assert count == pytest.approx(page.PARAMETERS, rel=0.03)
+
+
+def test_the_published_nrmse_is_that_of_the_published_error():
+    for nrmse, mse in page._PRINTED.values():
+        assert page.nrmse(mse) == pytest.approx(nrmse, abs=1e-4)
+    assert {p.value for p in MackeyGlass.published} == {mse for _, mse in page._PRINTED.values()}
+
+
+def test_a_smaller_error_confirms():
+    def row(label, *values):
+        return Row(
+            label=label, metric="mse", values=values, failures=(), folders=(),
+            n_parameters=1, n_state=1, memory=None, seconds_per_step=1.0,
+        )  # fmt: skip
+
+    rows = {"a": row("a", 1e-4, 1.1e-4), "b": row("b", 3e-4, 3.1e-4), "c": row("c", 1e-5, 9e-4)}
+    assert page.judged(rows, "a", "b") == "confirmed"
+    assert page.judged(rows, "b", "a") == "contradicted"
+    assert page.judged(rows, "a", "c") == "undecided"
+
+
+@pytest.mark.slow
+def test_a_tiny_run_leaves_the_whole_page(tmp_path):
+    options = MackeyGlassOptions(length=20, train_size=8, validation_size=4, test_size=4)
+    base = page.config()
+    base = replace(base, task_options=options, train=replace(base.train, epochs=1, batch_size=8))
+    what = page.MackeyGlass(base, ["LMU", "LRU"], parameters=4_000)
+    found = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path))
+    claims, errors, results, tried = found.tables
+    assert claims.rows == [["LRU has a smaller error than LMU", page.CLAIMS[2][2], "undecided"]]
+    assert [row[0] for row in errors.rows] == ["LMU", "LRU"]
+    assert all(float(row[1]) > 0 for row in errors.rows)
+    assert [row[2] for row in results.rows] == ["1", "1"]
+    assert all(len(row) == 4 for row in tried.rows)

@@ -1,0 +1,94 @@
+"""Learning rates by validation, and orders that say no more than their errors."""
+
+from dataclasses import replace
+
+import pytest
+
+from linrnn.compare import Row
+from linrnn.recipes import untuned
+from linrnn.reproductions import Setting, _tuned
+from linrnn.reproductions._trained import Column, Outcome
+from linrnn.reproductions._tuned import order, pairs, sure, tuned
+from linrnn.train._model import build_task
+
+
+def row(label, *values):
+    return Row(
+        label=label, metric="accuracy", values=values, failures=(), folders=(),
+        n_parameters=1, n_state=1, memory=None, seconds_per_step=1.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "sign"),
+    [
+        ((0.5, 0.52), (0.6, 0.62), -1),
+        ((0.6, 0.62), (0.5, 0.52), 1),
+        ((0.4, 0.62), (0.6, 0.62), 0),
+        ((0.9,), (0.1, 0.1), 0),
+        ((), (0.1, 0.1), 0),
+        ((0.5, 0.5), (0.5, 0.5), 0),
+    ],
+)
+def test_rows_differ_by_two_standard_errors_of_the_difference(one, other, sign):
+    assert sure(row("a", *one), row("b", *other)) == sign
+
+
+@pytest.mark.parametrize(
+    ("values", "higher", "said"),
+    [
+        ({"a": (0.9, 0.91), "b": (0.5, 0.51), "c": (0.1, 0.11)}, True, "a > b > c"),
+        ({"a": (0.9, 0.91), "b": (0.5, 0.51), "c": (0.1, 0.11)}, False, "c > b > a"),
+        ({"a": (0.1, 0.11), "b": (0.5, 0.51), "c": (0.1, 0.12)}, True, "b > a, c"),
+        # b differs from neither neighbour, so nothing is said of a and c, which differ
+        ({"a": (0.3, 0.31), "b": (0.3, 0.5), "c": (0.49, 0.5)}, True, "a, b, c"),
+        ({"a": (0.3,), "b": (), "c": (0.5,)}, True, "a, c"),
+        ({}, True, ""),
+    ],
+)
+def test_an_order_is_printed_only_where_errors_do_not_overlap(values, higher, said):
+    assert order([row(label, *v) for label, v in values.items()], higher) == said
+
+
+def test_pairs_are_counted_by_what_the_seeds_say():
+    rows = [row("a", 0.9, 0.91), row("b", 0.5, 0.51), row("c", 0.5, 0.51), row("d"), row("e", 0.1)]
+    printed = {"a": 60.0, "b": 70.0, "c": 50.0, "d": 40.0}
+    assert pairs(rows, printed) == "1 as published, 1 the other way, 1 undecided"
+
+
+@pytest.mark.parametrize(("task", "taken"), [("digits", 1e-2), ("mackey_glass", 1e-3)])
+def test_the_rate_that_is_best_on_validation_is_trained_with_all_seeds(
+    task, taken, tmp_path, monkeypatch
+):
+    """The largest accuracy, or the smallest error."""
+    base = untuned(task)
+    asked = []
+
+    def train(rows, setting):
+        asked.append((tuple(rows), setting.seeds))
+        column = Column(name="x", config=base, paper=base, steps=0)
+        found = tuple(row(label, *[0.5] * len(setting.seeds)) for label in rows)
+        return Outcome(column=column, task=build_task(base), labels=tuple(rows), rows=found)
+
+    monkeypatch.setattr(_tuned, "validation", lambda row, _: float(row.label.split()[-1]))
+    rates = {1e-3: base, 1e-2: base}
+    found = tuned("x", {"a": rates}, train, Setting(scale="cpu", seeds=(7, 8), out=tmp_path))
+    assert asked == [(("a at 0.001", "a at 0.01"), (7,)), ((f"a at {taken:g}",), (7, 8))]
+    assert found.rates == {"a": taken}
+    assert [r.label for r in found.outcome.rows] == ["a"]
+    assert found.tried.rows[0][0] == "a"
+    assert len(found.tried.rows[0]) == len(found.tried.head) == 3
+
+
+def test_missing_data_is_an_outcome_without_rows(tmp_path):
+    base = untuned("digits")
+
+    def train(rows, setting):
+        column = Column(name="x", config=base, paper=base, steps=0)
+        none = Outcome(column=column, task=build_task(base), labels=tuple(rows), rows=())
+        return replace(none, problem="no files")
+
+    found = tuned("x", {"a": {1e-3: base}}, train, Setting(scale="cpu", seeds=(0,), out=tmp_path))
+    assert found.outcome.problem == "no files"
+    assert (found.outcome.labels, found.outcome.rows, dict(found.rates)) == (("a",), (), {})
+    assert found.tried.rows == [["a", "not run"]]
