@@ -1,12 +1,21 @@
-"""The lists that are made from the catalogues; run it to write them into README.md."""
+"""The lists that are made from the catalogues; run it to write them into their pages."""
 
 import re
 from pathlib import Path
 
-from linrnn import mixers
+from linrnn import RNN, mixers
 from linrnn._catalogue import stems
+from linrnn.state_spec import describe
 
 README = Path(__file__).parents[1] / "README.md"
+DROP_IN = Path(__file__).parent / "drop-in.md"
+WIDTH = 64  # of the layers whose states are listed
+FORMS = {
+    "vector": "`h_n`, as `nn.GRU`",
+    "pair": "`(h_n, c_n)`, as `nn.LSTM`",
+    "rest": "`(h_n, c_n)`: last output, state",
+}
+SAME = {"gru": "all of `nn.GRU`", "lstm": "all of `nn.LSTM` but `proj_size`"}
 BLOCK = re.compile(r"(<!-- mixers: [^>]*-->\n).*?(<!-- end of mixers -->)", re.DOTALL)
 
 
@@ -25,10 +34,35 @@ def mixer_table() -> str:
     return "\n".join(["| family | mixers |", "| --- | --- |", *rows])
 
 
-def filled_in(text: str) -> str:
-    """A page with the table of mixers in its marked block."""
-    return BLOCK.sub(lambda found: f"{found[1]}\n{mixer_table()}\n\n{found[2]}", text)
+def state_table() -> str:
+    """A row for each mixer: what `linrnn.RNN` returns as its state, and of what that is made."""
+    rows = ["| mixer | returned | numbers | state of a layer | equal to |"]
+    rows.append("| --- | --- | ---: | --- | --- |")
+    for name in stems(mixers.__name__):
+        rnn = RNN(name, WIDTH, WIDTH, device="meta")
+        size = rnn.hidden.size()
+        found = describe(rnn.cells[0].mixer.state_spec())
+        parts = ", ".join(map(_plainly, found))
+        numbers = "grows" if size is None else str(size * (1 + (rnn.hidden.form == "pair")))
+        row = [f"`{name}`", FORMS[rnn.hidden.form], numbers, parts, SAME.get(name, "")]
+        rows.append(f"| {' | '.join(row)} |")
+    return "\n".join(rows)
+
+
+def _plainly(line: str) -> str:
+    """``mean (d_state)`` of ``state['mean']: (batch, d_state) real``."""
+    name, _, rest = line.partition(": ")
+    *shape, kind = rest.split(" ")
+    path = ".".join(re.findall(r"\w+", name)[1:])
+    axes = " ".join(shape).replace("(batch, ", "(").replace("(batch)", "")
+    return " ".join(word for word in (path, axes, "" if kind == "real" else kind) if word)
+
+
+def filled_in(text: str, table: str) -> str:
+    """A page with a table in its marked block."""
+    return BLOCK.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
 
 
 if __name__ == "__main__":
-    README.write_text(filled_in(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page, table in ((README, mixer_table()), (DROP_IN, state_table())):
+        page.write_text(filled_in(page.read_text(encoding="utf-8"), table), encoding="utf-8")

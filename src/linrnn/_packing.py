@@ -30,6 +30,9 @@ class Layout(Protocol):
     ) -> tuple[Tensor, State]:
         """The mixer over every sequence, and its state after the last step of each."""
 
+    def last(self, y: Tensor) -> Tensor:
+        """The step of (batch, time, channels), of which there is one, that each read last."""
+
 
 class Rows:
     """A sequence is a whole row."""
@@ -48,6 +51,10 @@ class Rows:
         """See `Layout.read`."""
         y, after = mixer(x, state, **_given(dt))
         return y, after
+
+    def last(self, y: Tensor) -> Tensor:
+        """See `Layout.last`."""
+        return y[:, -1]
 
 
 class EndTogether:
@@ -71,6 +78,10 @@ class EndTogether:
         """See `Layout.read`."""
         y, after = mixer(x, reset=self.reset, **_given(dt))
         return y, after
+
+    def last(self, y: Tensor) -> Tensor:
+        """See `Layout.last`."""
+        return y[:, -1]
 
 
 class Shrinking:
@@ -103,6 +114,11 @@ class Shrinking:
             state = map_state(lambda h, n=going_on: h[:n], after)  # type: ignore[misc]
         states = tree_map(lambda *h: torch.cat(h), *reversed(finished))
         return torch.cat(outputs, 1), cast(State, states)
+
+    def last(self, y: Tensor) -> Tensor:
+        """See `Layout.last`."""
+        at = self.lengths.to(y.device) - 1
+        return y[torch.arange(len(y), device=y.device), at]
 
 
 def _given(dt: Tensor | None) -> dict[str, Tensor]:

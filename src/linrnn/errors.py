@@ -23,14 +23,21 @@ class ArgumentError(LinrnnError, ValueError):
     exit_code = 2
 
 
-class ShapeError(ArgumentError):
-    """A tensor has the wrong shape."""
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument is of another type than the callee accepts."""
+
+
+class ShapeError(ArgumentError, RuntimeError):
+    """A tensor has the wrong shape; PyTorch raises RuntimeError for that."""
 
     exit_code = 1
 
 
-class DTypeError(LinrnnError, TypeError):
-    """A tensor has the wrong dtype, or something that is not a tensor came in its place."""
+class DTypeError(LinrnnError, TypeError, ValueError):
+    """A tensor has the wrong dtype, or something that is not a tensor came in its place.
+
+    PyTorch's recurrent layers raise ValueError for the first.
+    """
 
 
 class DeviceError(ArgumentError):
@@ -114,12 +121,15 @@ def check_shape(
 
 
 def check_positive_int(where: str, **values: Any) -> None:
-    """Raise `ArgumentError` unless every keyword's value is an integer of at least 1."""
+    """Raise `ArgumentError` unless every keyword's value is an integer of at least 1.
+
+    One of another type is an `ArgumentTypeError`.
+    """
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
-            raise ArgumentError(
-                f"{where}: {name} must be an integer of at least 1, got {show(value)}."
-            )
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or not 1 <= value < 2**63:
+            kind = ArgumentError if whole else ArgumentTypeError
+            raise kind(f"{where}: {name} must be an integer of at least 1, got {show(value)}.")
 
 
 def check_few(where: str, most: int, **values: Any) -> None:

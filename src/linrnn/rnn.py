@@ -3,24 +3,23 @@
 import inspect
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils._pytree import tree_map
 
+from linrnn._hidden import Hidden
 from linrnn._packing import EndTogether, Layout, Rows, Shrinking, check_packed, packed_alike
-from linrnn._pattern import Choice, MixerLike, choose, label, labels, pattern
+from linrnn._pattern import MixerLike, choose, label, labels, pattern
+from linrnn._rnn_cell import Cell, biased
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._bidirectional import check_lengths
-from linrnn.nn import GLU
+from linrnn.mixers._dense import TorchRNN
 from linrnn.ops._arguments import check_numbers
-from linrnn.state import leaves, map_state
-from linrnn.state_spec import check_state, with_axes
+from linrnn.state import map_state
 from linrnn.typing import State
 
 
@@ -29,23 +28,33 @@ class RNN(nn.Module):
 
     Equation of a layer, in each direction:
 
-        u = W_in x + b_in               where the width of x is not hidden_size, else u = x
+        u = W_in x + b_in               where the width of x is not hidden_size, else u = x; of the
+                                        GRU and the LSTM u = x, whose weights have the input's width
         v, h = mixer(u)                 d_model = hidden_size
         v = GLU(GELU(v))                where glu
         y = W_out v + b_out             where proj_size, else y = v
 
     The directions' outputs are concatenated; dropout stands between layers. There are no norms
-    and no skips: for a deep model take `linrnn.SequenceModel`. With ``mixer="gru"`` and equal
-    sizes a layer is `torch.nn.GRU`, number for number.
+    and no skips: for a deep model take `linrnn.SequenceModel`. With ``mixer="gru"`` or ``"lstm"``
+    it is `torch.nn.GRU` or `torch.nn.LSTM`, number for number; see `from_torch`.
 
-    The state ``h_n`` is what the mixers return, stacked: a tensor, or a tree of tensors where
-    the mixer's state is one, each ``(num_layers * num_directions, batch, ...)``. It is
-    ``(..., batch, hidden_size)`` as that of `torch.nn.GRU` where a mixer's state is one real
-    vector of that size; that of the LRU is complex, that of the LSTM a dict of h and c. In every
-    case it can be passed back as ``hx``. Where a pattern names different mixers, whose states
-    cannot be stacked, it is the list of them, each ``(batch, ...)``, in the same order. For
-    classification use `last_output`: it is what ``h_n[-1]`` is used for, and means the same with
-    every mixer.
+    The state has the form of a GRU's or of an LSTM's, in real numbers, so that what programs do
+    with it (detach it, take rows of axis 1, start from zeros) works with every mixer:
+
+        h_n             (num_layers * num_directions, batch, hidden_size), where the mixer's state
+                        is one real vector of that size;
+        (h_n, c_n)      elsewhere. Of the LSTM they are its h and c. Of all others h_n is the last
+                        output of each layer and direction, and c_n, (..., batch, numbers), all of
+                        the state: h_n is not read when the pair comes back as ``hx``. Of a state
+                        that grows, as attention's does, c_n is a tuple of tensors; where a pattern
+                        names different mixers, a tuple over the layers.
+
+    `state` takes it apart into the states of the mixers. Zeros of ``hidden_size`` numbers as ``hx``
+    begin anew, also where the state has another size. For classification `last_output` means the
+    same with every mixer.
+
+    With ``mixer="gru"`` or ``"lstm"`` and neither ``glu`` nor ``proj_size`` parameters have the
+    names that torch.nn gives them, so the ``state_dict`` of either loads into the other.
 
     Args:
         mixer: a name, an import path, a class, an instance or a pattern, as for
@@ -72,9 +81,9 @@ class RNN(nn.Module):
 
     Example:
         >>> rnn = RNN("lru", 3, 16, num_layers=2, batch_first=True)
-        >>> output, h_n = rnn(torch.randn(5, 100, 3))
-        >>> output.shape, h_n.shape
-        (torch.Size([5, 100, 16]), torch.Size([2, 5, 16]))
+        >>> output, (h_n, c_n) = rnn(torch.randn(5, 100, 3))
+        >>> output.shape, h_n.shape, c_n.shape
+        (torch.Size([5, 100, 16]), torch.Size([2, 5, 16]), torch.Size([2, 5, 32]))
     """
 
     def __init__(
@@ -119,12 +128,11 @@ class RNN(nn.Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         directions = 2 if bidirectional else 1
         choices = choose("RNN", mixer, mixer_options, num_layers)
-        self._mixed = len(labels(mixer)) > 1  # their states are a list, and not stacked
-        self._axis = 0 if self._mixed else 1  # that of the batch in h_n
         self.cells = nn.ModuleList(  # in the order of h_n
-            _Cell(
-                _biased(choice, bias, directions).build(hidden_size, {}, **factory),
+            Cell(
+                biased(choice, bias, directions),
                 input_size if layer == 0 else width,
+                hidden_size,
                 proj_size,
                 bias=bias,
                 glu=glu,
@@ -133,6 +141,12 @@ class RNN(nn.Module):
             for layer, choice in enumerate(choices)
             for _ in range(directions)
         )
+        mixers, mixed = self._mixers(), len(labels(mixer)) > 1
+        self.hidden = Hidden(mixers, hidden_size, proj_size or hidden_size, mixed=mixed)
+        if all(cast(Cell, cell).native for cell in self.cells):
+            for i, own in enumerate(mixers):
+                suffix = f"_l{i // directions}" + "_reverse" * (i % directions)
+                cast(TorchRNN, own).lend(self, suffix)
 
     def extra_repr(self) -> str:
         """Arguments that are not the defaults, for ``print(rnn)``."""
@@ -143,8 +157,111 @@ class RNN(nn.Module):
                 words += [f"{name}={value}"] if value != parameter.default else []
         return ", ".join(words)
 
+    @classmethod
+    def from_torch(cls, module: nn.RNNBase) -> "RNN":
+        """The layer with the parameters, and so the numbers, of a torch.nn.GRU or torch.nn.LSTM.
+
+        Args:
+            module: it is not changed; parameters are copied.
+
+        Raises:
+            ArgumentError: another module, or an LSTM with ``proj_size``, whose projection stands in
+                the recurrence.
+        """
+        name = {nn.GRU: "gru", nn.LSTM: "lstm"}.get(type(module))
+        if name is None:
+            raise ArgumentError(
+                "RNN.from_torch: module must be a torch.nn.GRU or torch.nn.LSTM, got "
+                f"{type(module).__name__}."
+            )
+        if module.proj_size:
+            raise ArgumentError(
+                "RNN.from_torch: module must have no projection in its recurrence, got proj_size="
+                f"{module.proj_size}. Train one without, or put a Linear after it."
+            )
+        weight: Tensor = cast(Tensor, module.weight_ih_l0)
+        sizes = module.input_size, module.hidden_size, module.num_layers
+        others = ("bias", "batch_first", "dropout", "bidirectional")
+        options: dict[str, Any] = {name: getattr(module, name) for name in others}
+        found = cls(name, *sizes, **options, device=weight.device, dtype=weight.dtype)
+        found.load_state_dict(module.state_dict())
+        return found.train(module.training)
+
     def flatten_parameters(self) -> None:
         """Do nothing; `torch.nn.GRU` has it, and scripts call it."""
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of every layer and direction, in the order of ``h_n``."""
+        directions = 2 if self.bidirectional else 1
+        found = []
+        for i, cell in enumerate(self.cells):
+            end = f"_l{i // directions}" + "_reverse" * (i % directions)
+            mine = self._parameters.items()
+            lent = [p for name, p in mine if name.endswith(end) and p is not None]
+            found.append([*lent, *cell.parameters()])
+        return found
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for cell in self.cells:
+            for part in cell.modules():
+                draw = getattr(part, "reset_parameters", None)
+                if callable(draw):
+                    draw()
+
+    def init_state(self, batch_size: int) -> State:
+        """``hx`` before the first step, for ``batch_size`` sequences."""
+        mixers = self._mixers()
+        last = next(self.parameters()).new_zeros(batch_size, self.proj_size or self.hidden_size)
+        states = [mixer.init_state(batch_size) for mixer in mixers]
+        return self.hidden.join([last] * len(mixers), states)
+
+    def state(self, hx: State) -> list[State]:
+        """The mixers' own states, each with the batch first, of what this layer returned.
+
+        Args:
+            hx: ``h_n`` of a batch; of the LSTM's form, the pair.
+
+        Raises:
+            DTypeError, ShapeError: ``hx`` is none of this layer's.
+        """
+        h: Any = hx
+        while not isinstance(h, Tensor) and isinstance(h, (tuple, list)) and h:
+            h = h[0]
+        rows = h.shape[1] if isinstance(h, Tensor) and h.ndim > 1 else 0
+        weight = next(self.parameters())
+        found = self.hidden.check(hx, rows, weight.device, weight.dtype)
+        if found is None:
+            return [mixer.init_state(rows) for mixer in self._mixers()]
+        return self.hidden.split(found)
+
+    def get_expected_hidden_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """The shape of ``h_n``, as `torch.nn.GRU` has it."""
+        if batch_sizes is not None:
+            rows = int(batch_sizes[0])
+        else:
+            rows = input.shape[0] if self.batch_first else input.shape[1]
+        inner = self.hidden.form != "rest"
+        return len(self.cells), rows, self.hidden_size if inner else self.hidden.output_size
+
+    def get_expected_cell_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """The shape of ``c_n``, where there is one and it is a tensor.
+
+        Raises:
+            ArgumentError: there is none, or it is a tuple.
+        """
+        size = None if self.hidden.form == "vector" else self.hidden.size()
+        if size is None:
+            raise ArgumentError(
+                f"RNN: the state of {self.mixer!r} must be a pair of tensors for a size of c_n, "
+                "got another. See `RNN.init_state`."
+            )
+        return (*self.get_expected_hidden_size(input, batch_sizes)[:2], size)
 
     def forward(
         self,
@@ -182,14 +299,13 @@ class RNN(nn.Module):
             y, h_n = self._read(x, hx, Rows(), times)
             return (y if self.batch_first else y.transpose(0, 1)), h_n
         self._check_input(input, "time")
-        if hx is not None and not self._mixed:
-            hx = self._check_state(hx, input)
         if hx is not None:
-            # what is no tensor, or of another shape, `_read` finds
-            hx = map_state(lambda h: _unsqueeze(h, self._axis), hx)
+            hx = self._check_state(hx, input, None)
+        if hx is not None:
+            hx = map_state(lambda h: h.unsqueeze(1), hx)
         times = self._check_times(dt, input, "time")
         y, h_n = self._read(input[None], hx, Rows(), None if times is None else times[None])
-        return y[0], map_state(lambda h: h.squeeze(self._axis), h_n)
+        return y[0], map_state(lambda h: h.squeeze(1), h_n)
 
     def last_output(self, output: Tensor | PackedSequence, lengths: Tensor | None = None) -> Tensor:
         """`linrnn.last_output` of what this module returned."""
@@ -205,9 +321,9 @@ class RNN(nn.Module):
         self._check_input(data, "steps")
         batch, time = int(sizes[0]), len(sizes)
         if hx is not None:
-            hx = self._check_state(hx, data, batch=batch)
-            if order is not None:
-                hx = map_state(lambda h: h.index_select(self._axis, order), hx)
+            hx = self._check_state(hx, data, batch)
+        if hx is not None and order is not None:
+            hx = map_state(lambda h: h.index_select(1, order), hx)
         present = torch.arange(batch) < sizes[:, None]  # (T, B); rows from long to short
         t, row = present.nonzero(as_tuple=True)
         lengths = present.sum(0)
@@ -226,7 +342,7 @@ class RNN(nn.Module):
             times = given.new_ones(batch, time).index_put((row, t), given)
         y, h_n = self._read(x, hx, layout, times)
         if back is not None:
-            h_n = map_state(lambda h: h.index_select(self._axis, back), h_n)
+            h_n = map_state(lambda h: h.index_select(1, back), h_n)
         return PackedSequence(y[row, t], sizes, order, back), h_n
 
     def _read(
@@ -234,35 +350,30 @@ class RNN(nn.Module):
     ) -> tuple[Tensor, State]:
         """Every layer over (batch, time, input_size)."""
         if hx is not None:
-            hx = self._check_state(hx, x, batch=x.shape[0])
+            hx = self._check_state(hx, x, x.shape[0])
+        before = None if hx is None else self.hidden.split(hx)
         directions = 2 if self.bidirectional else 1
         states: list[State] = []
+        last: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []
             for _ in range(directions):
                 i = len(states)
-                start = None if hx is None else self._of_cell(hx, i)
-                cell, backward = cast(_Cell, self.cells[i]), i % directions == 1
+                cell, backward = cast(Cell, self.cells[i]), i % directions == 1
                 times = dt if cell.mixer.timed else None
                 if times is not None and backward:
                     times = layout.reverse_times(times)
+                start = None if before is None else before[i]
                 y, state = cell(layout.reverse(x) if backward else x, start, layout, times)
+                last.append(layout.last(y) if y.shape[1] else y.new_zeros(len(y), y.shape[-1]))
                 outputs.append(layout.reverse(y) if backward else y)
                 states.append(state)
             x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
-        return x, self._together(states)
-
-    def _together(self, states: list[State]) -> State:
-        """``h_n`` of the states of all cells."""
-        if self._mixed:
-            return states
-        return cast(State, tree_map(lambda *h: torch.stack(h), *states))
-
-    def _of_cell(self, hx: State, i: int) -> State:
-        """The state of one cell: the inverse of `_together`."""
-        return cast(list[State], hx)[i] if self._mixed else map_state(lambda h: h[i], hx)
+        if hx is not None and x.shape[1] == 0:
+            return x, hx
+        return x, self.hidden.join(last, states)
 
     def _check_input(self, x: Tensor, *axes: str) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
@@ -278,15 +389,9 @@ class RNN(nn.Module):
                 f"Convert it with input.to({want})."
             )
 
-    def _check_state(self, hx: State, x: Tensor, **axes: int) -> Any:
-        """``hx`` of every layer and direction, with the axes of a batch if there is one."""
-        mixers = self._mixers()
-        dtype = next(self.parameters()).dtype
-        if self._mixed:
-            specs = [mixer.state_spec() for mixer in mixers]
-            return check_state("RNN", hx, specs, axes["batch"], x.device, dtype, name="hx")
-        spec, layers = with_axes(mixers[0].state_spec(), **axes), len(mixers)
-        return check_state("RNN", hx, spec, layers, x.device, dtype, name="hx", first="layers")
+    def _check_state(self, hx: State, x: Tensor, batch: int | None) -> Any:
+        """``hx`` of every layer and direction, or None where it stands for a new start."""
+        return self.hidden.check(hx, batch, x.device, next(self.parameters()).dtype)
 
     def _check_times(self, dt: object, x: Tensor, *axes: str) -> Tensor | None:
         if dt is None:
@@ -298,7 +403,7 @@ class RNN(nn.Module):
 
     def _mixers(self) -> list[Mixer]:
         """In the order of ``h_n``."""
-        return [cast(_Cell, cell).mixer for cell in self.cells]
+        return [cast(Cell, cell).mixer for cell in self.cells]
 
     def _walks(self) -> bool:
         """Whether shrinking batches suit a mixer better than marks where sequences start."""
@@ -308,8 +413,7 @@ class RNN(nn.Module):
     def _check_constant_size(self, lengths: Tensor) -> None:
         if lengths[0] == lengths[-1]:
             return
-        states = [mixer.init_state(1) for mixer in self._mixers()]
-        if any(0 in h.shape for h in leaves(states)):
+        if self.hidden.grows:
             raise ArgumentError(
                 f"RNN: hx must be None for packed sequences of several lengths, since the state "
                 f"of {self.mixer!r} grows with each, got a state. Call it on each sequence alone."
@@ -382,50 +486,3 @@ def _ends(output: Tensor | PackedSequence) -> tuple[Tensor, Tensor]:
     starts = F.pad(sizes.cumsum(0), (1, 0))  # where each step begins in the data
     last, first = data[(starts[lengths - 1] + rows).to(data.device)], data[:batch]
     return (last, first) if back is None else (last[back], first[back])
-
-
-def _unsqueeze(h: object, axis: int) -> Any:
-    return h.unsqueeze(axis) if isinstance(h, Tensor) and h.ndim >= axis else h
-
-
-def _biased(choice: Choice, bias: bool, directions: int) -> Choice:
-    """The choice of a layer with the layer's bias, of which there are so many cells."""
-    alone = choice.alone and directions == 1
-    if isinstance(choice.mixer, Mixer) or not choice.takes("bias"):
-        return replace(choice, alone=alone)
-    return replace(choice, alone=alone, options={"bias": bias, **choice.options})
-
-
-class _Cell(nn.Module):
-    """One layer in one direction: see `RNN`."""
-
-    def __init__(
-        self,
-        mixer: Mixer,
-        input_size: int,
-        proj_size: int,
-        *,
-        bias: bool,
-        glu: bool | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        super().__init__()
-        width = mixer.d_model
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        linear = type(mixer).eigenvalues is not Mixer.eigenvalues
-        self.in_proj: nn.Module = nn.Identity()
-        self.out_proj: nn.Module = nn.Identity()
-        if input_size != width:
-            self.in_proj = nn.Linear(input_size, width, bias, **factory)
-        self.mixer = mixer
-        self.glu = GLU(width, **factory) if (linear if glu is None else glu) else None
-        if proj_size:
-            self.out_proj = nn.Linear(width, proj_size, bias, **factory)
-
-    def forward(
-        self, x: Tensor, state: State | None, layout: Layout, dt: Tensor | None
-    ) -> tuple[Tensor, State]:
-        v, state = layout.read(self.mixer, self.in_proj(x), state, dt)
-        v = v if self.glu is None else self.glu(F.gelu(v))
-        return self.out_proj(v), state
