@@ -118,7 +118,7 @@ def everyone(name: str, size: Size, train: bool) -> dict[str, Candidate]:
     found["plain path"] = call(Plain(layers["scan"]), x.clone(), train, None)
     kernel = torch.randn(width, time)
     found["FFTs alone"] = call(Transforms(kernel), torch.randn(batch, width, time), train, None)
-    block = min(dplr.BLOCK if name == "s4" else siso.BLOCK, time)
+    block = min(dplr.block(time) if name == "s4" else siso.BLOCK, time)
     columns = layers["scan"].modes * 2
     blocks = torch.randn(width, batch * time // block, block)
     found["products alone"] = call(Products(width, block, columns), blocks, train, None)

@@ -44,6 +44,7 @@ DECLARED = {
     ("cli/_streams.py", "os.fdopen"): "the null device, in the place of a stream that is closed",
     ("_storage.py", "os.fdopen"): OPENED,
     ("_storage.py", "safe_open"): OPENED,
+    ("sound.py", "wave.open"): "bytes in memory",
     ("tasks/_audio.py", "wave.open"): "the bytes of a clip",
     ("tasks/_corpus.py", "np.memmap"): OPENED,
     ("tasks/_corpus.py", "np.fromfile"): OPENED,
@@ -76,7 +77,8 @@ DECLARED = {
     ("cli/_entries.py", "path.read_text"): SOURCE,
     ("cli/doctor.py", "info.read_text"): SYSTEM,
     ("compare/_usage.py", "status.read_text"): SYSTEM,
-    ("reproductions/_peak.py", "Path('/proc/self/clear_refs').write_text"): SYSTEM,
+    ("compare/_usage.py", "Path('/proc/self/clear_refs').write_text"): SYSTEM,
+    ("compare/_usage.py", "ctypes.CDLL"): "the C library of this process",
     ("cli/predict.py", "args.out.write_text"): "the user says where to, which may be a pipe",
 }
 

@@ -153,14 +153,16 @@ def test_readme_table_lists_the_mixers_there_are():
     assert set(re.findall(r"`(\w+)`", "\n".join(rows))) == set(mixers.names())
 
 
-def test_readme_table_is_the_one_made_from_the_catalogue(monkeypatch):
+def test_tables_are_those_made_from_the_catalogue(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     lists = importlib.import_module("lists")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert lists.BLOCK.search(text), "README.md has no marked block"
-    assert lists.filled_in(text) == text, "run: python docs/lists.py"
-    other = text.replace("`lru`, ", "")
-    assert lists.filled_in(other) == text != other
+    tables = {lists.README: lists.mixer_table(), lists.DROP_IN: lists.state_table()}
+    for page, table in tables.items():
+        text = page.read_text(encoding="utf-8")
+        assert lists.BLOCK.search(text), f"{page.name} has no marked block"
+        assert lists.filled_in(text, table) == text, "run: python docs/lists.py"
+        other = text.replace("`lru`", "`ulr`")
+        assert lists.filled_in(other, table) != other
 
 
 def test_readme_file_tree_is_the_real_one():

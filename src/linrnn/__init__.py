@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linrnn import compare as compare
+    from linrnn import distillation as distillation
     from linrnn import dynamics as dynamics
     from linrnn import generation as generation
     from linrnn import mixers as mixers
     from linrnn import ops as ops
     from linrnn import recipes as recipes
     from linrnn import reproductions as reproductions
+    from linrnn import sound as sound
     from linrnn import streaming as streaming
     from linrnn import tasks as tasks
     from linrnn import testing as testing
     from linrnn import train as train
     from linrnn.backbone import SequenceModel as SequenceModel
+    from linrnn.distillation import distill as distill
     from linrnn.rnn import RNN as RNN
     from linrnn.rnn import last_output as last_output
 
@@ -28,6 +31,7 @@ __version__ = "0.1.0"
 _SUBMODULES = (
     "backbone",
     "compare",
+    "distillation",
     "dynamics",
     "errors",
     "generation",
@@ -37,6 +41,7 @@ _SUBMODULES = (
     "recipes",
     "reproductions",
     "rnn",
+    "sound",
     "state",
     "streaming",
     "tasks",
@@ -46,6 +51,7 @@ _SUBMODULES = (
 _ATTRIBUTES = {
     "RNN": "linrnn.rnn",
     "SequenceModel": "linrnn.backbone",
+    "distill": "linrnn.distillation",
     "last_output": "linrnn.rnn",
 }
 __all__ = ["__version__", *_ATTRIBUTES, *_SUBMODULES]

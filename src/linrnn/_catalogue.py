@@ -65,7 +65,7 @@ def studied(package: str) -> dict[str, Row]:
 @lru_cache(maxsize=8)
 def _studied(folders: tuple[str, ...]) -> dict[str, Row]:
     found: dict[str, Row] = {}
-    for path in sorted(path for folder in folders for path in Path(folder).glob("_*.py")):
+    for path in sorted(path for folder in folders for path in Path(folder).glob("_[!_]*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "RECIPES":
                 rows = ast.literal_eval(node.value).items()

@@ -1,12 +1,16 @@
 """First and second derivatives of every op, in every mode PyTorch has, of entangled arguments."""
 
+from functools import partial
+
 import pytest
 import torch
 
+from linrnn import mixers
 from linrnn.ops import linear_scan
 from linrnn.ops.causal_conv import _OP as CONV
-from linrnn.testing import BrokenLawError, check_derivatives
+from linrnn.testing import BrokenLawError, check_derivatives, check_law
 from linrnn.testing._examples import examples
+from linrnn.testing._options import option_sets
 
 
 def test_attention_beyond_pytorchs_own_first_derivative():
@@ -54,3 +58,18 @@ def test_law_sees_a_wrong_second_derivative():
     arguments = {n: arguments[n] for n in ("a", "b")}
     with pytest.raises(BrokenLawError, match="Hessian"):
         check_derivatives("wrong", wrong, arguments)
+
+
+SSM = [name for name in mixers.names() if mixers.load(name).family == "ssm"]
+ROUGH = ("learn_theta",)
+"""The gradient of a matrix exponential is as exact as the largest number it is made of."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SSM)
+def test_second_derivatives_with_every_option(name):
+    """The rules of discretisation differ in what they call, and the laws know the defaults."""
+    make = mixers.load(name)
+    for options in option_sets(make):
+        if not any(options.get(option) for option in ROUGH):
+            check_law("higher_derivatives", partial(make, **options))

@@ -14,8 +14,8 @@ FFT = [
     if FFT_REACHES_BACK
     in (mixers.load(name).declared.get(law) for law in ("causal", f"causal:{form}"))
 ]
-NAMES = ("dlr", "dss", "gss", "h3", "hyena", "liquid_s4", "lru", "lssl")
-NAMES += ("s4", "s4d", "s5", "sgconv", "slru")
+NAMES = ("dlr", "dss", "gss", "h3", "hyena", "laughing_hyena", "liquid_s4", "lru", "lssl")
+NAMES += ("modal", "s4", "s4d", "s5", "sgconv", "slru")
 EPSILON = torch.finfo(torch.float32).eps
 
 each_fft = pytest.mark.parametrize(("name", "form"), FFT)
@@ -52,5 +52,7 @@ def test_step_changes_those_before_it_by_roundings_of_the_largest_output(name, f
 @pytest.mark.parametrize("value", [v for v in HUGE if not abs(v) < float("inf")])
 def test_what_is_not_finite_makes_its_row_nan_and_no_other(name, form, value):
     before, after = outputs(name, form, 50, 30, value)
-    assert after[1].isnan().all()
+    assert after[1, 1:].isnan().all()
+    first = after[1, 0]  # of a layer whose filters are a step late no FFT computes it
+    assert first.isnan().all() or torch.equal(first, before[1, 0])
     assert torch.equal(after[::2], before[::2])

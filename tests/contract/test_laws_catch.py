@@ -255,6 +255,24 @@ class WritesInPlace(LRU):
         return y, state
 
 
+class CannotBeNarrow(LRU):
+    """small: numbers of one channel are viewed from an odd place on."""
+
+    def _read(self, x, h0, reset, dt):
+        if self.d_model == 1 and x.shape[1] > 1:
+            odd = torch.cat([x.new_zeros(1), x.flatten(), x.flatten()])[1:]
+            torch.view_as_complex(odd.view(-1, 2))
+        return super()._read(x, h0, reset, dt)
+
+
+class ForgetsItsOnlyMode(LRU):
+    """small: a state of one number is not carried over, but step by step."""
+
+    def _read(self, x, h0, reset, dt):
+        alone = self.d_state == 1 and x.shape[1] > 1
+        return super()._read(x, torch.zeros_like(h0) if alone else h0, reset, dt)
+
+
 class AcceptsAnything(LRU):
     """bad_input: a state of the wrong batch is broadcast in silence."""
 
@@ -370,6 +388,8 @@ BROKEN_MIXERS = [
     ("every_option", DrawsAsItEvaluates),
     ("every_option", IgnoresTimeOfAnOption),
     ("edges", WritesInPlace),
+    ("small", CannotBeNarrow),
+    ("small", ForgetsItsOnlyMode),
     ("bad_input", AcceptsAnything),
     ("times", IgnoresTime),
     ("times", CountsTimeTwice),

@@ -160,6 +160,7 @@ def verb_options() -> list[tuple[str, str]]:
 
 
 COMMANDS = {
+    "distill": ["distill", "RUN/digits"],
     "eval": ["eval", "RUN/digits"],
     "export": ["export", "RUN/digits", "RUN/a.onnx"],
     "generate": ["generate", "RUN/language", "--prompt", "to", "--stop", "e", "--seed", "1"],

@@ -184,10 +184,12 @@ NAMED = {
     "imdb": "aclImdb_v1.tar.gz",
     "speech_commands": "speech_commands_v0.02.tar.gz",
     "spoken_digits": "x.tar.gz",
+    "sound": "x.wav",
     "ett": "ETTh1.csv",
     "retrieval": "tsv_data/new_aan_pairs.train.tsv",
 }
 OTHER_NAMES = {
+    "sound": "x.tar.xz",
     "scifar": "x.npz",
     "speech_commands": "speech_commands_x.tar.xz",
     "ett": "ETTh1.csv.gz",

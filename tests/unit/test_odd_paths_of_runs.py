@@ -25,6 +25,7 @@ LAST, MODEL = "checkpoints/last.safetensors", "model.safetensors"
 READ = ("config.json", MODEL, "tokenizer.json", "text.json")
 RESUMED = (*READ, "result.json", LAST, ".lock")
 COMMANDS = {
+    "distill": READ,
     "eval": READ,
     "generate": READ,
     "stream": READ,

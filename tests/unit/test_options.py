@@ -57,6 +57,9 @@ def test_the_command_line_has_them_with_their_words(capsys):
 CHANGED = {
     "d_model": 6,
     "n_layers": 2,
+    "tiers": (3, 2),
+    "expand": 3,
+    "unet": True,
     "norm": "layer",
     "norm_eps": 0.25,
     "prenorm": False,
@@ -91,7 +94,9 @@ def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
 
     monkeypatch.setattr("linrnn.train.run", run)
     value, flag = CHANGED[option], f"--model.{option.replace('_', '-')}"
-    words = [flag, str(value)] if not isinstance(value, bool) else [flag]
+    words = [flag, *map(str, value if isinstance(value, tuple) else (value,))]
+    words = words[:1] if isinstance(value, bool) else words
+    words += ["--model.tiers", "2"] if option == "unet" else []
     if value is False:
         words = [f"--model.no-{option.replace('_', '-')}"]
     with pytest.raises(StartedError):
@@ -109,7 +114,11 @@ def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["encoder_norm", "norm_eps", "head_bias", "encoder_scale", "logit_soft_cap", "d_ffn"]
+    "name",
+    [
+        *("encoder_norm", "norm_eps", "head_bias", "encoder_scale", "logit_soft_cap", "d_ffn"),
+        *("tiers", "expand", "unet"),
+    ],
 )
 def test_runs_of_before_an_option_have_its_default(name):
     values = to_json(Config(task="digits"))

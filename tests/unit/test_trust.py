@@ -65,6 +65,7 @@ def imported():
 
 
 COMMANDS = [
+    ["distill", "run"],
     ["eval", "run"],
     ["predict", "run", "x.png"],
     ["export", "run", "step.onnx"],

@@ -23,6 +23,7 @@ from linrnn.testing._mixer_runs import (
     busy_state,
     compare,
     detached,
+    in_each_form,
     in_pieces,
     quiet,
     results,
@@ -30,6 +31,7 @@ from linrnn.testing._mixer_runs import (
     stepwise,
 )
 from linrnn.testing._mixer_runs import FORM_ROUNDINGS as FORM_ROUNDINGS
+from linrnn.testing._small_laws import small
 from linrnn.testing._time_laws import GRADCHECK, times
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
 from linrnn.typing import State
@@ -158,8 +160,7 @@ def higher_derivatives(make: MakeMixer) -> None:
 
     Input, state and parameters are functions of one another.
     """
-    for form in build(make).forms:
-        mixer = build(make) if form == build(make).forms[0] else build(make, form=form)
+    for form, mixer in in_each_form(make):
         state = map_state(Tensor.detach, ordered(busy_state(mixer, 2)))
         parts = {f"state{i}": h for i, h in enumerate(leaves(state))}
         parameters = {n: p.detach() for n, p in mixer.named_parameters()}
@@ -385,6 +386,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         meta_device,
         every_option,
         edges,
+        small,
         bad_input,
         times,
     )

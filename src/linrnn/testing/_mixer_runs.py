@@ -1,11 +1,13 @@
 """What the laws of mixers are checked with: layers, signals, states, and ways to run a layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from linrnn.errors import ArgumentError
 from linrnn.mixers._base import Mixer
 from linrnn.state import leaves, map_state
 from linrnn.testing._tolerance import check_close, check_true
@@ -18,10 +20,23 @@ WIDTH, BATCH, TIME = 6, 3, 19
 FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than most
 
 
-def build(make: MakeMixer, *, dtype: torch.dtype = torch.float64, **options: object) -> Mixer:
+def build(make: MakeMixer, *, dtype: torch.dtype = torch.float64, **options: Any) -> Mixer:
     """A mixer with the same random parameters at every call, without noise."""
     torch.manual_seed(0)
-    return quiet(make(d_model=WIDTH, dtype=dtype, **options))
+    return quiet(make(**{"d_model": WIDTH, "dtype": dtype, **options}))
+
+
+def in_each_form(make: MakeMixer, **options: Any) -> Iterator[tuple[str, Mixer]]:
+    """Every form that these options allow, by name, with the same parameters."""
+    first = build(make, **options)
+    for form in first.forms:
+        if form == getattr(first, "form", first.forms[0]):
+            yield form, first
+            continue
+        try:
+            yield form, build(make, **{**options, "form": form})
+        except ArgumentError:  # an option may stand for one form alone
+            continue
 
 
 def quiet(mixer: Mixer) -> Mixer:
@@ -41,7 +56,7 @@ def busy_state(mixer: Mixer, batch: int = BATCH) -> State:
         BrokenLawError: a part of the state lost its gradient and `Mixer.constant_state` does not
             say that it has none.
     """
-    x = signal(batch, 5, WIDTH, dtype=next(mixer.parameters()).dtype, seed=2)
+    x = signal(batch, 5, mixer.d_model, dtype=next(mixer.parameters()).dtype, seed=2)
     state = mixer(x.requires_grad_())[1]  # a part may hold nothing but past inputs
     for path, h in tree_flatten_with_path(state)[0]:
         constant = any(getattr(key, "key", None) in mixer.constant_state for key in path)

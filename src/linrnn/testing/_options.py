@@ -45,6 +45,25 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         yield options
 
 
+def sizes(mixer: type[Mixer]) -> list[str]:
+    """The options that are whole numbers, in the order of the constructor.
+
+    Example:
+        >>> from linrnn.mixers import S4D
+        >>> sizes(S4D)
+        ['d_state', 'n_ssm']
+    """
+    known = inspect.signature(mixer.__init__).parameters
+    hints = get_type_hints(mixer.__init__)
+    return [n for n in known if n not in _NOT_OPTIONS and int in (hints.get(n), *_kinds(hints, n))]
+
+
+def _kinds(hints: dict[str, Any], name: str) -> tuple[Any, ...]:
+    """What a union may be; a literal of whole numbers is none."""
+    hint = hints.get(name)
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+
+
 def _pairs(chosen: tuple[int, ...], bits: dict[Any, int]) -> int:
     """Each two values that meet in a set, and each alone, as bits of one number."""
     found = 0

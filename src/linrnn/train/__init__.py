@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from linrnn.train._config import OptimConfig as OptimConfig
     from linrnn.train._config import TrainConfig as TrainConfig
     from linrnn.train._data import ContiguousBatches as ContiguousBatches
+    from linrnn.train._distil import DistilledRun as DistilledRun
+    from linrnn.train._distil import OrderFit as OrderFit
+    from linrnn.train._distil import distill_run as distill_run
     from linrnn.train._evaluate import LengthScore as LengthScore
     from linrnn.train._evaluate import Score as Score
     from linrnn.train._evaluate import evaluate as evaluate
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 _HEAVY = {
     "Config": "_config",
     "ContiguousBatches": "_data",
+    "DistilledRun": "_distil",
+    "OrderFit": "_distil",
+    "distill_run": "_distil",
     "ModelConfig": "_config",
     "OptimConfig": "_config",
     "TrainConfig": "_config",
@@ -68,12 +74,14 @@ _HEAVY = {
 __all__ = [
     "Config",
     "ContiguousBatches",
+    "DistilledRun",
     "EpochReport",
     "Estimate",
     "LayerDynamics",
     "LengthScore",
     "ModelConfig",
     "OptimConfig",
+    "OrderFit",
     "Plan",
     "PositionLoss",
     "Prediction",
@@ -83,6 +91,7 @@ __all__ = [
     "StepReport",
     "TrainConfig",
     "TrainingModule",
+    "distill_run",
     "evaluate",
     "evaluate_lengths",
     "load_model",

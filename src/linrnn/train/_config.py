@@ -9,6 +9,7 @@ from linrnn import learn, tasks
 from linrnn._declared import dataclass_of
 from linrnn._pattern import stored
 from linrnn._schema import check_fields, check_type, record
+from linrnn._tiers import Shape
 from linrnn.backbone import model_options
 from linrnn.errors import (
     ArgumentError,
@@ -191,7 +192,7 @@ _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": 
 # added after the first run folders were written: what those do not name is the default
 _LATER = {
     *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias", "skip"),
-    *("encoder_scale", "logit_soft_cap", "d_ffn"),  # of models
+    *("encoder_scale", "logit_soft_cap", "d_ffn", "tiers", "expand", "unet"),  # of models
     *("order", "carry_state", "on_nan"),  # of training
     *("frame", "rows"),  # of tasks
 }
@@ -203,8 +204,10 @@ def _check_model(model: ModelConfig) -> None:
     )
     if model.d_ffn is not None:
         check_positive_int("Config", **{"model.d_ffn": model.d_ffn})
-    few = model.n_layers <= MAX_LAYERS
-    _check_range("model.n_layers", model.n_layers, few, f"at most {MAX_LAYERS:,}")
+    shape = shape_of(model)
+    shape.check("Config")
+    most = MAX_LAYERS // shape.ways()
+    _check_range("model.n_layers", model.n_layers, model.n_layers <= most, f"at most {most:,}")
     _check_range("model.conv_width", model.conv_width, model.conv_width >= 0, "at least 0")
     eps = model.norm_eps
     _check_range("model.norm_eps", eps, eps is None or eps > 0, "above 0")
@@ -212,6 +215,11 @@ def _check_model(model: ModelConfig) -> None:
     given = {f"model.{name}": value for name, value in positive.items() if value is not None}
     check_positive("Config", **given)
     _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")
+
+
+def shape_of(model: ModelConfig) -> Shape:
+    """How many blocks a model has at which rate."""
+    return Shape(model.n_layers, model.tiers, model.expand, model.unet)
 
 
 def _check_optim(optim: OptimConfig) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
+from linrnn.tasks import Task
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._config import Config
 from linrnn.train._context import Trained, open_run
@@ -48,6 +50,42 @@ class LengthScore:
     score: Score
 
 
+class Tally:
+    """Loss and metric of one model, batch by batch."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self._loss = task, 0.0
+        self._scores: list[Tensor] = []
+
+    def add(self, y: Tensor, target: Tensor) -> None:
+        """Count what a model answers to a batch.
+
+        Raises:
+            NonFiniteError: its loss is not finite.
+        """
+        value = self.task.loss(y, target).item()
+        self._scores.append(self.task.scores(y, target).double().cpu())
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"{type(self.task).__name__}: the loss of what the model answers must be finite, "
+                f"got {value} in batch {len(self._scores)}. Its data or its length is beyond what "
+                "the model can follow."
+            )
+        self._loss += value * len(target)
+
+    def score(self) -> Score:
+        """Of all batches so far, one at least."""
+        every = torch.cat(self._scores)
+        n = len(every)
+        return Score(
+            loss=self._loss / n,
+            metric=every.sum().item() / n,
+            metric_name=self.task.metric,
+            examples=n,
+            standard_error=every.std().item() / math.sqrt(n) if n > 1 else math.nan,
+        )
+
+
 @torch.no_grad()
 def score(
     run: Trained,
@@ -78,30 +116,14 @@ def score(
     check_memory(
         model, task, min(rows, examples or count, count), steps=chunk, examples=count * carry
     )
-    loss, scores = 0.0, []
+    tally = Tally(task)
     batches = map(unpack, eval_loader(data, rows, examples, contiguous=carry))
     whole = (
         carried_answers(model, batches) if carry else (answers(model, b, chunk) for b in batches)
     )
-    for number, (y, target) in enumerate(whole, 1):
-        value = task.loss(y, target).item()
-        if not math.isfinite(value):
-            raise NonFiniteError(
-                f"{type(task).__name__}: the loss of what the model answers must be finite, got "
-                f"{value} in batch {number}. Its data or its length is beyond what the model can "
-                "follow."
-            )
-        loss += value * len(target)
-        scores.append(task.scores(y, target).double().cpu())
-    every = torch.cat(scores)
-    n = len(every)
-    return Score(
-        loss=loss / n,
-        metric=every.sum().item() / n,
-        metric_name=task.metric,
-        examples=n,
-        standard_error=every.std().item() / math.sqrt(n) if n > 1 else math.nan,
-    )
+    for y, target in whole:
+        tally.add(y, target)
+    return tally.score()
 
 
 def evaluate(

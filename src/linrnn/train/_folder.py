@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +29,7 @@ FORMAT = 1
 
 _MAX_KEPT = 1 << 28  # bytes of a file that comes with the configuration
 _LOCK = ".lock"
+_FILLED = ("model.safetensors", "distillation.csv")
 
 
 class InUseError(RunFolderError):
@@ -61,6 +62,8 @@ class RunFolder:
         self.eigenvalues = path / "eigenvalues"
         self.memory = path / "memory"
         self.samples = path / "samples"
+        # of `linrnn distill`, which writes such a folder
+        self.distillation = path / "distillation.csv"
         # of `linrnn eval --lengths`
         self.lengths = path / "lengths.csv"
         self.lengths_plot = path / "lengths"
@@ -73,7 +76,11 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, out: Path | None, config: Config, kept: Mapping[str, str] | None = None
+        cls,
+        out: Path | None,
+        config: Config,
+        kept: Mapping[str, str] | None = None,
+        fill: Callable[["RunFolder"], Any] | None = None,
     ) -> "RunFolder":
         """Make the folder and write the configuration into it, last of all.
 
@@ -83,13 +90,14 @@ class RunFolder:
             out: where; None takes the next free ``runs/<task>-<mixer>-<n>``.
             config: of the run, complete.
             kept: names and texts of further files that a model is of no use without.
+            fill: writes the weights of a run that is not to be trained, and its `distillation`.
 
         Raises:
             RunFolderError: ``out`` exists and is not an empty folder, or cannot be made.
             StorageError: a file cannot be written.
         """
         kept = kept or {}
-        folder = cls(_next_free(config) if out is None else _claim(out, kept))
+        folder = cls(_next_free(config) if out is None else _claim(out, _begun(kept, fill)))
         values = to_json(config)
         head: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
         if kept:
@@ -98,6 +106,9 @@ class RunFolder:
             for name, text in kept.items():
                 remove_leftovers(folder.path / name)
                 write_atomically(folder.path / name, text.encode(), inside=folder.path)
+            if fill is not None:
+                folder.remove_leftovers()
+                fill(folder)
             remove_leftovers(folder.config)
             _write_json(folder.config, head | {"config": values})
         return folder
@@ -105,10 +116,11 @@ class RunFolder:
     def remove_leftovers(self) -> None:
         """Remove what a killed process left half-written; for whoever holds the lock."""
         records = (self.config, self.environment, self.metrics, self.model, self.result)
+        found = (*records, self.distillation)
         checkpoints = (self.last, self.previous, self.epoch, self.best)
         plots = (self.curves, self.eigenvalues, self.memory, self.samples)
         drawn = (p.with_name(f"{p.name}.{end}") for p in plots for end in ("png", "svg"))
-        for path in (*records, *checkpoints, *drawn):
+        for path in (*found, *checkpoints, *drawn):
             remove_leftovers(path, inside=self.path)
 
     def load_config(self, *, trust: bool = False) -> Config:
@@ -329,16 +341,29 @@ def _next_free(config: Config) -> Path:
     raise AssertionError("itertools.count ended")
 
 
-def _claim(out: Path, kept: Mapping[str, str]) -> Path:
+def check_free(out: Path, names: Collection[str] | None = None) -> None:
+    """Raise unless a folder is new, empty, or one in which a run was begun.
+
+    Args:
+        out: the folder.
+        names: of files that it may have then; None where they are not known yet.
+
+    Raises:
+        RunFolderError: it is none of these.
+    """
     if out.exists() and not out.is_dir():
         raise RunFolderError(
             f"{out}: the run folder must be a folder, got a file. Choose another --out."
         )
-    if out.is_dir() and any(out.iterdir()) and not _only_begun(out, kept):
+    if out.is_dir() and any(out.iterdir()) and not _only_begun(out, names):
         fix = f"Continue it with --resume {out}, or choose another --out."
         if not (out / "config.json").is_file():
             fix = "Choose another --out."
         raise RunFolderError(f"{out}: the run folder must be new or empty, got files in it. {fix}")
+
+
+def _claim(out: Path, names: Collection[str]) -> Path:
+    check_free(out, names)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -349,10 +374,17 @@ def _claim(out: Path, kept: Mapping[str, str]) -> Path:
     return out
 
 
-def _only_begun(out: Path, kept: Mapping[str, str]) -> bool:
+def _begun(kept: Mapping[str, str], fill: object) -> set[str]:
+    """Names of files that a folder may have before it has its configuration."""
+    return {*kept, *(() if fill is None else _FILLED)}
+
+
+def _only_begun(out: Path, names: Collection[str] | None) -> bool:
     """Whether all in a folder is from a run that was killed before it had its configuration."""
-    names = {path.name for path in out.iterdir()}
-    return _LOCK in names and all(n in kept or n.startswith(".") for n in names)
+    found = {path.name for path in out.iterdir()}
+    if names is None:
+        return _LOCK in found and "config.json" not in found
+    return _LOCK in found and all(n in names or n.startswith(".") for n in found)
 
 
 def _seal(values: Any) -> str:

@@ -1,5 +1,6 @@
 """From a configuration to a model, and from a run folder to a trained one."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,7 @@ from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, RunFolderError
 from linrnn.tasks import Task
 from linrnn.train._checkpoint import load_tensors
-from linrnn.train._config import Config
+from linrnn.train._config import Config, shape_of
 from linrnn.train._folder import RunFolder
 from linrnn.train._seeding import derive
 
@@ -49,8 +50,14 @@ def build_model(config: Config, task: Task, limit: int | None = None) -> Sequenc
     Raises:
         UnknownNameError: an unknown mixer, or the mixer has no such option.
         ArgumentError: an option of the mixer is outside its range, or the model does not fit into
-            memory, which is noticed before memory is asked for.
+            memory, which is noticed before memory is asked for; more steps pooled than there are.
     """
+    pooled = math.prod(config.model.tiers)
+    if pooled > task.sequence_length:
+        raise ArgumentError(
+            f"Config: model.tiers must pool at most the {task.sequence_length} steps of a sequence "
+            f"of the task {config.task}, got {config.model.tiers}, {pooled} steps in all."
+        )
     limit = available() if limit is None else limit
     message = (
         f"Config: the model must fit into {limit:,} bytes of memory, got sizes that do not. "
@@ -100,10 +107,11 @@ def build_stored(config: Config, task: Task, weights: Mapping[str, Tensor]) -> S
         UnknownNameError: as `build_model`.
     """
     layers = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
-    if config.model.n_layers != len(layers):
+    ways = shape_of(config.model).ways()
+    if config.model.n_layers * ways != len(layers):
         raise ArgumentError(
-            f"Config: model.n_layers must be {len(layers)}, as many as there are weights of, got "
-            f"{config.model.n_layers}."
+            f"Config: model.n_layers must be {len(layers) // ways}, as many as there are weights "
+            f"of, got {config.model.n_layers}."
         )
     stored = sum(x.numel() * x.element_size() for x in weights.values())
     return build_model(config, task, _SPARE + _TIMES * stored)

@@ -1,5 +1,6 @@
 """Train: from a configuration, or from where a run was interrupted, to a finished run folder."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,11 @@ def resume(
     finished = folder.read_result()
     if finished is not None:
         return finished
+    if os.path.lexists(folder.distillation):
+        raise RunFolderError(
+            f"{folder.path}: a run must have checkpoints to go on from, got one that `linrnn "
+            "distill` wrote. It is complete: train the run that it is from, and distil that."
+        )
     if on_nan is not None:
         config = replace(config, train=replace(config.train, on_nan=on_nan))
     _check_device(config)
