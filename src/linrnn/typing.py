@@ -29,6 +29,12 @@ Sequence: TypeAlias = Float[Tensor, "batch time d_model"]
 Token: TypeAlias = Float[Tensor, "batch d_model"]
 """One time step of a `Sequence`."""
 
+Read: TypeAlias = Float[Tensor, "batch time d_output"]
+"""What a mixer makes of a `Sequence`: as wide, unless its last map was taken out, as by `RNN`."""
+
+ReadToken: TypeAlias = Float[Tensor, "batch d_output"]
+"""One time step of what is `Read`."""
+
 ResetMask: TypeAlias = Bool[Tensor, "batch time"]
 """True where the state is cleared before that step."""
 

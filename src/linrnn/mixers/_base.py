@@ -13,7 +13,7 @@ from linrnn.ops._arguments import check_device, check_numbers, check_reset, trac
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager, transformed
 from linrnn.state_spec import Spec, check_state, initial, of_state
-from linrnn.typing import Complex, ResetMask, Sequence, State, Time, Times, Token
+from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
 
 FFT_REACHES_BACK = (
     "an FFT spreads its rounding errors over the row: a step changes those before it by some "
@@ -163,7 +163,7 @@ class Mixer(nn.Module):
         *,
         reset: ResetMask | None = None,
         dt: Times | None = None,
-    ) -> tuple[Sequence, State]:
+    ) -> tuple[Read, State]:
         """Read a whole sequence.
 
         Args:
@@ -187,7 +187,7 @@ class Mixer(nn.Module):
         y, state = self._read(x, start, reset, *times)
         return y.to(x.dtype), state
 
-    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
+    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[ReadToken, State]:
         """Read one time step (batch, d_model) in constant time: ``(y_t, state)``.
 
         ``dt`` (batch,) is the time since the step before; default: 1.

@@ -191,10 +191,9 @@ class Mamba(Mixer):
         u, z = (F.linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         steps, B, C = self._chosen(s)
-        bias_of_steps: Tensor | None = self._bias_of_steps()
+        bias_of_steps = self._bias_of_steps()
         if dt is not None:  # else the scan computes them on the way
-            steps = dt[..., None] * F.softplus(wide(steps) + wide(self._bias_of_steps()))
-            bias_of_steps = None
+            steps = dt[..., None] * F.softplus(wide(steps) + wide(bias_of_steps))
         y, h = selective_scan(
             s,
             steps,
@@ -204,7 +203,7 @@ class Mamba(Mixer):
             self.D,
             state["h"],
             z=z,
-            dt_bias=bias_of_steps,
+            dt_bias=bias_of_steps if dt is None else None,
             dt_softplus=dt is None,
             b_disc=self.b_disc,
             reset=reset,
@@ -225,6 +224,5 @@ class Mamba(Mixer):
         )
         return steps, B, C
 
-    def _bias_of_steps(self) -> nn.Parameter:
-        found = self.dt_bias if self.dt_proj is None else self.dt_proj.bias
-        return cast(nn.Parameter, found)
+    def _bias_of_steps(self) -> Tensor:
+        return cast(Tensor, self.dt_bias if self.dt_proj is None else self.dt_proj.bias)
