@@ -46,7 +46,7 @@ class Cell(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        width = hidden_size
+        self.width = width = hidden_size
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.native = _reads_any_width(choice)
         self.in_proj: nn.Module = nn.Identity()
@@ -69,5 +69,7 @@ class Cell(nn.Module):
         self, x: Tensor, state: State | None, layout: Layout, dt: Tensor | None
     ) -> tuple[Tensor, State]:
         v, state = layout.read(self.mixer, self.in_proj(x), state, dt)
+        if self.native and not v.shape[1]:  # a mixer hands back the empty input
+            v = v.new_empty(len(v), 0, self.width)
         v = v if self.glu is None else self.glu(F.gelu(v))
         return self.out_proj(v), state

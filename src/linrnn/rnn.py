@@ -141,10 +141,9 @@ class RNN(nn.Module):
             for layer, choice in enumerate(choices)
             for _ in range(directions)
         )
-        mixers, mixed = self._mixers(), len(labels(mixer)) > 1
-        self.hidden = Hidden(mixers, hidden_size, proj_size or hidden_size, mixed=mixed)
+        self._mixed = len(labels(mixer)) > 1
         if all(cast(Cell, cell).native for cell in self.cells):
-            for i, own in enumerate(mixers):
+            for i, own in enumerate(self._mixers()):
                 suffix = f"_l{i // directions}" + "_reverse" * (i % directions)
                 cast(TorchRNN, own).lend(self, suffix)
 
@@ -209,6 +208,12 @@ class RNN(nn.Module):
                 draw = getattr(part, "reset_parameters", None)
                 if callable(draw):
                     draw()
+
+    @property
+    def hidden(self) -> Hidden:
+        """How the states of the mixers, those there are now, make ``h_n``."""
+        output_size = self.proj_size or self.hidden_size
+        return Hidden(self._mixers(), self.hidden_size, output_size, mixed=self._mixed)
 
     def init_state(self, batch_size: int) -> State:
         """``hx`` before the first step, for ``batch_size`` sequences."""

@@ -7,9 +7,9 @@ import torch
 
 from linrnn import RNN, SequenceModel, mixers
 from linrnn._pattern import label, pattern, stored
-from linrnn.errors import ArgumentError, DTypeError, LinrnnError, UnknownNameError
+from linrnn.errors import ArgumentError, LinrnnError, UnknownNameError
 from linrnn.mixers import LRU, Attention, Mixer
-from linrnn.state import leaves
+from linrnn.state import leaves, map_state
 
 SOURCE = '''
 from linrnn.mixers import LRU
@@ -128,19 +128,19 @@ MIXED = [("lru", "attention"), "lstm,lru,gru", (LRU, "gru", "lru")]
 
 @pytest.mark.parametrize("mixer", MIXED, ids=str)
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_an_rnn_of_a_pattern_carries_a_list_of_states(mixer, bidirectional):
+def test_an_rnn_of_a_pattern_carries_the_states_of_all_layers(mixer, bidirectional):
     torch.manual_seed(0)
     layers = len(pattern(mixer))
     both = {"bidirectional": bidirectional, "batch_first": True, "dtype": torch.float64}
     rnn = RNN(mixer, 3, 4, num_layers=layers, **both)
     x = torch.randn(2, 9, 3, dtype=torch.float64)
     y, h_n = rnn(x)
-    assert isinstance(h_n, list)
-    assert len(h_n) == layers * (2 if bidirectional else 1)
+    assert len(rnn.state(h_n)) == len(h_n[0]) == len(h_n[1]) == layers * (1 + bidirectional)
     one, single = rnn(x[0])
     torch.testing.assert_close(one, y[0])
     again, _ = rnn(x[0, :2], single)
-    torch.testing.assert_close(again, rnn(x[:1, :2], [_row(h) for h in h_n])[0][0])
+    row = map_state(lambda h: h[:, :1], h_n)
+    torch.testing.assert_close(again, rnn(x[:1, :2], row)[0][0])
     if bidirectional:
         return
     first, carried = rnn(x[:, :4])
@@ -150,20 +150,20 @@ def test_an_rnn_of_a_pattern_carries_a_list_of_states(mixer, bidirectional):
         torch.testing.assert_close(got, expected)
 
 
+WRONG = [
+    *("no state", [torch.zeros(4)], torch.ones(2, 4)),
+    (torch.zeros(2, 4), (torch.zeros(1, 3), torch.zeros(1, 4))),
+    (torch.zeros(2, 2, 4), (torch.zeros(1, 2, 3), torch.zeros(1, 2, 4))),
+]
+
+
 @pytest.mark.unchecked
-@pytest.mark.parametrize("hx", ["no state", [torch.zeros(4)], torch.zeros(2, 4)])
+@pytest.mark.parametrize("hx", WRONG, ids=range(len(WRONG)))
 def test_a_wrong_state_of_a_pattern_is_one_clear_error(hx):
     rnn = RNN("gru,attention", 3, 4, num_layers=2)
     for x in (torch.zeros(5, 3), torch.zeros(5, 2, 3)):
-        with pytest.raises(DTypeError, match="hx must be a list of 2, got"):
+        with pytest.raises(LinrnnError, match="RNN: hx"):
             rnn(x, hx)
-    wrong = [torch.zeros(3), {"k": torch.zeros(0, 4), "v": torch.zeros(0, 4)}]
-    with pytest.raises(LinrnnError, match="RNN: hx"):
-        rnn(torch.zeros(5, 3), wrong)
-
-
-def _row(h):
-    return {k: _row(v) for k, v in h.items()} if isinstance(h, dict) else h[:1]
 
 
 def test_packed_sequences_of_a_pattern_give_what_each_gives_alone():
@@ -176,7 +176,7 @@ def test_packed_sequences_of_a_pattern_give_what_each_gives_alone():
         y, h = rnn(row)
         torch.testing.assert_close(rnn.last_output(output)[i], y[-1])
         for got, expected in zip(leaves(h_n), leaves(h), strict=True):
-            torch.testing.assert_close(got[i], expected)
+            torch.testing.assert_close(got[:, i], expected)
 
 
 def test_an_rnn_of_an_instance_shows_it_and_keeps_no_second_copy():

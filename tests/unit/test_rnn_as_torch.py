@@ -95,6 +95,16 @@ def test_parameters_follow_the_module_wherever_it_goes(name):
 
 
 @each_mixer
+def test_no_steps_are_no_outputs_and_the_state_that_came(name):
+    net = RNN(name, 3, 4, 2, bidirectional=True, **F64).eval()
+    y, hx = net(draw(0, 2, 3))
+    assert y.shape == (0, 2, 8)
+    assert [h.shape for h in leaves(hx)] == [h.shape for h in leaves(net.init_state(2))]
+    again, _ = net(draw(2, 2, 3), hx)
+    assert again.shape == (2, 2, 8)
+
+
+@each_mixer
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_what_programs_do_with_a_state_works_with_every_mixer(name, bidirectional):
     torch.manual_seed(0)
