@@ -31,6 +31,10 @@ _scan_triton.SHORTEST_CHUNK = 3
 """
 REGIMES = {"wide": WIDE, "narrow": NARROW}
 each_regime = pytest.mark.parametrize("regime", REGIMES)
+# where time is not split a test adds little to the other: a process and the interpreter are seconds
+split_first = pytest.mark.parametrize(
+    "regime", [pytest.param("wide", marks=pytest.mark.slow), "narrow"]
+)
 
 SINGLE = ((False, "float32"), (True, "complex64"))
 DOUBLE = ((False, "float64"), (True, "complex128"))
@@ -78,7 +82,7 @@ def test_every_layout_agrees_with_the_loop(interpreted, regime, dtypes, pick):
 
 
 @needs_triton
-@each_regime
+@split_first
 @pytest.mark.parametrize("law", ["isolation", "edges", "layouts_in_memory"])
 def test_law(interpreted, regime, law):
     interpreted(regime, f"OP_LAWS[{law!r}]('triton')")
@@ -114,7 +118,7 @@ assert grad[:, 8:14].isnan().all() and grad[:, :8].isfinite().all()
 
 
 @needs_triton
-@each_regime
+@split_first
 @pytest.mark.parametrize("channels", [1, pytest.param(33, marks=pytest.mark.slow), 130])
 def test_any_number_of_channels(interpreted, regime, channels):
     interpreted(
@@ -142,7 +146,7 @@ OP_LAWS["gradients"]("triton")
 
 
 @needs_triton
-@each_regime
+@split_first
 def test_two_runs_give_the_same_bits(interpreted, regime):
     interpreted(
         regime,

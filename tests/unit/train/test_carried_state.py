@@ -158,7 +158,11 @@ def test_nothing_is_remembered_beyond_a_document(config):
 
 @pytest.mark.parametrize(
     ("mixer", "options", "step"),
-    [("lru", {}, 5), ("rwkv4", {}, 20), ("rfa", {"redraw_every": 4, "n_features": 8}, 6)],
+    [
+        ("lru", {}, 5),
+        pytest.param("rwkv4", {}, 20, marks=pytest.mark.slow),
+        pytest.param("rfa", {"redraw_every": 4, "n_features": 8}, 6, marks=pytest.mark.slow),
+    ],
 )
 def test_resume_gives_the_same_bits(config, signal_at, tmp_path, mixer, options, step):
     config = replace(config, mixer=mixer, mixer_options=options)

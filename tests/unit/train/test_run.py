@@ -46,7 +46,9 @@ def rows(folder):
     return [line.rsplit(",", 1)[0] for line in lines]
 
 
-@pytest.mark.parametrize("step", [1, 3, 5, 8, 10, 14])
+@pytest.mark.parametrize(
+    "step", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5, 10)), 8, 14]
+)
 def test_resume_after_ctrl_c_gives_the_same_bits(tiny, finished, signal_at, tmp_path, step):
     with pytest.raises(InterruptedRunError):
         train.run(tiny, out=tmp_path / "run", reporter=signal_at(step))
