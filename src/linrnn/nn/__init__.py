@@ -1,4 +1,4 @@
-"""Parts of layers: projections, norms, gates, positions, initial values, and no recurrence."""
+"""Parts of layers: projections, norms, gates, positions, initial values; a bank of modes."""
 
 from linrnn.nn.channel_mix import ChannelMix as ChannelMix
 from linrnn.nn.conv import CausalConv as CausalConv
@@ -22,6 +22,7 @@ from linrnn.nn.heads import l2_normalise as l2_normalise
 from linrnn.nn.heads import sum_normalise as sum_normalise
 from linrnn.nn.mlp import MLP as MLP
 from linrnn.nn.mlp import GatedMLP as GatedMLP
+from linrnn.nn.mode_bank import ModeBank as ModeBank
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pair import Pair as Pair
 from linrnn.nn.parameters import empty_parameters as empty_parameters
@@ -52,6 +53,7 @@ __all__ = [
     "HeadNorm",
     "Heads",
     "LowRank",
+    "ModeBank",
     "Pair",
     "Pool",
     "RelativePositions",

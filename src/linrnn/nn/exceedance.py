@@ -1,0 +1,152 @@
+"""What a wave does above a threshold, counted inside the scan of its mode."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.cells import cell
+from linrnn.ops import cell_scan
+
+_STATES = "h run steps excess place longest top"
+_BELOW = -1e30  # a wave where nothing was observed: under every threshold, and no maximum
+
+
+class Modes(NamedTuple):
+    """Diagonal modes ``h_t = exp((-rate + i angle) dt) h_{t-1} + W x_t``, (N,), and their waves."""
+
+    rate: Tensor
+    angle: Tensor
+    out: Tensor
+    """(N,), complex: the wave is ``Re(out h)``."""
+    weight: Tensor
+    """(N, inputs)."""
+
+
+class Drive(NamedTuple):
+    """What modes read at each step, (B, T, ...)."""
+
+    x: Tensor
+    """(B, T, inputs), finite: 0 where nothing was observed."""
+    seen: Tensor
+    """(B, T, 1): 1 where something was observed, else 0."""
+    time: Tensor
+    """(B, T, 1): when."""
+    dt: Tensor | None = None
+    """(B, T, 1): since the step before; None is 1 everywhere."""
+
+
+class Tally(NamedTuple):
+    """Modes and what was counted of their waves over the observed steps, (B, N)."""
+
+    h: Tensor
+    """Complex: the modes."""
+    run: Tensor
+    """For how many steps the wave has been above its threshold without a break."""
+    steps: Tensor
+    """How many steps it was above."""
+    excess: Tensor
+    """The sum over them of how far it was above."""
+    place: Tensor
+    """The sum over them of when."""
+    longest: Tensor
+    """The longest ``run``."""
+    top: Tensor
+    """The largest value of the wave."""
+
+
+def _read(h: Any, decay: Any, x: Any, W: Any) -> Any:
+    return decay * h + F.linear(x, W)
+
+
+def _counted(wave: Any, tally: Any, q: Any, seen: Any, time: Any) -> tuple[Any, ...]:
+    """The statistics after a step at which the wave is ``wave``."""
+    run, steps, excess, place, longest, top = tally
+    wave = torch.where(seen > 0, wave, _BELOW)
+    above = wave > q
+    one = torch.where(above, 1.0, 0.0)
+    run = torch.where(above, run + 1.0, torch.where(seen > 0, 0.0, run))
+    excess = excess + torch.where(above, wave - q, 0.0)
+    longest, top = torch.maximum(longest, run), torch.maximum(top, wave)
+    return run, steps + one, excess, place + one * time, longest, top
+
+
+@cell(state=_STATES, constant="decay out q", matrix="W ones", complex="h decay out")
+def _steps(
+    h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any,
+    x: Any, seen: Any, t: Any,
+    decay: Any, out: Any, q: Any, W: Any, ones: Any,
+) -> Any:  # fmt: skip
+    """Equal steps. The products with ones hand a number to all modes without a copy of it."""
+    h = _read(h, decay, x, W)
+    tally = (run, steps, excess, place, longest, top)
+    after = _counted((out * h).real, tally, q, F.linear(seen, ones), F.linear(t, ones))
+    return (), (h, *after)
+
+
+@cell(state=_STATES, constant="rate angle out q", matrix="W ones", complex="h out")
+def _times(
+    h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any,
+    x: Any, seen: Any, t: Any, dt: Any,
+    rate: Any, angle: Any, out: Any, q: Any, W: Any, ones: Any,
+) -> Any:  # fmt: skip
+    """Steps that a time of ``dt`` lies before."""
+    dt = F.linear(dt, ones)
+    h = _read(h, torch.polar(torch.exp(-rate * dt), angle * dt), x, W)
+    tally = (run, steps, excess, place, longest, top)
+    after = _counted((out * h).real, tally, q, F.linear(seen, ones), F.linear(t, ones))
+    return (), (h, *after)
+
+
+@cell(state="h", constant="decay out", matrix="W", complex="h decay out")
+def _wave(h: Any, x: Any, decay: Any, out: Any, W: Any) -> Any:
+    h = _read(h, decay, x, W)
+    return (out * h).real, h
+
+
+@cell(state="h", constant="rate angle out", matrix="W ones", complex="h out")
+def _timed_wave(h: Any, x: Any, dt: Any, rate: Any, angle: Any, out: Any, W: Any, ones: Any) -> Any:
+    dt = F.linear(dt, ones)
+    h = _read(h, torch.polar(torch.exp(-rate * dt), angle * dt), x, W)
+    return (out * h).real, h
+
+
+def waves(modes: Modes, drive: Drive) -> Tensor:
+    """The waves themselves, (B, T, N), from zero: to find thresholds, of a few series."""
+    given: dict[str, Any] = {"x": drive.x, "out": modes.out, "W": modes.weight}
+    if drive.dt is None:
+        step, given = _wave, given | {"decay": _decay(modes)}
+    else:
+        step, given = _timed_wave, given | {"dt": drive.dt, "ones": _ones(modes)}
+        given |= {"rate": modes.rate, "angle": modes.angle}
+    found: Tensor = cell_scan(step, **given)[0]
+    return found
+
+
+def tally(modes: Modes, threshold: Tensor, drive: Drive, before: Tally) -> Tally:
+    """Read on and count: all steps in one scan, of which nothing but the last state is kept.
+
+    Args:
+        modes: the recurrences.
+        threshold: (N,).
+        drive: of at least one step.
+        before: the state before the first step.
+    """
+    given: dict[str, Any] = {"x": drive.x, "seen": drive.seen, "t": drive.time, "out": modes.out}
+    given |= {"q": threshold, "W": modes.weight, "ones": _ones(modes)}
+    if drive.dt is None:
+        step, given = _steps, given | {"decay": _decay(modes)}
+    else:
+        step = _times
+        given |= {"dt": drive.dt, "rate": modes.rate, "angle": modes.angle}
+    _, after = cell_scan(step, state=tuple(before), **given)
+    return Tally(*after)
+
+
+def _decay(modes: Modes) -> Tensor:
+    return torch.polar(torch.exp(-modes.rate), modes.angle)
+
+
+def _ones(modes: Modes) -> Tensor:
+    return torch.ones_like(modes.rate)[:, None]
