@@ -34,7 +34,7 @@ LAYERS = (
     {"tasks"},
     {"learn"},
     {"train"},
-    {"interop"},
+    {"interop", "estimators"},
     {"recipes"},
     {"compare"},
     {"reproductions"},

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from linrnn import compare as compare
     from linrnn import distillation as distillation
     from linrnn import dynamics as dynamics
+    from linrnn import estimators as estimators
     from linrnn import generation as generation
     from linrnn import mixers as mixers
     from linrnn import ops as ops
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from linrnn import train as train
     from linrnn.backbone import SequenceModel as SequenceModel
     from linrnn.distillation import distill as distill
+    from linrnn.estimators import RecurrentClassifier as RecurrentClassifier
+    from linrnn.estimators import RecurrentRegressor as RecurrentRegressor
     from linrnn.rnn import RNN as RNN
     from linrnn.rnn import last_output as last_output
 
@@ -34,6 +37,7 @@ _SUBMODULES = (
     "distillation",
     "dynamics",
     "errors",
+    "estimators",
     "generation",
     "mixers",
     "nn",
@@ -50,6 +54,8 @@ _SUBMODULES = (
 )
 _ATTRIBUTES = {
     "RNN": "linrnn.rnn",
+    "RecurrentClassifier": "linrnn.estimators",
+    "RecurrentRegressor": "linrnn.estimators",
     "SequenceModel": "linrnn.backbone",
     "distill": "linrnn.distillation",
     "last_output": "linrnn.rnn",

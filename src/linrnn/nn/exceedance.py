@@ -63,10 +63,10 @@ def _read(h: Any, decay: Any, x: Any, W: Any) -> Any:
 def _counted(wave: Any, tally: Any, q: Any, seen: Any, time: Any) -> tuple[Any, ...]:
     """The statistics after a step at which the wave is ``wave``."""
     run, steps, excess, place, longest, top = tally
-    wave = torch.where(seen > 0, wave, _BELOW)
+    wave = torch.where(seen > 0.0, wave, _BELOW)
     above = wave > q
     one = torch.where(above, 1.0, 0.0)
-    run = torch.where(above, run + 1.0, torch.where(seen > 0, 0.0, run))
+    run = torch.where(above, run + 1.0, torch.where(seen > 0.0, 0.0, run))
     excess = excess + torch.where(above, wave - q, 0.0)
     longest, top = torch.maximum(longest, run), torch.maximum(top, wave)
     return run, steps + one, excess, place + one * time, longest, top

@@ -34,8 +34,8 @@ def random_modes(
         """Log-uniform."""
         return low * (uniform() * log(max(high, low) / low)).exp()
 
-    rate = 1 / between(1, length / 3)
-    angle = 2 * pi / between(2, length / 2)
+    rate = 1 / between(1, length)
+    angle = 2 * pi / between(2, length)
     phase = 2 * pi * uniform()
     gain = torch.sqrt(-torch.expm1(-2 * rate))  # of a wave that noise of variance 1 drives
     direction = torch.randn(n_modes, d_input, generator=generator, dtype=torch.float64)

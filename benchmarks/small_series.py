@@ -1,0 +1,163 @@
+"""Accuracy on small sets of series: the default of `linrnn.RecurrentClassifier` beside others.
+
+Prints, for every set of the UCR and UEA archives in the folder, the test accuracy of each seed's
+mean and the seconds of processor time of one fit and one test, all in one run, and writes
+``benchmarks/results/small-series-cpu.md``. One default configuration each, nothing is tuned to a
+set. Beside it stand the nearest neighbour, and where aeon is installed its ROCKET and MiniRocket,
+which are handed zeros behind the ends of shorter series, for they take one length only. One thread;
+what is compiled on first use is compiled before anything is timed.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+
+from _report import RESULTS, command_line, conditions, table, write_lines
+from linrnn import RecurrentClassifier
+from linrnn.tasks._files import folder_of
+from linrnn.tasks._series import Layout, read_series
+
+SETS = "GunPoint ItalyPowerDemand OSULeaf ACSF1 BasicMotions JapaneseVowels ECG5000".split()
+OURS = "linrnn"
+Rows = list[np.ndarray]
+
+
+class Split(NamedTuple):
+    """Series (time, channels) and their labels."""
+
+    x: Rows
+    y: list[str]
+
+
+def read(folder: Path, name: str, part: str) -> Split:
+    """One part of a set: a .ts file, or an array whose last column is the label."""
+    path = folder / f"{name}_{part}.ts.gz"
+    if path.exists():
+        found = read_series(path, Layout(1, False))
+        (series,) = found.values()
+        return Split(series.x, series.y)
+    (path,) = folder.glob(f"{name}_{part}*.npy")
+    rows = np.load(path)
+    return Split([row[1:, None] for row in rows], [str(int(row[0])) for row in rows])
+
+
+def padded(x: Rows, length: int) -> np.ndarray:
+    """(series, channels, length), zeros behind the ends of shorter ones."""
+    return np.stack([np.pad(row[:length].T, ((0, 0), (0, max(0, length - len(row))))) for row in x])
+
+
+class Padded:
+    """A classifier that takes series of one length, those of the longest in training."""
+
+    def __init__(self, model: Any, flat: bool = False) -> None:
+        self.model, self.flat = model, flat
+
+    def fit(self, x: Rows, y: list[str]) -> "Padded":
+        self.length = max(map(len, x))
+        self.model.fit(self._array(x), np.array(y))
+        return self
+
+    def predict(self, x: Rows) -> np.ndarray:
+        return self.model.predict(self._array(x))
+
+    def _array(self, x: Rows) -> np.ndarray:
+        found = padded(x, self.length).astype(np.float32)
+        return found.reshape(len(x), -1) if self.flat else found
+
+
+def candidates() -> dict[str, Callable[[int], Any]]:
+    """By its name a classifier of a seed."""
+    found: dict[str, Callable[[int], Any]] = {
+        OURS: lambda seed: RecurrentClassifier(random_state=seed),
+        "1-NN": lambda seed: Padded(KNeighborsClassifier(1), flat=True),
+    }
+    if find_spec("aeon"):
+        from aeon.classification.convolution_based import MiniRocketClassifier, RocketClassifier
+
+        def theirs(kind: Any, seed: int) -> Padded:
+            return Padded(kind(random_state=seed))
+
+        found |= {"MiniRocket": partial(theirs, MiniRocketClassifier)}
+        found |= {"ROCKET": partial(theirs, RocketClassifier)}
+    return found
+
+
+class Score(NamedTuple):
+    """Accuracies in per cent, one a seed, and processor seconds of each."""
+
+    accuracy: list[float]
+    seconds: list[float]
+
+    def text(self) -> str:
+        spread = f" ± {statistics.stdev(self.accuracy):.1f}" if len(self.accuracy) > 1 else ""
+        mean = statistics.mean(self.accuracy)
+        return f"{mean:.1f}{spread} ({statistics.mean(self.seconds):.1f} s)"
+
+
+def score(make: Callable[[int], Any], train: Split, test: Split, seeds: int) -> Score:
+    """Fit and test once a seed."""
+    accuracy, seconds = [], []
+    for seed in range(seeds):
+        start = time.process_time()
+        told = make(seed).fit(train.x, train.y).predict(test.x)
+        seconds.append(time.process_time() - start)
+        accuracy.append(100 * float(np.mean(told == np.array(test.y))))
+    return Score(accuracy, seconds)
+
+
+def warm_up(makers: dict[str, Callable[[int], Any]]) -> None:
+    """Compile what is compiled on first use, of one channel and of two."""
+    for channels in (1, 2):
+        x = [np.random.default_rng(k).normal(size=(20, channels)) for k in range(8)]
+        for make in makers.values():
+            make(0).fit(x, ["a", "b"] * 4).predict(x)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--only", nargs="+", help="names of what is compared")
+    parser.add_argument("--data", type=Path, help="the folder; default: timeseries in LINRNN_DATA")
+    parser.add_argument("--output", type=Path, default=RESULTS / "small-series-cpu.md")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = args.data or folder_of("timeseries")
+    makers = {n: make for n, make in candidates().items() if not args.only or n in args.only}
+    warm_up(makers)
+    scores: dict[str, list[Score]] = {name: [] for name in makers}
+    rows = []
+    for name in args.sets:
+        train, test = (read(folder, name, part) for part in ("TRAIN", "TEST"))
+        size = f"{len(train.y)} / {len(test.y)}"
+        for who, make in makers.items():
+            scores[who].append(score(make, train, test, args.seeds))
+            print(name, who, scores[who][-1].text(), flush=True)
+        rows.append([name, size, *(found[-1].text() for found in scores.values())])
+    means = [statistics.mean(statistics.mean(s.accuracy) for s in f) for f in scores.values()]
+    rows.append(["mean", "", *(f"{mean:.2f}" for mean in means)])
+    packages = ["scikit-learn", *(["aeon"] if find_spec("aeon") else [])]
+    lines = [
+        "# Small sets of series",
+        "",
+        *conditions(command_line(), packages),
+        f"- test accuracy in per cent, mean ± standard deviation of {args.seeds} seeds, and seconds "
+        "of processor time of a fit and a test; one thread",
+        "",
+        *table(["set", "train / test", *makers], rows),
+    ]
+    write_lines(args.output, lines)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

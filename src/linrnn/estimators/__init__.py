@@ -1,0 +1,20 @@
+"""Estimators of scikit-learn over recurrent models, which it is needed for.
+
+They are imported when their names are first used: ``linrnn.RecurrentClassifier``.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from linrnn.estimators._classifier import RecurrentClassifier as RecurrentClassifier
+    from linrnn.estimators._regressor import RecurrentRegressor as RecurrentRegressor
+
+_MODULES = {"RecurrentClassifier": "_classifier", "RecurrentRegressor": "_regressor"}
+__all__ = ["RecurrentClassifier", "RecurrentRegressor"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

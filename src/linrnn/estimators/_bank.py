@@ -1,0 +1,115 @@
+"""Series by a frozen bank of modes, and a ridge regression that reads them out."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import RidgeClassifierCV, RidgeCV
+from sklearn.preprocessing import LabelBinarizer, StandardScaler
+
+from linrnn.estimators._series import Series
+from linrnn.nn.mode_bank import ModeBank
+
+ALPHAS = np.logspace(-3, 3, 10)
+_TEMPERATURES = np.logspace(-2, 1, 121)
+
+
+class BankReadout:
+    """A bank, the scale of its features, and a ridge whose penalty leave-one-out error chooses.
+
+    Args:
+        n_modes: of the bank.
+        seed: of its random numbers.
+    """
+
+    def __init__(self, n_modes: int, seed: int) -> None:
+        self.n_modes, self.seed = n_modes, seed
+        self.scaler = StandardScaler()
+        self.temperature = 1.0
+
+    def classify(self, series: Series, y: np.ndarray) -> "BankReadout":
+        """Fit to class labels."""
+        features = self._prepare(series)
+        self.ridge: Any = RidgeClassifierCV(ALPHAS).fit(features, y)
+        targets = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
+        left_out = leave_one_out(features, targets, self.ridge.alpha_)
+        self.temperature = temperature(left_out, targets)
+        return self
+
+    def regress(self, series: Series, y: np.ndarray) -> "BankReadout":
+        """Fit to numbers."""
+        self.ridge = RidgeCV(ALPHAS).fit(self._prepare(series), y)
+        return self
+
+    def decide(self, series: Series) -> np.ndarray:
+        """A score for each class, or one number for two; positive is the second."""
+        found: np.ndarray = self.ridge.decision_function(self._read(series))
+        return found
+
+    def predict(self, series: Series) -> np.ndarray:
+        """The numbers."""
+        found: np.ndarray = self.ridge.predict(self._read(series))
+        return found
+
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """Of the classes, from their scores."""
+        return softmax(scores, self.temperature)
+
+    def _prepare(self, series: Series) -> np.ndarray:
+        generator = torch.Generator().manual_seed(self.seed)
+        length = float(series.lengths.max() if series.dt is None else series.dt.sum(1).max())
+        self.bank = ModeBank(
+            series.x.shape[2],
+            self.n_modes,
+            length=max(1, round(length)),
+            generator=generator,
+            dtype=torch.float32,
+        )
+        self.bank.calibrate(series.x, series.dt, generator=generator)
+        found: np.ndarray = self.scaler.fit_transform(self._features(series))
+        return found
+
+    def _read(self, series: Series) -> np.ndarray:
+        found: np.ndarray = self.scaler.transform(self._features(series))
+        return found
+
+    def _features(self, series: Series) -> np.ndarray:
+        found: np.ndarray = self.bank(series.x, series.dt).double().numpy()
+        return found
+
+
+def leave_one_out(features: np.ndarray, targets: np.ndarray, alpha: float) -> np.ndarray:
+    """What a ridge with an intercept says of each row that was fitted to all others.
+
+    Args:
+        features: (rows, n), each column with mean 0.
+        targets: (rows, m).
+        alpha: the penalty.
+    """
+    values, vectors = np.linalg.eigh(features @ features.T)
+    weights = 1 / (values.clip(0) + alpha)
+    # the intercept is not penalised: what is constant is taken out of the residuals
+    weights[np.argmax(np.abs(vectors.sum(0)))] = 0
+    residuals = vectors @ (weights[:, None] * (vectors.T @ targets))
+    found: np.ndarray = targets - residuals / (vectors**2 @ weights)[:, None]
+    return found
+
+
+def temperature(scores: np.ndarray, targets: np.ndarray) -> float:
+    """What scores are divided by so that their probabilities have the smallest loss."""
+    scores = scores[:, 0] if scores.shape[1] == 1 else scores
+    right = (targets[:, 0] > 0).astype(int) if targets.shape[1] == 1 else targets.argmax(1)
+    losses = []
+    for candidate in _TEMPERATURES:
+        chosen = softmax(scores, candidate)[np.arange(len(right)), right]
+        losses.append(-np.log(chosen.clip(1e-300)).mean())
+    return float(_TEMPERATURES[int(np.argmin(losses))])
+
+
+def softmax(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Probabilities (rows, classes); of one score a row, those of two classes."""
+    if scores.ndim == 1:
+        scores = np.stack([np.zeros_like(scores), scores], 1)
+    powers = np.exp((scores - scores.max(1, keepdims=True)) / temperature)
+    found: np.ndarray = powers / powers.sum(1, keepdims=True)
+    return found

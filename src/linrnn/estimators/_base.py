@@ -1,0 +1,123 @@
+"""What the estimators of series share: reading, checks, threads, and a fit that loses nothing."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import effective_n_jobs  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state, check_X_y
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import linrnn.estimators._library  # noqa: F401 - says what to install
+from linrnn.errors import ShapeError, check_in, check_positive_int
+from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
+
+
+class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of `RecurrentClassifier` and `RecurrentRegressor`."""
+
+    _numeric_target = False
+    layout: str
+    n_modes: int
+    n_jobs: int | None
+    random_state: Any
+
+    def fit(self, X: Any, y: Any, dt: Any = None) -> Any:
+        """Fit to training series, from the beginning.
+
+        Args:
+            X: a table (series, time) with series of one channel; an array (series, time, channels);
+                or a list with an array (time,) or (time, channels) for each series. NaN is a value
+                that is missing.
+            y: (series,), what is to be told of each.
+            dt: for each series the time since the step before, of every step; None is 1 everywhere.
+
+        Returns:
+            The estimator itself. An exception, Ctrl-C too, leaves it as it was before; where a
+            mixer is trained, the first Ctrl-C ends the training, and the best weights until then
+            are kept.
+
+        Raises:
+            ValueError: of scikit-learn and of ours (`linrnn.errors`), which say what does not fit.
+        """
+        fitted = copy.copy(self)
+        for name in vars(self):
+            if name.endswith("_") and not name.startswith("_"):
+                delattr(fitted, name)
+        series, y = fitted._read_fit(X, y, dt)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with self._threads():
+            fitted._fit(series, y, seed)
+        self.__dict__.clear()
+        self.__dict__.update(vars(fitted))
+        return self
+
+    def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
+        raise NotImplementedError
+
+    def _read_fit(self, X: Any, y: Any, dt: Any) -> tuple[Series, np.ndarray]:
+        where = type(self).__name__
+        check_in(where, "layout", self.layout, LAYOUTS)
+        check_positive_int(where, n_modes=self.n_modes)
+        if is_table(X):
+            checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
+            given = {"y_numeric": self._numeric_target, "dtype": np.float64}
+            X, y = validate_data(self, X, y, **checks, **given)
+            series = of_table(X)
+        else:
+            series = read_series(where, X, self.layout)
+            nothing = np.zeros((len(series.x), 1))
+            checked = {"y_numeric": self._numeric_target, "ensure_min_samples": 2}
+            _, y = check_X_y(nothing, y, estimator=self, **checked)
+            self.n_features_in_ = series.x.shape[2]
+        self.n_channels_in_ = series.x.shape[2]
+        self._fitted_table = is_table(X)
+        if bool(series.x.isnan().all()):
+            raise ShapeError(f"{where}: X must hold a value that is not NaN, got none.")
+        return with_times(where, series, dt), y
+
+    def _read_new(self, X: Any, dt: Any) -> Series:
+        """Series to be told about, checked against those of `fit`."""
+        check_is_fitted(self)
+        where = type(self).__name__
+        if is_table(X):
+            # where series of any length were fitted, a table may have any width too
+            if self._fitted_table:
+                X = validate_data(
+                    self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+                )
+            else:
+                X = validate_data(
+                    copy.copy(self), X, dtype=np.float64, ensure_all_finite="allow-nan"
+                )
+            series = of_table(X)
+        else:
+            series = read_series(where, X, self.layout)
+        if series.x.shape[2] != self.n_channels_in_:
+            raise ShapeError(
+                f"{where}: X must have the {self.n_channels_in_} channels it was fitted to, got "
+                f"{series.x.shape[2]}, with layout={self.layout!r}."
+            )
+        return with_times(where, series, dt)
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """PyTorch's threads: ``n_jobs``, as scikit-learn counts them."""
+        before = torch.get_num_threads()
+        if self.n_jobs is not None:
+            torch.set_num_threads(effective_n_jobs(self.n_jobs))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,102 @@
+"""`RecurrentClassifier`: which class a series belongs to."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from linrnn.errors import DataError
+from linrnn.estimators._bank import BankReadout
+from linrnn.estimators._base import RecurrentEstimator
+from linrnn.estimators._series import Series
+
+
+class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[misc]
+    r"""Classes of series, an estimator of scikit-learn.
+
+    A frozen `linrnn.nn.ModeBank` describes each series by five statistics of each of its modes; a
+    ridge regression of these, standardised, on -1 and 1 for each class gives the scores. Its
+    penalty is that of the smallest leave-one-out error. Nothing is trained by gradients.
+
+    Args:
+        n_modes: modes of the bank.
+        layout: of arrays with three axes, "time_channels" for (series, time, channels),
+            "channels_time" for (series, channels, time) as of aeon. It is never guessed.
+        n_jobs: threads; None is PyTorch's number, -1 all processors.
+        random_state: of all random numbers; an integer gives the same results again.
+
+    Attributes:
+        classes_: the labels.
+        n_features_in_: of a table its steps, else the channels.
+        n_channels_in_: the channels.
+
+    Example:
+        >>> import numpy as np
+        >>> t = np.arange(60)
+        >>> waves = [np.sin(2 * np.pi * t / (8 + k % 2) + k) for k in range(40)]
+        >>> y = np.array(["slow" if k % 2 else "fast" for k in range(40)])
+        >>> model = RecurrentClassifier(n_modes=200, random_state=0).fit(waves[:20], y[:20])
+        >>> model.score(waves[20:], y[20:])
+        1.0
+
+    Reference:
+        See `linrnn.nn.ModeBank`; a ridge on random features of series is that of Dempster et al.,
+        "ROCKET", 2020, arXiv:1910.13051.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_modes: Any = 3000,
+        layout: Any = "time_channels",
+        n_jobs: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_modes = n_modes
+        self.layout = layout
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DataError(
+                f"{type(self).__name__}: y must hold at least two classes, got 1 class: "
+                f"{self.classes_[0]}."
+            )
+        self.readout_ = BankReadout(self.n_modes, seed).classify(series, codes)
+
+    def decision_function(self, X: Any, dt: Any = None) -> np.ndarray:
+        """A score for each class, (series, classes); of two classes one, (series,), of the second.
+
+        Args:
+            X, dt: see `fit`. If that had a table, a table must have as many steps.
+        """
+        series = self._read_new(X, dt)
+        with self._threads():
+            return self.readout_.decide(series)
+
+    def predict_proba(self, X: Any, dt: Any = None) -> np.ndarray:
+        """Probabilities (series, classes), in the order of ``classes_``.
+
+        They are a softmax of the scores, divided by the number with which left-out training series
+        have the smallest cross-entropy.
+
+        Args:
+            X, dt: see `decision_function`.
+        """
+        scores = self.decision_function(X, dt)
+        return self.readout_.probabilities(scores)
+
+    def predict(self, X: Any, dt: Any = None) -> np.ndarray:
+        """The class of each series.
+
+        Args:
+            X, dt: see `decision_function`.
+        """
+        scores = self.decision_function(X, dt)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
+        found: np.ndarray = self.classes_[codes]
+        return found

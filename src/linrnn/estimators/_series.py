@@ -1,0 +1,127 @@
+"""What users have as series, as one tensor: (series, time, channels), NaN where there is none."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, ArgumentTypeError, DataError, ShapeError
+
+LAYOUTS = ("time_channels", "channels_time")
+
+
+class Series(NamedTuple):
+    """Series of one number of channels, padded behind their ends."""
+
+    x: Tensor
+    """(series, time, channels), float64; NaN is missing or behind the end."""
+    lengths: Tensor
+    """(series,): how many steps each has."""
+    dt: Tensor | None = None
+    """(series, time): the time since the step before, 1 behind the end."""
+
+
+def is_table(X: Any) -> bool:
+    """Whether it is scikit-learn's to read and to refuse: not of three axes, not ragged."""
+    if isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.dtype != object):
+        return bool(X.ndim != 3)
+    if isinstance(X, np.ndarray) and X.ndim != 1:
+        return True
+    if not isinstance(X, (list, tuple, np.ndarray)):
+        return True
+    shapes = [_shape(x) for x in X]
+    several = any(len(shape) == 2 for shape in shapes)
+    ragged = len(set(shapes)) > 1 and all(len(shape) == 1 for shape in shapes)
+    return not (several or ragged)
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    """The shape as far as it matters; that of nested lists by their first elements."""
+    if not isinstance(x, (list, tuple)):
+        return tuple(np.shape(x))
+    return (len(x), *(_shape(x[0]) if len(x) else ()))
+
+
+def of_table(X: Any) -> Series:
+    """Series of one channel, from the table (series, time)."""
+    x = torch.from_numpy(np.array(X, dtype=np.float64))[..., None]
+    return Series(x, torch.full((len(x),), x.shape[1]))
+
+
+def read_series(where: str, X: Any, layout: str) -> Series:
+    """Series of several channels, or of different lengths.
+
+    Args:
+        where: who reads, for messages.
+        X: an array (series, time, channels), or a list with an array (time,) or (time, channels)
+            for each series.
+        layout: "channels_time" if the last two axes are the other way round.
+
+    Raises:
+        ShapeError: arrays of other shapes, or series of different channels.
+        ArgumentTypeError: what is not real numbers.
+        DataError: infinity.
+    """
+    rows = [_one(where, x, layout) for x in X]
+    if not rows:
+        raise ShapeError(f"{where}: X must hold at least one series, got none.")
+    channels = {x.shape[1] for x in rows}
+    if len(channels) > 1:
+        raise ShapeError(
+            f"{where}: all series of X must have the same channels, got {sorted(channels)} with "
+            f"layout={layout!r}. A series has shape (time, channels) with 'time_channels'."
+        )
+    longest = max(map(len, rows))
+    if longest == 0 or 0 in channels:
+        raise ShapeError(f"{where}: X must hold series of at least one step, got only empty ones.")
+    found = np.full((len(rows), longest, *channels), np.nan)
+    for place, x in zip(found, rows, strict=True):
+        place[: len(x)] = x
+    if np.isinf(found).any():
+        raise DataError(f"{where}: X must be finite or NaN, got infinity.")
+    return Series(torch.from_numpy(found), torch.tensor([len(x) for x in rows]))
+
+
+def _one(where: str, x: Any, layout: str) -> np.ndarray:
+    x = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
+    if x.dtype.kind not in "biufO":
+        raise ArgumentTypeError(f"{where}: X must hold real numbers, got {x.dtype}.")
+    try:
+        x = x.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"{where}: X must hold real numbers: {error}.") from error
+    if x.ndim not in (1, 2):
+        raise ShapeError(
+            f"{where}: a series of X must have shape (time,) or (time, channels), got {x.shape}."
+        )
+    if x.ndim == 1:
+        x = x[:, None]
+    elif layout == "channels_time":
+        x = x.T
+    found: np.ndarray = x
+    return found
+
+
+def with_times(where: str, series: Series, dt: Any) -> Series:
+    """The series, and the times between their steps: a row of as many numbers for each.
+
+    Raises:
+        ShapeError: rows of other lengths.
+        ArgumentError: times that are negative or not finite.
+    """
+    if dt is None:
+        return series
+    rows = [np.asarray(row, dtype=np.float64) for row in dt]
+    lengths = series.lengths.tolist()
+    if [row.shape for row in rows] != [(n,) for n in lengths]:
+        raise ShapeError(
+            f"{where}: dt must have one number for each step of each series, in {len(lengths)} "
+            f"rows, got {len(rows)} rows, of lengths {sorted({row.shape for row in rows})[:5]}."
+        )
+    found = torch.ones(series.x.shape[:2], dtype=torch.float64)
+    for place, row in zip(found, rows, strict=True):
+        place[: len(row)] = torch.from_numpy(row)
+    if not bool((found.isfinite() & (found >= 0)).all()):
+        raise ArgumentError(f"{where}: dt must be finite and at least 0, got other numbers.")
+    return series._replace(dt=found)

@@ -1,0 +1,175 @@
+"""`RecurrentClassifier` and `RecurrentRegressor`, as users of scikit-learn use them."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from linrnn import RecurrentClassifier, RecurrentRegressor
+from linrnn.errors import ArgumentError, DataError, ShapeError, UnknownNameError
+from linrnn.estimators._bank import leave_one_out
+from linrnn.nn.mode_bank import ModeBank
+
+SIZE = {"n_modes": 150, "random_state": 0}
+
+
+def waves(count=40, steps=50, seed=0):
+    """Waves of three periods with random phases, and which it is."""
+    random = np.random.default_rng(seed)
+    kind = np.arange(count) % 3
+    phase, t = random.uniform(0, 6.28, (count, 1)), np.arange(steps)
+    x = np.sin(2 * np.pi * t / np.array([6.0, 9.0, 14.0])[kind][:, None] + phase)
+    return x + 0.1 * random.normal(size=x.shape), np.array(["a", "b", "c"])[kind]
+
+
+def test_it_learns_classes_and_says_how_sure_it_is():
+    X, y = waves(90)
+    model = RecurrentClassifier(**SIZE).fit(X[:45], y[:45])
+    assert model.score(X[45:], y[45:]) > 0.95
+    sure = model.predict_proba(X[45:])
+    assert sure.shape == (45, 3)
+    np.testing.assert_allclose(sure.sum(1), 1)
+    assert (model.classes_[sure.argmax(1)] == model.predict(X[45:])).all()
+    assert (model.n_features_in_, model.n_channels_in_) == (50, 1)
+
+
+def test_probabilities_fit_what_comes_true():
+    """Labels that are wrong in every fifth case cannot be known with certainty."""
+    X, y = waves(240)
+    noisy = np.where(np.arange(240) % 5 == 4, np.roll(y, 1), y)
+    model = RecurrentClassifier(**SIZE).fit(X[:120], noisy[:120])
+    sure = model.predict_proba(X[120:]).max(1).mean()
+    assert abs(sure - model.score(X[120:], noisy[120:])) < 0.1
+
+
+def test_it_learns_numbers():
+    period = np.random.default_rng(0).uniform(5, 20, 80)
+    X = np.sin(2 * np.pi * np.arange(60) / period[:, None])
+    model = RecurrentRegressor(**SIZE).fit(X[:50], period[:50])
+    assert model.score(X[50:], period[50:]) > 0.9
+
+
+def test_all_ways_to_give_series_are_one():
+    X, y = waves()
+    table = RecurrentClassifier(**SIZE).fit(X, y).decision_function(X)
+    forms = (
+        X[:, :, None],
+        torch.tensor(X)[..., None],
+        list(X),
+        [x[:, None] for x in X],
+        X.tolist(),
+    )
+    for given in forms:
+        found = RecurrentClassifier(**SIZE).fit(given, y).decision_function(given)
+        np.testing.assert_array_equal(found, table)
+    other = RecurrentClassifier(**SIZE, layout="channels_time")
+    np.testing.assert_array_equal(other.fit(X[:, None], y).decision_function(X[:, None]), table)
+
+
+def test_several_channels_of_several_lengths():
+    X, y = waves(60)
+    random = np.random.default_rng(1)
+    ends = random.integers(25, 51, 60)
+    series = [np.stack([random.normal(size=n), x[:n]], 1) for x, n in zip(X, ends, strict=True)]
+    model = RecurrentClassifier(**SIZE).fit(series[:40], y[:40])
+    assert model.score(series[40:], y[40:]) > 0.7
+    assert (model.n_features_in_, model.n_channels_in_) == (2, 2)
+    alone = np.concatenate([model.decision_function([x]) for x in series[40:]])
+    np.testing.assert_allclose(alone, model.decision_function(series[40:]), rtol=1e-5, atol=1e-6)
+
+
+def test_missing_values_and_times():
+    X, y = waves(90)
+    random = np.random.default_rng(0)
+    X[random.random(X.shape) < 0.2] = np.nan
+    gaps = RecurrentClassifier(**SIZE).fit(X[:60], y[:60])
+    assert gaps.score(X[60:], y[60:]) > 0.8
+    kept = [np.isfinite(x) for x in X]
+    series = [x[k] for x, k in zip(X, kept, strict=True)]
+    dt = [np.diff(np.flatnonzero(k), prepend=-1.0) for k in kept]
+    timed = RecurrentClassifier(**SIZE).fit(series[:60], y[:60], dt=dt[:60])
+    assert (timed.predict(series[60:], dt=dt[60:]) == y[60:]).mean() > 0.8
+    np.testing.assert_allclose(
+        timed.decision_function(series[60:], dt=dt[60:]),
+        timed.decision_function(X[60:]),
+        rtol=1e-3,
+        atol=1e-3,
+    )
+
+
+def test_in_pipelines_searches_and_copies():
+    X, y = waves()
+    pipe = make_pipeline(FunctionTransformer(np.tanh), RecurrentClassifier(**SIZE))
+    search = GridSearchCV(pipe, {"recurrentclassifier__n_modes": [2, 60]}, cv=3).fit(X, y)
+    assert search.best_params_ == {"recurrentclassifier__n_modes": 60}
+    assert cross_val_score(RecurrentClassifier(**SIZE), X[..., None], y, cv=3).mean() > 0.8
+    model = RecurrentClassifier(**SIZE).fit(X, y)
+    copied = pickle.loads(pickle.dumps(model))  # noqa: S301
+    np.testing.assert_array_equal(copied.predict_proba(X), model.predict_proba(X))
+    again = clone(model).fit(X, y)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_threads_change_nothing_and_are_put_back():
+    X, y = waves()
+    before = torch.get_num_threads()
+    found = [RecurrentClassifier(**SIZE, n_jobs=n).fit(X, y).decision_function(X) for n in (1, 2)]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert torch.get_num_threads() == before
+
+
+def test_an_interrupted_fit_changes_nothing(monkeypatch):
+    X, y = waves()
+    model = RecurrentClassifier(**SIZE).fit(X, y)
+    before, attributes = model.predict_proba(X), dict(vars(model))
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ModeBank, "forward", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :30], y == "a")
+    monkeypatch.undo()
+    assert vars(model) == attributes
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
+def test_leave_one_out_is_leaving_one_out():
+    random = np.random.default_rng(0)
+    x = StandardScaler().fit_transform(random.normal(size=(12, 30)))
+    y = random.normal(size=(12, 2))
+    others = [np.arange(12) != k for k in range(12)]
+    for alpha in (1e-2, 10.0):
+        expected = [Ridge(alpha).fit(x[o], y[o]).predict(x[~o])[0] for o in others]
+        np.testing.assert_allclose(leave_one_out(x, y, alpha), expected, rtol=1e-6)
+
+
+@pytest.mark.unchecked
+def test_wrong_input_is_named():
+    X, y = waves()
+    model = RecurrentClassifier(**SIZE)
+    with pytest.raises(UnknownNameError, match="RecurrentClassifier layout named 'channels_tim'"):
+        clone(model).set_params(layout="channels_tim").fit(X[..., None], y)
+    with pytest.raises(ArgumentError, match="n_modes must be an integer of at least 1, got 0"):
+        clone(model).set_params(n_modes=0).fit(X, y)
+    with pytest.raises(DataError, match="y must hold at least two classes, got 1 class: a"):
+        model.fit(X, ["a"] * len(X))
+    with pytest.raises(DataError, match="X must be finite or NaN, got infinity"):
+        model.fit(X[..., None] / 0, y)
+    with pytest.raises(ShapeError, match="dt must have one number for each step of each series"):
+        model.fit(X, y, dt=np.ones((40, 49)))
+    with pytest.raises(ShapeError, match=r"a series of X must have shape .* got \(2, 2, 2\)"):
+        model.fit([np.ones((2, 2, 2)), np.ones((2, 2))], y[:2])
+    with pytest.raises(ShapeError, match="all series of X must have the same channels"):
+        model.fit([np.ones((5, 2)), np.ones((5, 3))], y[:2])
+    model.fit(X, y)
+    with pytest.raises(ShapeError, match="must have the 1 channels it was fitted to, got 2"):
+        model.predict(np.ones((3, 50, 2)))
+    with pytest.raises(ValueError, match="X has 49 features"):
+        model.predict(X[:, 1:])
