@@ -13,7 +13,8 @@ from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
-from linrnn.errors import ShapeError, check_in, check_positive_int
+from linrnn.errors import ShapeError, check_in
+from linrnn.estimators._choose import choose, readout
 from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
 
 
@@ -21,10 +22,42 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of `RecurrentClassifier` and `RecurrentRegressor`."""
 
     _numeric_target = False
-    layout: str
-    n_modes: int
-    n_jobs: int | None
-    random_state: Any
+
+    # nothing is checked before `fit`, as scikit-learn asks for
+    def __init__(
+        self,
+        *,
+        mixer: Any = "bank",
+        n_modes: Any = 3000,
+        mixer_options: Any = None,
+        d_model: Any = 64,
+        n_layers: Any = 2,
+        max_steps: Any = 1000,
+        batch_size: Any = 32,
+        learning_rate: Any = 3e-3,
+        early_stopping: Any = True,
+        validation_fraction: Any = 0.2,
+        patience: Any = 10,
+        layout: Any = "time_channels",
+        n_jobs: Any = None,
+        random_state: Any = None,
+        verbose: Any = False,
+    ) -> None:
+        self.mixer = mixer
+        self.n_modes = n_modes
+        self.mixer_options = mixer_options
+        self.d_model = d_model
+        self.n_layers = n_layers
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.layout = layout
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, dt: Any = None) -> Any:
         """Fit to training series, from the beginning.
@@ -57,12 +90,24 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
+        """Choose, and fit what was chosen."""
+        mixer = self.mixer
+        if isinstance(mixer, str) and mixer == "auto":
+            tasks = {"fit": self._fit_readout, "score": self._score_readout}
+            self.scores_ = choose(self, series, y, seed, **tasks)
+            mixer = next(iter(self.scores_))
+        self.mixer_ = mixer
+        self.readout_ = self._fit_readout(readout(self, mixer, seed), series, y)
+
+    def _fit_readout(self, one: Any, series: Series, y: np.ndarray) -> Any:
+        raise NotImplementedError
+
+    def _score_readout(self, one: Any, series: Series, y: np.ndarray) -> float:
         raise NotImplementedError
 
     def _read_fit(self, X: Any, y: Any, dt: Any) -> tuple[Series, np.ndarray]:
         where = type(self).__name__
         check_in(where, "layout", self.layout, LAYOUTS)
-        check_positive_int(where, n_modes=self.n_modes)
         if is_table(X):
             checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
             given = {"y_numeric": self._numeric_target, "dtype": np.float64}

@@ -7,7 +7,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from linrnn.errors import DataError
-from linrnn.estimators._bank import BankReadout
 from linrnn.estimators._base import RecurrentEstimator
 from linrnn.estimators._series import Series
 
@@ -17,19 +16,33 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
 
     A frozen `linrnn.nn.ModeBank` describes each series by five statistics of each of its modes; a
     ridge regression of these, standardised, on -1 and 1 for each class gives the scores. Its
-    penalty is that of the smallest leave-one-out error. Nothing is trained by gradients.
+    penalty is that of the smallest leave-one-out error. Nothing is trained by gradients, unless
+    ``mixer`` says so.
 
     Args:
+        mixer: "bank"; the name of a mixer, or what else `linrnn.SequenceModel` takes, which is
+            trained end to end and needs Lightning; or "auto", the better of "bank" and "lru" by
+            cross-validation in three parts of the training series.
         n_modes: modes of the bank.
+        mixer_options, d_model, n_layers: of the `linrnn.SequenceModel` around a trained mixer.
+        max_steps: steps of AdamW, over which the learning rate rises and falls.
+        batch_size: series in a step.
+        learning_rate: the largest.
+        early_stopping: hold a part of the training series out, keep the weights with the smallest
+            loss there, and end where it did not get smaller for a while. Else the last weights.
+        validation_fraction: that part.
+        patience: for how many of 40 checks during ``max_steps``.
         layout: of arrays with three axes, "time_channels" for (series, time, channels),
             "channels_time" for (series, channels, time) as of aeon. It is never guessed.
         n_jobs: threads; None is PyTorch's number, -1 all processors.
         random_state: of all random numbers; an integer gives the same results again.
+        verbose: show the progress of training.
 
     Attributes:
         classes_: the labels.
         n_features_in_: of a table its steps, else the channels.
         n_channels_in_: the channels.
+        mixer_, scores_: what "auto" chose, and the scores by which.
 
     Example:
         >>> import numpy as np
@@ -45,19 +58,6 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         "ROCKET", 2020, arXiv:1910.13051.
     """
 
-    def __init__(
-        self,
-        *,
-        n_modes: Any = 3000,
-        layout: Any = "time_channels",
-        n_jobs: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_modes = n_modes
-        self.layout = layout
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
     def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -66,7 +66,13 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
                 f"{type(self).__name__}: y must hold at least two classes, got 1 class: "
                 f"{self.classes_[0]}."
             )
-        self.readout_ = BankReadout(self.n_modes, seed).classify(series, codes)
+        super()._fit(series, codes, seed)
+
+    def _fit_readout(self, one: Any, series: Series, y: np.ndarray) -> Any:
+        return one.classify(series, y)
+
+    def _score_readout(self, one: Any, series: Series, y: np.ndarray) -> float:
+        return float((_codes(one.decide(series)) == y).mean())
 
     def decision_function(self, X: Any, dt: Any = None) -> np.ndarray:
         """A score for each class, (series, classes); of two classes one, (series,), of the second.
@@ -76,7 +82,8 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         """
         series = self._read_new(X, dt)
         with self._threads():
-            return self.readout_.decide(series)
+            found: np.ndarray = self.readout_.decide(series)
+        return found
 
     def predict_proba(self, X: Any, dt: Any = None) -> np.ndarray:
         """Probabilities (series, classes), in the order of ``classes_``.
@@ -88,7 +95,8 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
             X, dt: see `decision_function`.
         """
         scores = self.decision_function(X, dt)
-        return self.readout_.probabilities(scores)
+        found: np.ndarray = self.readout_.probabilities(scores)
+        return found
 
     def predict(self, X: Any, dt: Any = None) -> np.ndarray:
         """The class of each series.
@@ -96,7 +104,11 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         Args:
             X, dt: see `decision_function`.
         """
-        scores = self.decision_function(X, dt)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
-        found: np.ndarray = self.classes_[codes]
+        found: np.ndarray = self.classes_[_codes(self.decision_function(X, dt))]
         return found
+
+
+def _codes(scores: np.ndarray) -> np.ndarray:
+    """The classes with the best scores, by number."""
+    found: np.ndarray = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
+    return found

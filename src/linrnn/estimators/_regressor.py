@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from linrnn.estimators._bank import BankReadout
 from linrnn.estimators._base import RecurrentEstimator
 from linrnn.estimators._series import Series
 
@@ -16,11 +15,14 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
     The features are those of `RecurrentClassifier`, and the ridge regression is of the numbers.
 
     Args:
-        n_modes, layout, n_jobs, random_state: see `RecurrentClassifier`.
+        mixer, n_modes, mixer_options, d_model, n_layers, max_steps, batch_size, learning_rate,
+        early_stopping, validation_fraction, patience, layout, n_jobs, random_state, verbose: see
+            `RecurrentClassifier`.
 
     Attributes:
         n_features_in_: of a table its steps, else the channels.
         n_channels_in_: the channels.
+        mixer_, scores_: what "auto" chose, and the negative mean squared errors by which.
 
     Example:
         >>> import numpy as np
@@ -36,21 +38,11 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
 
     _numeric_target = True
 
-    def __init__(
-        self,
-        *,
-        n_modes: Any = 3000,
-        layout: Any = "time_channels",
-        n_jobs: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_modes = n_modes
-        self.layout = layout
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    def _fit_readout(self, one: Any, series: Series, y: np.ndarray) -> Any:
+        return one.regress(series, y)
 
-    def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
-        self.readout_ = BankReadout(self.n_modes, seed).regress(series, y)
+    def _score_readout(self, one: Any, series: Series, y: np.ndarray) -> float:
+        return -float(np.square(one.predict(series) - y).mean())
 
     def predict(self, X: Any, dt: Any = None) -> np.ndarray:
         """The number of each series, (series,).
@@ -60,4 +52,5 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
         """
         series = self._read_new(X, dt)
         with self._threads():
-            return self.readout_.predict(series)
+            found: np.ndarray = self.readout_.predict(series)
+        return found

@@ -21,6 +21,10 @@ class Series(NamedTuple):
     dt: Tensor | None = None
     """(series, time): the time since the step before, 1 behind the end."""
 
+    def rows(self, some: np.ndarray) -> "Series":
+        """Some of the series."""
+        return Series(*(None if part is None else part[some] for part in self))  # type: ignore[arg-type]
+
 
 def is_table(X: Any) -> bool:
     """Whether it is scikit-learn's to read and to refuse: not of three axes, not ragged."""

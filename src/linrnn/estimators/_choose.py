@@ -1,0 +1,64 @@
+"""Which model reads the series: the bank, a trained mixer, or the better of both."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from linrnn.errors import check_not_negative, check_positive, check_positive_int
+from linrnn.estimators._bank import BankReadout
+from linrnn.estimators._series import Series
+
+CANDIDATES = ("bank", "lru")
+_FOLDS = 3
+
+
+def readout(estimator: Any, mixer: Any, seed: int) -> Any:
+    """What fits and tells: `BankReadout`, or `TrainedReadout` where a mixer is named."""
+    where = type(estimator).__name__
+    if isinstance(mixer, str) and mixer == "bank":
+        check_positive_int(where, n_modes=estimator.n_modes)
+        return BankReadout(estimator.n_modes, seed)
+    from linrnn.estimators._trained import TrainedReadout, Training
+
+    names = [name for name in Training._fields if name != "mixer"]
+    chosen = Training(mixer, **{name: getattr(estimator, name) for name in names})
+    counts = ("d_model", "n_layers", "max_steps", "batch_size", "patience")
+    check_positive_int(where, **{name: getattr(chosen, name) for name in counts})
+    check_positive(where, learning_rate=chosen.learning_rate)
+    check_not_negative(where, validation_fraction=chosen.validation_fraction)
+    return TrainedReadout(chosen, seed)
+
+
+def choose(
+    estimator: Any,
+    series: Series,
+    y: np.ndarray,
+    seed: int,
+    *,
+    fit: Callable[[Any, Series, np.ndarray], Any],
+    score: Callable[[Any, Series, np.ndarray], float],
+) -> dict[str, float]:
+    """The cross-validated score of each of `CANDIDATES` on training series, best first.
+
+    Args:
+        estimator: whose settings they take.
+        series, y: what it is fitted to.
+        seed: of folds and fits.
+        fit: fits a readout.
+        score: of a fitted one; larger is better.
+    """
+    counts = np.unique(y, return_counts=True)[1]
+    stratified = len(counts) < len(y) and counts.min() >= 2
+    kind = StratifiedKFold if stratified else KFold
+    folds = min(_FOLDS, int(counts.min()) if stratified else len(y))
+    splits = list(kind(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
+    found = {}
+    for name in CANDIDATES:
+        scores = []
+        for train, held in splits:
+            one = fit(readout(estimator, name, seed), series.rows(train), y[train])
+            scores.append(score(one, series.rows(held), y[held]))
+        found[name] = float(np.mean(scores))
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -1,0 +1,207 @@
+"""Series by a model that is trained end to end, in memory, for a number of steps."""
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lightning.pytorch import Callback, Trainer
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from linrnn._signals import StopRequest
+from linrnn.backbone import SequenceModel
+from linrnn.estimators._bank import softmax
+from linrnn.estimators._series import Series
+from linrnn.train import OptimConfig, TrainingModule
+from linrnn.train._lightning import quiet
+
+_CHECKS = 40  # how often a held-out part is asked
+
+
+class Training(NamedTuple):
+    """What a user chooses of a trained model; see `linrnn.RecurrentClassifier`."""
+
+    mixer: Any
+    mixer_options: Any
+    d_model: int
+    n_layers: int
+    max_steps: int
+    batch_size: int
+    learning_rate: float
+    early_stopping: bool
+    validation_fraction: float
+    patience: int
+    verbose: bool
+
+
+class TrainedReadout:
+    """A `SequenceModel` of standardised series, with the weights of the best check.
+
+    Where a value of the training series is missing, the model reads 0 and, for each channel,
+    whether there was one.
+
+    Args:
+        training: its size, and for how long.
+        seed: of all random numbers.
+    """
+
+    def __init__(self, training: Training, seed: int) -> None:
+        self.training, self.seed = training, seed
+        self.centre, self.spread = 0.0, 1.0
+
+    def classify(self, series: Series, codes: np.ndarray) -> "TrainedReadout":
+        """Fit to class numbers."""
+        target = torch.from_numpy(codes).long()
+        self._fit(series, target, int(target.max()) + 1, F.cross_entropy, codes)
+        return self
+
+    def regress(self, series: Series, y: np.ndarray) -> "TrainedReadout":
+        """Fit to numbers."""
+        self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
+        target = torch.from_numpy((y - self.centre) / self.spread).float()[:, None]
+        self._fit(series, target, 1, F.mse_loss, None)
+        return self
+
+    def decide(self, series: Series) -> np.ndarray:
+        """A score for each class, or one number for two; positive is the second."""
+        scores = self._answers(series)
+        found: np.ndarray = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        return found
+
+    def predict(self, series: Series) -> np.ndarray:
+        """The numbers."""
+        found: np.ndarray = self._answers(series)[:, 0] * self.spread + self.centre
+        return found
+
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """Of the classes, from their scores."""
+        return softmax(scores)
+
+    def _fit(
+        self, series: Series, target: Tensor, d_output: int, loss: Any, strata: np.ndarray | None
+    ) -> None:
+        self._standardise(series)
+        chosen, data = self.training, self._tensors(series)
+        train, held = self._split(len(target), strata)
+        with torch.random.fork_rng(), quiet(), StopRequest() as stop:
+            torch.manual_seed(self.seed)
+            self.model = SequenceModel(
+                data[0].shape[2],
+                d_output,
+                mixer=chosen.mixer,
+                mixer_options=chosen.mixer_options,
+                d_model=chosen.d_model,
+                n_layers=chosen.n_layers,
+                norm="layer",
+            )
+            module = TrainingModule(self.model, loss, optim=OptimConfig(lr=chosen.learning_rate))
+            best = _Best(chosen.patience, stop)
+            loaders = [self._loader(data, target, some, some is train) for some in (train, held)]
+            trainer = self._trainer(best, len(loaders[0]), bool(len(held)))
+            trainer.fit(module, loaders[0], loaders[1] if len(held) else None)
+        if best.weights is not None:
+            self.model.load_state_dict(best.weights)
+        self.model.eval()
+        self.steps = trainer.global_step
+        if stop.requested:
+            warnings.warn(
+                f"interrupted after {self.steps} of {chosen.max_steps} steps; the best weights "
+                "until then are kept",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _trainer(self, best: Callback, batches: int, held: bool) -> Trainer:
+        chosen = self.training
+        # where nothing is held out the interval is of no use, and must not exceed the epoch
+        every = max(1, math.ceil(chosen.max_steps / _CHECKS)) if held else batches
+        return Trainer(
+            max_steps=chosen.max_steps,
+            max_epochs=-1,
+            devices=1,
+            accelerator="auto",
+            callbacks=[best],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=chosen.verbose,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            val_check_interval=every,
+            check_val_every_n_epoch=None,
+        )
+
+    def _loader(
+        self, data: list[Tensor], target: Tensor, rows: np.ndarray, shuffle: bool
+    ) -> DataLoader[Any]:
+        x, *more = (part[rows] for part in data)
+        generator = torch.Generator().manual_seed(self.seed)
+        dataset = TensorDataset(x, target[rows], *more)
+        size = self.training.batch_size
+        return DataLoader(dataset, size, shuffle=shuffle, generator=generator)
+
+    def _split(self, count: int, strata: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.arange(count)
+        held = math.ceil(count * self.training.validation_fraction)
+        if not self.training.early_stopping or held >= count:
+            return rows, rows[:0]
+        if strata is not None:
+            counts = np.bincount(strata)
+            # every class must have a series on both sides, else chance decides
+            if counts.min() < 2 or not len(counts) <= held <= count - len(counts):
+                strata = None
+        found = train_test_split(rows, test_size=held, stratify=strata, random_state=self.seed)
+        return found[0], found[1]
+
+    def _standardise(self, series: Series) -> None:
+        x = series.x
+        self.mean = x.nanmean((0, 1)).nan_to_num(nan=0.0)
+        spread = (x - self.mean).square().nanmean((0, 1)).sqrt()
+        self.scale = torch.where(spread > 0, spread, 1.0)
+        inside = torch.arange(x.shape[1]) < series.lengths[:, None]
+        self.marked = bool((x.isnan() & inside[..., None]).any())
+
+    def _tensors(self, series: Series) -> list[Tensor]:
+        """What the model reads: series, lengths, and times where there are some."""
+        x = (series.x - self.mean) / self.scale
+        there = x.isnan().logical_not()
+        x = torch.cat([x.nan_to_num(nan=0.0), there], 2) if self.marked else x.nan_to_num(nan=0.0)
+        times = [] if series.dt is None else [series.dt.float()]
+        return [x.float(), series.lengths, *times]
+
+    @torch.no_grad()
+    def _answers(self, series: Series) -> np.ndarray:
+        found, size = [], self.training.batch_size
+        x, lengths, *times = self._tensors(series)
+        for k in range(0, len(x), size):
+            rows = slice(k, k + size)
+            given = {"dt": times[0][rows]} if times else {}
+            found.append(self.model(x[rows], lengths=lengths[rows], **given)[0])
+        return torch.cat(found).double().numpy()
+
+
+class _Best(Callback):
+    """Keeps the weights with the smallest held-out loss, and ends what does not get better."""
+
+    def __init__(self, patience: int, stop: StopRequest) -> None:
+        self.patience, self.stop = patience, stop
+        self.loss, self.since = math.inf, 0
+        self.weights: dict[str, Tensor] | None = None
+
+    def on_validation_end(self, trainer: Trainer, module: Any) -> None:
+        """Compare."""
+        loss = float(trainer.callback_metrics["validation_loss"])
+        self.since += 1
+        if loss < self.loss:
+            weights = module.model.state_dict()
+            self.weights = {name: value.detach().cpu().clone() for name, value in weights.items()}
+            self.loss, self.since = loss, 0
+        trainer.should_stop = trainer.should_stop or self.since >= self.patience
+
+    def on_train_batch_end(self, trainer: Trainer, *more: Any) -> None:
+        """Heed Ctrl-C."""
+        trainer.should_stop = trainer.should_stop or self.stop.requested
