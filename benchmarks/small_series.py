@@ -1,7 +1,7 @@
 """Accuracy on small sets of series: the default of `linrnn.RecurrentClassifier` beside others.
 
-Prints, for every set of the UCR and UEA archives in the folder, the test accuracy of each seed's
-mean and the seconds of processor time of one fit and one test, all in one run, and writes
+Prints, for every set of the UCR and UEA archives in the folder, the test accuracy, a mean over
+seeds, and the seconds of processor time of one fit and one test, all in one run, and writes
 ``benchmarks/results/small-series-cpu.md``. One default configuration each, nothing is tuned to a
 set. Beside it stand the nearest neighbour, and where aeon is installed its ROCKET and MiniRocket,
 which are handed zeros behind the ends of shorter series, for they take one length only. One thread;
@@ -21,12 +21,20 @@ import numpy as np
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from _report import RESULTS, command_line, conditions, table, write_lines
+from _report import RESULTS, command_line, conditions, section, table, write_lines
 from linrnn import RecurrentClassifier
 from linrnn.tasks._files import folder_of
 from linrnn.tasks._series import Layout, read_series
 
-SETS = "GunPoint ItalyPowerDemand OSULeaf ACSF1 BasicMotions JapaneseVowels ECG5000".split()
+SETS = (
+    "GunPoint",
+    "ItalyPowerDemand",
+    "OSULeaf",
+    "ACSF1",
+    "BasicMotions",
+    "JapaneseVowels",
+    "ECG5000",
+)
 OURS = "linrnn"
 Rows = list[np.ndarray]
 
@@ -62,11 +70,13 @@ class Padded:
         self.model, self.flat = model, flat
 
     def fit(self, x: Rows, y: list[str]) -> "Padded":
+        """Fit to series (time, channels)."""
         self.length = max(map(len, x))
         self.model.fit(self._array(x), np.array(y))
         return self
 
     def predict(self, x: Rows) -> np.ndarray:
+        """The class of each."""
         return self.model.predict(self._array(x))
 
     def _array(self, x: Rows) -> np.ndarray:
@@ -98,6 +108,7 @@ class Score(NamedTuple):
     seconds: list[float]
 
     def text(self) -> str:
+        """As a cell of the table."""
         spread = f" ± {statistics.stdev(self.accuracy):.1f}" if len(self.accuracy) > 1 else ""
         mean = statistics.mean(self.accuracy)
         return f"{mean:.1f}{spread} ({statistics.mean(self.seconds):.1f} s)"
@@ -123,6 +134,7 @@ def warm_up(makers: dict[str, Callable[[int], Any]]) -> None:
 
 
 def main() -> None:
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sets", nargs="+", default=SETS)
@@ -150,10 +162,10 @@ def main() -> None:
         "# Small sets of series",
         "",
         *conditions(command_line(), packages),
-        f"- test accuracy in per cent, mean ± standard deviation of {args.seeds} seeds, and seconds "
-        "of processor time of a fit and a test; one thread",
+        f"- test accuracy in per cent, mean ± standard deviation of {args.seeds} seeds, and "
+        "seconds of processor time of a fit and a test; one thread",
         "",
-        *table(["set", "train / test", *makers], rows),
+        *section("small-series", table(["set", "train / test", *makers], rows)),
     ]
     write_lines(args.output, lines)
     print("\n".join(lines))

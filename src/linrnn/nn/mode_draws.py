@@ -35,7 +35,7 @@ def random_modes(
         return low * (uniform() * log(max(high, low) / low)).exp()
 
     rate = 1 / between(1, length)
-    angle = 2 * pi / between(2, length)
+    angle = 2 * pi / between(2, length / 2)
     phase = 2 * pi * uniform()
     gain = torch.sqrt(-torch.expm1(-2 * rate))  # of a wave that noise of variance 1 drives
     direction = torch.randn(n_modes, d_input, generator=generator, dtype=torch.float64)

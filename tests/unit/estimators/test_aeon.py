@@ -1,0 +1,14 @@
+"""What aeon asks of its estimators; without aeon nothing is asked."""
+
+import pytest
+
+pytest.importorskip("aeon", reason="aeon is not installed")
+
+from aeon.testing.estimator_checking import parametrize_with_checks
+
+from linrnn.estimators.aeon import AeonClassifier, AeonRegressor
+
+
+@parametrize_with_checks([AeonClassifier, AeonRegressor])
+def test_it_is_an_estimator_of_aeon(check):
+    check()
