@@ -104,7 +104,8 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         Args:
             X, dt: see `decision_function`.
         """
-        found: np.ndarray = self.classes_[_codes(self.decision_function(X, dt))]
+        scores = self.decision_function(X, dt)
+        found: np.ndarray = self.classes_[_codes(scores)]
         return found
 
 
