@@ -4,10 +4,6 @@
 ``layout``, and keep the conventions of aeon's ``BaseClassifier`` and ``BaseRegressor``: several
 channels, series of different lengths, missing values. They are made when they are first used, for
 aeon is needed then.
-
-Example:
-    >>> from linrnn.estimators.aeon import AeonClassifier  # doctest: +SKIP
-    >>> AeonClassifier(random_state=0).fit(X_train, y_train)  # doctest: +SKIP
 """
 
 import functools

@@ -27,9 +27,9 @@ class ModeBank(nn.Module):
         h_t = lambda^{dt_t} h_{t-1} + w . u_t     lambda = exp(-1 / tau + 2 pi i / period)
         y_t = sqrt(1 - |lambda|^2) Re(exp(i phase) h_t)
 
-    with ``tau`` log-uniform from 1 to ``length``, ``period`` log-uniform from 2 to ``length / 2``,
-    ``phase`` uniform, and ``w`` a random direction: a sign, for one channel. Each mode has a
-    threshold q. Over the observed steps at which ``y_t > q`` these numbers are taken:
+    with ``tau`` log-uniform from 1 to ``length / 3``, ``period`` log-uniform from 2 to
+    ``length / 2``, ``phase`` uniform, and ``w`` a random direction: a sign, for one channel. Each
+    mode has a threshold q. Over the observed steps at which ``y_t > q`` these numbers are taken:
 
     - ``share``: how many they are, as part of the observed steps;
     - ``mean``: the mean of ``y_t``; q where there are none;

@@ -34,7 +34,7 @@ def random_modes(
         """Log-uniform."""
         return low * (uniform() * log(max(high, low) / low)).exp()
 
-    rate = 1 / between(1, length)
+    rate = 1 / between(1, length / 3)
     angle = 2 * pi / between(2, length / 2)
     phase = 2 * pi * uniform()
     gain = torch.sqrt(-torch.expm1(-2 * rate))  # of a wave that noise of variance 1 drives
