@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from linrnn.backbone import SequenceModel as SequenceModel
     from linrnn.distillation import distill as distill
     from linrnn.estimators import RecurrentClassifier as RecurrentClassifier
+    from linrnn.estimators import RecurrentForecaster as RecurrentForecaster
     from linrnn.estimators import RecurrentRegressor as RecurrentRegressor
     from linrnn.rnn import RNN as RNN
     from linrnn.rnn import last_output as last_output
@@ -55,6 +56,7 @@ _SUBMODULES = (
 _ATTRIBUTES = {
     "RNN": "linrnn.rnn",
     "RecurrentClassifier": "linrnn.estimators",
+    "RecurrentForecaster": "linrnn.estimators",
     "RecurrentRegressor": "linrnn.estimators",
     "SequenceModel": "linrnn.backbone",
     "distill": "linrnn.distillation",

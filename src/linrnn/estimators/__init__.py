@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linrnn.estimators._classifier import RecurrentClassifier as RecurrentClassifier
     from linrnn.estimators._regressor import RecurrentRegressor as RecurrentRegressor
+    from linrnn.estimators.forecaster import RecurrentForecaster as RecurrentForecaster
 
-_MODULES = {"RecurrentClassifier": "_classifier", "RecurrentRegressor": "_regressor"}
-__all__ = ["RecurrentClassifier", "RecurrentRegressor"]
+_MODULES = {
+    "RecurrentClassifier": "_classifier",
+    "RecurrentForecaster": "forecaster",
+    "RecurrentRegressor": "_regressor",
+}
+__all__ = ["RecurrentClassifier", "RecurrentForecaster", "RecurrentRegressor"]
 
 
 def __getattr__(name: str) -> Any:

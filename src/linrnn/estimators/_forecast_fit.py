@@ -1,0 +1,184 @@
+"""How a forecaster is fitted: which steps train and judge, and the sums over both."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError
+from linrnn.estimators._follower import Follower
+from linrnn.estimators._forecast_modes import ModeBank, Reading, draw_modes
+from linrnn.estimators._moments import Moments
+from linrnn.estimators._read_out import Choice, choose
+from linrnn.estimators._residuals import residual_quantiles
+from linrnn.estimators._rows import Rows, targets
+
+_WORK = 1e11  # multiplications of all rows, above which not every step has one
+_APART = 2**24  # numbers in sums that are kept for each channel apart
+_WIDEST = 1200  # features of all channels, where they are looked at together
+_JUDGED = 500  # forecasts whose residuals are kept
+_TRIAL = {"steps": 10_000, "channels": 4, "horizon": 96, "rows": 4000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Of a series: steps in all, of the part that trains, ahead in a forecast."""
+
+    n: int
+    n_train: int
+    horizon: int
+
+    @property
+    def longest(self) -> float:
+        """Memory that no mode exceeds."""
+        return max(8.0, self.n_train / 3)
+
+    @property
+    def boundaries(self) -> tuple[int, int, int]:
+        """Rows before the first train, from the second on judge, before the third are complete."""
+        return self.n_train - self.horizon, self.n_train - 1, self.n - self.horizon
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a fit does not find by itself."""
+
+    n_modes: int
+    seasons: tuple[float, ...]
+    seed: int
+    kinds: tuple[str, ...] = ()
+    every: int | None = None
+
+
+def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -> Sizes:
+    """Check that training and validation both hold windows, and say how long they are."""
+    if horizon is None:
+        horizon = max(1, min(96, n // 8))
+    n_valid = validation if isinstance(validation, int) else max(round(validation * n), horizon)
+    sizes = Sizes(n=n, n_train=n - n_valid, horizon=horizon)
+    if n_valid < horizon or sizes.n_train < horizon + 8:
+        raise ArgumentError(
+            f"{where}: y must have at least {horizon} steps for validation and {horizon + 8} "
+            f"before them to forecast {horizon} steps, got {n_valid} and {sizes.n_train}. Choose a "
+            "smaller horizon or another validation."
+        )
+    return sizes
+
+
+def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
+    """The bank, and which steps have a row."""
+    unit = max(24.0, *(setup.seasons or (float(sizes.horizon),)))
+    rng = np.random.default_rng(setup.seed)
+    bank = ModeBank(draw_modes(setup.n_modes, setup.seasons, unit, sizes.longest, rng))
+    few = torch.arange(0, len(bank.modes), 4)
+    few = torch.cat([few, len(bank.modes) + few[few < bank.n_complex]])
+    rows = Rows(bank, sizes.horizon, few=few)
+    wide = rows.width(channels)
+    per_row = channels * (bank.n_features + wide) * (bank.n_features + sizes.horizon)
+    together = "together" in setup.kinds and channels > 1 and wide <= _WIDEST
+    if not together or channels * wide * (bank.n_features + sizes.horizon) > _APART:
+        rows = replace(rows, few=None)
+        per_row = channels * bank.n_features * (bank.n_features + sizes.horizon)
+    every = setup.every or _coprime(math.ceil(sizes.n * per_row / _WORK), setup.seasons)
+    return replace(rows, every=every)
+
+
+def _coprime(every: int, seasons: Sequence[float]) -> int:
+    """At least ``every``, and such that rows fall on all steps of each season."""
+    while any(math.gcd(every, round(season)) > 1 for season in seasons):
+        every += 1
+    return every
+
+
+@dataclass
+class Fit:
+    """All that one reading of a series gives."""
+
+    sizes: Sizes
+    rows: Rows
+    train: Moments
+    between: Moments
+    """Rows whose horizon begins in the part for training and ends behind it."""
+    valid: Moments
+    judged_from: Reading
+    """Before the first row of validation."""
+    late: Reading
+    """Before the last ``horizon`` values."""
+    choice: Choice
+
+    def follower(self, series: Tensor, season: int, refit: bool) -> Follower:
+        """Ready to forecast what comes after ``series``."""
+        moments = self.train + self.between + self.valid if refit else self.train
+        start = self.sizes.n - self.sizes.horizon
+        waiting, recent = series[start:].clone(), series[-season:].clone()
+        return Follower(
+            rows=self.rows,
+            reading=self.late,
+            step=start,
+            waiting=waiting,
+            recent=recent,
+            moments=moments,
+            choice=self.choice,
+            read_out=self.choice.solve(moments),
+        )
+
+    def residuals(self, series: Tensor) -> Tensor:
+        """Quantiles (levels, channels, horizon) of what training alone got wrong in validation."""
+        _, first, end = self.sizes.boundaries
+        most = max(50, min(_JUDGED, 2**25 // (series.shape[1] * self.sizes.horizon)))
+        rows = replace(self.rows, every=max(1, (end - first) // most))
+        read_out = self.choice.solve(self.train)
+        part, found = series[first:], []
+        for block in rows.blocks(part[: end - first], self.judged_from):
+            if len(block.steps):
+                came = targets(part, block.steps, self.sizes.horizon)
+                found.append(came - read_out.changes(block.x, block.z))
+        return residual_quantiles(torch.cat(found, 1).transpose(0, 1))
+
+
+def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
+    """Read a series (time, channels) once and choose the read-out."""
+    channels = series.shape[1]
+    rows = rows_of(setup, sizes, channels)
+    features, wide = rows.bank.n_features, rows.width(channels)
+    apart = setup.kinds and channels * features * (features + sizes.horizon) <= _APART
+    groups = channels if apart else 1
+    if groups == 1:
+        rows, wide = replace(rows, few=None), 0
+    train, between, valid = sums = [
+        Moments.empty(groups, features, wide, sizes.horizon) for _ in range(3)
+    ]
+    reading = rows.bank.start(series[0])
+    # while states fill they are unlike later ones
+    start = min(7 * 24, sizes.boundaries[0] // 4)
+    if setup.seasons:
+        start = min(round(7 * max(setup.seasons)), sizes.boundaries[0] // 4)
+    reading = rows.count(series, start, reading, None, 0)
+    readings = []
+    for end, moments in zip(sizes.boundaries, sums, strict=True):
+        readings.append(reading)
+        reading = rows.count(series[start:], end - start, reading, moments, start)
+        start = end
+    if min(float(train.rows), float(valid.rows)) < 1:
+        raise ArgumentError(
+            f"RecurrentForecaster.fit: every must leave rows for training and validation, got "
+            f"{rows.every}. Choose a smaller one."
+        )
+    choice = choose(train, valid, setup.kinds if groups > 1 else ())
+    return Fit(sizes, rows, train, between, valid, readings[2], reading, choice)
+
+
+def judge_seasons(series: Tensor, setup: Setup, sizes: Sizes, seasons: tuple[float, ...]) -> float:
+    """Validation error with some seasons, on as much of the series as tells them apart."""
+    part = series[-_TRIAL["steps"] :, :: -(-series.shape[1] // _TRIAL["channels"])]
+    n = len(part)
+    share = (sizes.n - sizes.n_train) / sizes.n
+    horizon = min(sizes.horizon, _TRIAL["horizon"])
+    n_valid = max(horizon, min(n - horizon - 8, round(share * n)))
+    every = _coprime(math.ceil(n / _TRIAL["rows"]), seasons)
+    tried = replace(setup, seasons=seasons, kinds=(), every=every)
+    fit = fit_bank(part, tried, Sizes(n=n, n_train=n - n_valid, horizon=horizon))
+    return float(fit.choice.error.sum() / fit.valid.rows)

@@ -1,0 +1,63 @@
+"""The options of a forecaster, checked when it is fitted, as scikit-learn wants it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_few,
+    check_in,
+    check_positive_int,
+    show,
+)
+
+CHANNELS: Mapping[str, tuple[str, ...]] = {
+    "auto": ("own", "together"),
+    "own": ("own",),
+    "shared": (),
+    "together": ("together",),
+}
+"""What each word allows a channel besides the shared read-out."""
+
+_MOST_MODES = 4096
+
+
+def check_options(where: str, options: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` for what `RecurrentForecaster` cannot do."""
+    for name in ("horizon", "every"):
+        if options[name] is not None:
+            check_positive_int(where, **{name: options[name]})
+    check_few(where, _MOST_MODES, n_modes=options["n_modes"])
+    check_in(where, "channels", options["channels"], CHANNELS)
+    check_in(where, "missing", options["missing"], ("error", "ffill"))
+    if not isinstance(options["refit"], bool):
+        raise ArgumentTypeError(
+            f"{where}: refit must be True or False, got {show(options['refit'])}."
+        )
+    _check_share(where, options["validation"])
+    seasons_of(where, options["season"])
+
+
+def _check_share(where: str, share: Any) -> None:
+    if isinstance(share, int) and not isinstance(share, bool):
+        check_positive_int(where, validation=share)
+    elif not isinstance(share, float) or not 0 < share < 1:
+        raise ArgumentError(
+            f"{where}: validation must be a share between 0 and 1 or a number of steps, got "
+            f"{show(share)}."
+        )
+
+
+def seasons_of(where: str, season: Any) -> tuple[float, ...] | None:
+    """Lengths in steps, rising; None where they are to be found."""
+    if season is None:
+        return None
+    several = list(season) if isinstance(season, Sequence) else [season]
+    for length in several:
+        number = isinstance(length, (int, float)) and not isinstance(length, bool)
+        if not number or not 0 <= length < float("inf"):
+            raise ArgumentError(
+                f"{where}: season must be a number of steps, several, or None, got {show(season)}."
+            )
+    return tuple(sorted(float(length) for length in several if length > 1))

@@ -1,0 +1,400 @@
+"""Forecasts in closed form: a ridge on frozen modes of the LRU."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    MissingExtraError,
+    ShapeError,
+    check_at_most,
+    check_positive_int,
+    show,
+)
+from linrnn.estimators._backtest import Backtest, Errors
+from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
+from linrnn.estimators._forecast_options import CHANNELS, check_options, seasons_of
+from linrnn.estimators._forecast_series import Series, filled, read_series
+from linrnn.estimators._residuals import LEVELS, at_levels
+from linrnn.estimators._seasons import candidates, find_seasons, naive_season
+from linrnn.estimators._time_index import TimeIndex
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise MissingExtraError("RecurrentForecaster", "scikit-learn", "train") from error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_STEPS = 1_000_000
+
+
+class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
+    r"""Forecasts of one or several series, in closed form: a ridge on frozen modes of the LRU.
+
+    Equation:
+        f_t = lam f_{t-1} + lam / (1 - lam) (y_t - y_{t-1})        160 modes a channel, not trained
+        x_t = sqrt(1 - |lam|^2) (Re f_t, Im f_t)
+        yhat_{t+h} = y_t + W_h x_t                                 h = 1 .. horizon
+        W = argmin sum_{t, channels, h} (y_{t+h} - y_t - W_h x_t)^2 + penalty |W|^2_scale
+
+    ``f_t`` is the state of the linear recurrent unit ``h_t = lam h_{t-1} + y_t`` after the last
+    value has been taken out of all of the past, written as a recurrence in the changes
+    (`linear_scan` computes it), so a constant added to a series is added to its forecasts. One
+    ``W`` serves all channels, each in units of its standard deviation; a channel gets one of its
+    own, or one that also reads the states of all channels, where that takes at least a hundredth
+    off its error in the validation part. The penalty is the one with the smallest validation
+    error; ``scale`` is what the square of each feature sums to in training. Of the rows only sums
+    of products are kept, in float64, so neither fitting nor updating needs memory that grows with
+    the length of the series.
+
+    The modes: a quarter at harmonics of the seasons, with memories of 1 to 21 seasons; nine
+    sixteenths random; the rest real decays. Seasons are found in the data: peaks of the
+    autocorrelation and of the periodogram are candidates, and those are taken, at most two, that
+    bring the validation error down by two per cent; the first, if the correlation is strong, where
+    it does not bring it up.
+
+    Args:
+        horizon: steps that are forecast at once. None: an eighth of the series, at most 96.
+        season: length in steps, or several; an empty sequence or 1 for none. None: found.
+        n_modes: of each channel.
+        channels: what a channel may have besides the shared read-out: "own", "together" with the
+            other channels, both ("auto"), or neither ("shared"). Where the sums of all channels
+            would be large (as for hundreds of channels) all share one.
+        validation: last share of the series that chooses penalty, seasons and channels, and whose
+            residuals give the intervals; an integer is a number of steps.
+        every: only each so-manieth step has a row in the regression. None: all, or fewer so that
+            a fit stays within some 1e11 multiplications.
+        missing: "error" refuses NaN; "ffill" holds the last value, so that over a gap the modes
+            forget and read nothing.
+        refit: whether the read-out is solved again with the validation part included.
+        random_state: of the random modes; None draws others each time.
+
+    Attributes:
+        horizon_, season_: as used; the seasons are a tuple.
+        modes_: (n_modes,) complex.
+        coef_: (features, horizon), the shared read-out, in units of the scale.
+        penalty_: of the shared read-out.
+        channels_: for each channel "shared", "own" or "together".
+        scale_: (channels,), the standard deviation in the training part.
+        validation_mse_: (horizon,), of the shared read-out fitted to the training part alone, in
+            units of the scale.
+        n_features_in_: channels; feature_names_in_: their names, where y had some.
+
+    Departures:
+        The method is a combination of known parts: a reservoir that is not trained with a linear
+        read-out (Jaeger 2001), modes of the LRU (Orvieto et al. 2023), the last value taken out
+        (NLinear, Zeng et al. 2023), one model for all channels (Nie et al. 2023).
+
+    Example:
+        >>> import numpy as np
+        >>> y = np.sin(np.arange(400) * 2 * np.pi / 12)
+        >>> forecaster = RecurrentForecaster(horizon=6, season=12).fit(y)
+        >>> wanted = np.sin(np.arange(400, 406) * 2 * np.pi / 12)
+        >>> bool(np.abs(forecaster.predict() - wanted).max() < 0.01)
+        True
+
+    Reference:
+        Orvieto et al. 2023, arXiv:2303.06349; Zeng et al. 2023, arXiv:2205.13504; Nie et al. 2023,
+        arXiv:2211.14730; H. Jaeger, "The echo state approach to analysing and training recurrent
+        neural networks", GMD report 148, 2001.
+    """
+
+    def __init__(
+        self,
+        horizon: int | None = None,
+        season: float | Sequence[float] | None = None,
+        *,
+        n_modes: int = 160,
+        channels: str = "auto",
+        validation: float | int = 0.25,
+        every: int | None = None,
+        missing: str = "error",
+        refit: bool = True,
+        random_state: Any = 0,
+    ) -> None:
+        self.horizon = horizon
+        self.season = season
+        self.n_modes = n_modes
+        self.channels = channels
+        self.validation = validation
+        self.every = every
+        self.missing = missing
+        self.refit = refit
+        self.random_state = random_state
+
+    def fit(self, y: Any) -> "RecurrentForecaster":
+        """Find the seasons and solve the read-out.
+
+        Args:
+            y: (time,) or (time, channels): an array, or a Series or DataFrame of pandas with a
+                regular index, which forecasts continue.
+
+        Raises:
+            ArgumentError: an option outside its range, a series too short for the horizon, NaN or
+                infinity, an index that is not regular.
+            ArgumentTypeError: y or an option of another type.
+            ShapeError: y has other axes.
+        """
+        where = "RecurrentForecaster.fit"
+        check_options(where, self.get_params(deep=False))
+        read = read_series(where, "y", y)
+        sizes = sizes_of(where, len(read.values), self.horizon, self.validation)
+        values = filled(where, "y", read.values, self.missing, None)
+        self._index = None if read.index is None else TimeIndex(where, "y", read.index)
+        self._form = read._replace(values=values[:0], index=None)
+        self.n_features_in_ = values.shape[1]
+        if read.names is not None:
+            self.feature_names_in_ = np.asarray(read.names, dtype=object)
+        spread = values[: sizes.n_train].std(0)
+        self.scale_ = np.where(spread > 0, spread, 1.0)
+        setup = Setup(
+            n_modes=self.n_modes,
+            seasons=(),
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            kinds=CHANNELS[self.channels] if values.shape[1] > 1 else (),
+            every=self.every,
+        )
+        self._fit(torch.from_numpy(values / self.scale_), setup, sizes)
+        return self
+
+    def _fit(self, series: Tensor, setup: Setup, sizes: Sizes) -> None:
+        """Of a series in units of its scale."""
+        self.season_, naive = self._seasons(series, setup, sizes)
+        fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
+        self._follower = fit.follower(series, naive, self.refit)
+        self._residuals = fit.residuals(series)
+        self.horizon_ = sizes.horizon
+        self.modes_ = fit.rows.bank.modes.numpy().copy()
+        self.penalty_ = fit.choice.penalty
+        self.validation_mse_ = fit.choice.error.numpy() / (float(fit.valid.rows) * series.shape[1])
+        left = {c: "own" for c in fit.choice.own} | {c: "together" for c in fit.choice.together}
+        self.channels_ = [left.get(c, "shared") for c in range(series.shape[1])]
+
+    def _seasons(self, series: Tensor, setup: Setup, sizes: Sizes) -> tuple[tuple[float, ...], int]:
+        """Those of the modes, and the one that a seasonal naive forecast repeats."""
+        given = seasons_of("RecurrentForecaster.fit", self.season)
+        if given is not None:
+            return given, min(round(max(given, default=1)), sizes.n)
+        train = series[: sizes.n_train].numpy()
+        likely = candidates(train, sizes.n_train // 3)
+        found = find_seasons(likely, lambda tried: judge_seasons(series, setup, sizes, tried))
+        # the bank may do without a season that a naive forecast needs
+        return found, naive_season(train, (*likely, *found))
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The shared read-out (features, horizon)."""
+        check_is_fitted(self, "horizon_")
+        return self._follower.solve().shared.numpy()
+
+    def predict(self, horizon: int | None = None) -> Any:
+        """The next values, in the form of the series that was fitted.
+
+        Args:
+            horizon: how many; None: as many as are forecast at once. More than that are found by
+                reading forecasts as if they had come, which loses accuracy.
+
+        Returns:
+            (horizon,) or (horizon, channels); of pandas' kind with the index continued, if y was.
+        """
+        steps = self._steps("predict", horizon, _MOST_STEPS)
+        return self._form.like(self._follower.forecast(steps).numpy() * self.scale_, self._index)
+
+    def predict_quantiles(
+        self, horizon: int | None = None, quantiles: Sequence[float] = (0.1, 0.5, 0.9)
+    ) -> Any:
+        """Quantiles of the next values: the forecast, and residuals of the validation part.
+
+        To the forecast of each channel and step ahead those quantiles are added that its residuals
+        had in the validation part, for a read-out fitted to the training part (split conformal
+        prediction; Lei et al. 2018, arXiv:1604.04173). They cover what they say as far as the
+        future is like the validation part; updates do not change them. At most 500 evenly spaced
+        validation windows are used, and quantiles are told apart to half a per cent.
+
+        Args:
+            horizon: at most that of the fit.
+            quantiles: between 0.005 and 0.995.
+
+        Returns:
+            (horizon, quantiles) or (horizon, channels, quantiles); of pandas, a DataFrame with a
+            column for each quantile, or for each channel and quantile.
+        """
+        steps = self._steps("predict_quantiles", horizon, self.horizon_ if self._fitted() else 1)
+        levels = np.asarray(quantiles, dtype=np.float64).reshape(-1)
+        if (
+            len(levels) == 0
+            or not (LEVELS[0] - 1e-9 <= levels).all() & (levels <= LEVELS[-1] + 1e-9).all()
+        ):
+            raise ArgumentError(
+                f"RecurrentForecaster.predict_quantiles: quantiles must lie between {LEVELS[0]} "
+                f"and {LEVELS[-1]}, got {show(quantiles)}."
+            )
+        middle = self._follower.forecast(steps)  # (steps, channels)
+        around = at_levels(self._residuals, levels)[..., :steps].permute(2, 1, 0)
+        values = (middle[..., None] + around).numpy() * self.scale_[:, None]
+        return self._quantile_table(values, levels)
+
+    def _quantile_table(self, values: np.ndarray, levels: np.ndarray) -> Any:
+        """From (steps, channels, quantiles)."""
+        if self._index is None:
+            return values[:, 0] if self._form.flat else values
+        import pandas as pd
+
+        columns = pd.Index(levels, name="quantile")
+        if not self._form.flat:
+            pairs = [self._form.names, levels]
+            columns = pd.MultiIndex.from_product(pairs, names=["column", "quantile"])
+        flat = values.reshape(len(values), -1)
+        return pd.DataFrame(flat, self._index.after(len(values)), columns=columns)
+
+    def predict_interval(self, horizon: int | None = None, coverage: float = 0.9) -> Any:
+        """`predict_quantiles` at ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``."""
+        if not 0 < coverage <= 0.99:
+            raise ArgumentError(
+                "RecurrentForecaster.predict_interval: coverage must be above 0 and at most 0.99, "
+                f"got {show(coverage)}."
+            )
+        return self.predict_quantiles(horizon, [(1 - coverage) / 2, (1 + coverage) / 2])
+
+    def update(self, values: Any) -> "RecurrentForecaster":
+        """Read the next values and learn from them: recursive least squares.
+
+        The sums of products take in the rows that are now complete, and the next forecast solves
+        the ridge anew from them: the read-out is the one that all rows at once would give, with
+        modes, seasons, penalties and scale as fitted. Time and memory do not depend on what was
+        read before; with 160 modes it is a matrix of 290 numbers squared that is solved.
+
+        Args:
+            values: (time,) or (time, channels) as y; one of pandas must continue its index.
+
+        Raises:
+            ArgumentError, ArgumentTypeError, ShapeError: as `fit`, and other columns or steps.
+        """
+        where = "RecurrentForecaster.update"
+        numbers, index = self._more(where, "values", values)
+        self._follower.absorb(torch.from_numpy(numbers / self.scale_))
+        self._index = index
+        return self
+
+    def backtest(self, y: Any, horizon: int | None = None) -> dict[str, Errors]:
+        """Errors of forecasts in ``y``, which follows what was read, from each of its steps.
+
+        The read-out stays as it is while the states read on.
+
+        Args:
+            y: as `update`.
+            horizon: steps ahead, at most that of the fit; None: all, or as many as y has.
+
+        Returns:
+            Mean squared and mean absolute error of "forecast", "seasonal naive" (the value of a
+            season before: the longest that was given, or of the candidates found the one that
+            suits the training part best) and "last value".
+        """
+        test = self._backtest("backtest", y, horizon)
+        scale = torch.from_numpy(self.scale_)
+        names = ("forecast", "seasonal naive", "last value")
+        return {name: test.sums[name].errors(scale) for name in names}
+
+    def score(self, y: Any) -> float:
+        """Coefficient of determination of all forecasts in ``y``, which follows what was read.
+
+        As `sklearn.metrics.r2_score` over all windows and steps ahead, the mean over channels.
+        """
+        return self._backtest("score", y, None).r2()
+
+    def _backtest(self, what: str, y: Any, horizon: int | None) -> Backtest:
+        where = f"RecurrentForecaster.{what}"
+        numbers, _ = self._more(where, "y", y)
+        if len(numbers) == 0:
+            raise ShapeError(f"{where}: y must have at least one step, got {numbers.shape}.")
+        most = min(self.horizon_, len(numbers))
+        steps = self._steps(what, most if horizon is None else horizon, most)
+        later = torch.from_numpy(numbers / self.scale_)
+        return Backtest(self._follower, later, steps).run()
+
+    def plot(
+        self, truth: Any = None, horizon: int | None = None, coverage: float = 0.9
+    ) -> "Figure":
+        """The last values, the forecast with its interval and, if given, what came.
+
+        Args:
+            truth: values that followed, (time,) or (time, channels).
+            horizon: at most that of the fit.
+            coverage: of the interval.
+
+        Returns:
+            A matplotlib figure with a panel for each channel.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from linrnn.estimators._forecast_plot import draw
+
+        steps = self._steps("plot", horizon, self.horizon_ if self._fitted() else 1)
+        came = None
+        if truth is not None:
+            came = self._more("RecurrentForecaster.plot", "truth", truth)[0][:steps]
+        levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
+        around = at_levels(self._residuals, levels)[..., :steps].permute(0, 2, 1).numpy()
+        middle = self._follower.forecast(steps).numpy()
+        return draw(
+            self._follower.waiting.numpy() * self.scale_,
+            middle * self.scale_,
+            (middle + around) * self.scale_,
+            came,
+            names=self._form.names,
+            label=f"{100 * coverage:g} % interval",
+        )
+
+    def _more(self, where: str, what: str, y: Any) -> tuple[np.ndarray, TimeIndex | None]:
+        """Later values (time, channels) and where the index stands after them."""
+        self._fitted()
+        read = read_series(where, what, y)
+        self._check_columns(where, what, read)
+        index = copy(self._index)
+        if read.index is not None:
+            if index is None:
+                raise ArgumentTypeError(
+                    f"{where}: {what} must be an array, as y of fit was, got one with an index. "
+                    f"Pass {what}.to_numpy()."
+                )
+            index.advance(where, what, read.index)
+        elif index is not None:
+            index.skip(len(read.values))
+        before = self._follower.waiting[-1].numpy() * self.scale_
+        return filled(where, what, read.values, self.missing, before), index
+
+    def _check_columns(self, where: str, what: str, read: Series) -> None:
+        if read.values.shape[1] != self.n_features_in_:
+            raise ShapeError(
+                f"{where}: {what} must have {self.n_features_in_} channels as y of fit, got "
+                f"{read.values.shape[1]}."
+            )
+        if None not in (read.names, self._form.names) and read.names != self._form.names:
+            raise ArgumentError(
+                f"{where}: {what} must have the columns {show(self._form.names)}, got "
+                f"{show(read.names)}."
+            )
+
+    def _fitted(self) -> bool:
+        check_is_fitted(self, "horizon_")
+        return True
+
+    def _steps(self, what: str, horizon: int | None, most: int) -> int:
+        self._fitted()
+        steps = self.horizon_ if horizon is None else horizon
+        where = f"RecurrentForecaster.{what}"
+        check_positive_int(where, horizon=steps)
+        check_at_most(where, most, horizon=steps)
+        return steps

@@ -1,0 +1,93 @@
+"""The forecaster with pandas: kinds kept, the index continued, what is irregular refused."""
+
+import numpy as np
+import pytest
+
+from linrnn.errors import ArgumentError, ArgumentTypeError
+from linrnn.estimators import RecurrentForecaster
+
+pd = pytest.importorskip("pandas")
+
+WAVE = np.sin(np.arange(120) * np.pi / 6)
+
+
+def forecaster():
+    return RecurrentForecaster(horizon=4, season=12, n_modes=32)
+
+
+@pytest.mark.parametrize(
+    ("index", "after"),
+    [
+        (pd.date_range("2020-01-31", periods=120, freq="ME"), "2030-01-31"),
+        (pd.date_range("2020-01-01", periods=120, freq="h", tz="UTC"), "2020-01-06"),
+        (pd.period_range("2020-01", periods=120, freq="M"), "2030-01"),
+        (pd.timedelta_range("0s", periods=120, freq="s"), "2min"),
+        (pd.RangeIndex(10, 250, 2), 250),
+        (pd.Index(np.arange(120)), 120),
+    ],
+    ids=["months", "hours", "periods", "differences", "range", "integers"],
+)
+def test_index_is_continued(index, after):
+    fitted = forecaster().fit(pd.Series(WAVE, pd.Index(index), name="y"))
+    found = fitted.predict()
+    assert found.name == "y"
+    kind = type(index[0])
+    assert found.index[0] == (after if isinstance(after, int) else kind(after, **zone(index)))
+    whole = pd.Index(index).append(found.index)
+    assert whole.is_monotonic_increasing
+    np.testing.assert_array_equal(found.to_numpy(), forecaster().fit(WAVE).predict())
+    fitted.update(pd.Series([0.0, 0.5], found.index[:2], name="y"))
+    assert fitted.predict().index[0] == found.index[2]
+
+
+def zone(index):
+    return {"tz": index.tz} if getattr(index, "tz", None) is not None else {}
+
+
+def test_dates_without_a_frequency_have_theirs_found():
+    dates = pd.DatetimeIndex(np.asarray(pd.date_range("2024-01-01", periods=120, freq="D")))
+    assert dates.freq is None
+    found = forecaster().fit(pd.Series(WAVE, dates)).predict()
+    assert found.index[0] == pd.Timestamp("2024-04-30")
+    assert found.name is None
+
+
+def test_tables_keep_their_columns():
+    dates = pd.date_range("2024-01-01", periods=120, freq="D")
+    table = pd.DataFrame({"a": WAVE, "b": -2 * WAVE}, dates)
+    fitted = forecaster().fit(table)
+    found = fitted.predict(3)
+    assert list(found.columns) == ["a", "b"]
+    assert fitted.feature_names_in_.tolist() == ["a", "b"]
+    quantiles = fitted.predict_quantiles(3, (0.1, 0.9))
+    assert quantiles.columns.tolist() == [("a", 0.1), ("a", 0.9), ("b", 0.1), ("b", 0.9)]
+    one = forecaster().fit(table["a"]).predict_interval(coverage=0.5)
+    assert one.columns.tolist() == [0.25, 0.75]
+    assert one.index.equals(fitted.predict().index)
+    assert set(fitted.backtest(table.set_axis(dates + pd.Timedelta(days=120)))) >= {"forecast"}
+
+
+@pytest.mark.unchecked
+def test_what_is_irregular_or_another_is_refused():
+    dates = pd.date_range("2024-01-01", periods=120, freq="D")
+    with pytest.raises(ArgumentError, match="must go on in equal steps"):
+        forecaster().fit(pd.Series(WAVE[1:], dates.delete(50)))
+    filled = pd.Series(WAVE[1:], dates.delete(50)).asfreq("D")
+    held = forecaster().set_params(missing="ffill").fit(filled).predict()
+    assert held.index[0] == pd.Timestamp("2024-04-30")
+    with pytest.raises(ArgumentError, match="must go on in equal steps"):
+        forecaster().fit(pd.Series(WAVE, dates[::-1]))
+    with pytest.raises(ArgumentTypeError, match="must hold dates, periods"):
+        forecaster().fit(pd.Series(WAVE, [str(k) for k in range(120)]))
+    table = pd.DataFrame({"a": WAVE, "b": "x"}, dates)
+    with pytest.raises(ArgumentTypeError, match=r"must hold numbers, got .* in 'b'"):
+        forecaster().fit(table)
+    fitted = forecaster().fit(table[["a"]])
+    later = pd.date_range("2024-05-02", periods=2, freq="D")
+    with pytest.raises(ArgumentError, match="must go on where the series ended"):
+        fitted.update(pd.DataFrame({"a": [0.0, 1.0]}, later))
+    with pytest.raises(ArgumentError, match=r"must have the columns \['a'\], got \['c'\]"):
+        fitted.update(pd.DataFrame({"c": [0.0, 1.0]}, later))
+    with pytest.raises(ArgumentTypeError, match="must be an array"):
+        forecaster().fit(WAVE).update(pd.Series([0.0]))
+    assert fitted.update([[0.0], [1.0]]).predict(1).index[0] == pd.Timestamp("2024-05-02")
