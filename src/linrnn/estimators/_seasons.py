@@ -8,7 +8,8 @@ _MOST = 5  # candidates
 _CLEAR = 0.98
 """A season is taken if it brings the validation error below this share of that without it."""
 _STRONG = 0.3
-"""One whose correlation is above this is taken if it does not add to the error."""
+"""The first whose correlation is above this is taken if the error stays below `_NO_WORSE` of it."""
+_NO_WORSE = 1.02
 _ALIKE = 1.02
 """Errors of seasons that differ by no more are alike, and the likelier season is taken."""
 _WIDE = 5.0  # scales from the median at which outliers are cut
@@ -50,12 +51,12 @@ def _same(found: Mapping[int, float], lag: int, other: int) -> bool:
 
     The hours of a week are a multiple of those of a day, and clearer than those of six days.
     """
+    if abs(lag - other) <= 1 + other // 10:
+        return True
     times = round(lag / other)
     near = min(1 + lag // 50, other // 4)
-    if abs(lag - times * other) > near:
+    if times <= 1 or abs(lag - times * other) > near:
         return False
-    if times <= 1:
-        return True
     before = (found[x] for x in found if abs(x - (times - 1) * other) <= near)
     return found[lag] <= max(before, default=0.0)
 
@@ -121,7 +122,7 @@ def find_seasons(
     best = judge(seasons)
     while len(seasons) < 2:
         tried = {p: judge((*seasons, float(p))) for p in likely if p not in seasons}
-        share = {p: 1.0 if likely[p] > _STRONG and not seasons else _CLEAR for p in tried}
+        share = {p: _NO_WORSE if likely[p] > _STRONG and not seasons else _CLEAR for p in tried}
         better = [p for p in tried if tried[p] < share[p] * best]
         if not better:
             break

@@ -61,8 +61,8 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     The modes: a quarter at harmonics of the seasons, with memories of 1 to 21 seasons; nine
     sixteenths random; the rest real decays. Seasons are found in the data: peaks of the
     autocorrelation and of the periodogram are candidates, and those are taken, at most two, that
-    bring the validation error down by two per cent; the first, if the correlation is strong, where
-    it does not bring it up.
+    bring the validation error down by two per cent; the first, if the correlation is strong, unless
+    it brings it up by as much.
 
     Args:
         horizon: steps that are forecast at once. None: an eighth of the series, at most 96.

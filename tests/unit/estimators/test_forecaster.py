@@ -116,7 +116,7 @@ def test_a_constant_is_carried_over():
 
 def test_season_is_found_in_the_data():
     found = RecurrentForecaster(horizon=24).fit(seasonal(1200, 24))
-    assert found.season_ == (24,)
+    assert found.season_ == (24,)  # its shape has harmonics
     week = seasonal(3000, 24, 0.3) + 2 * ((np.arange(3000) // 24) % 7 >= 5)
     errors = RecurrentForecaster(horizon=24).fit(week[:2500]).backtest(week[2500:])
     assert errors["forecast"].mse < 0.8 * errors["seasonal naive"].mse < errors["last value"].mse
@@ -287,7 +287,7 @@ def test_plot_shows_forecast_interval_and_truth():
 )
 def test_what_cannot_be_fitted_is_named(options, y, kind, text):
     with pytest.raises(kind, match=text):
-        small(**options).fit(y)
+        small().set_params(**options).fit(y)
 
 
 @pytest.mark.unchecked
