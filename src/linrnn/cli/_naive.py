@@ -1,0 +1,57 @@
+"""What the simplest forecasts reach where a model was trained to forecast."""
+
+import numpy as np
+
+from linrnn import tasks
+from linrnn.estimators._seasons import candidates, naive_season
+from linrnn.tasks._windows import ForecastTask
+from linrnn.train import Result
+from linrnn.train._folder import RunFolder
+from linrnn.train._model import build_task
+
+
+def naive_forecasts(result: Result) -> str:
+    """A line on the last value and the season before in the test part; of other tasks none.
+
+    The season is the lag, of those that the training part suggests, whose values are nearest to
+    those that follow.
+    """
+    if not issubclass(tasks.load(result.task), ForecastTask):
+        return ""
+    folder = RunFolder(result.folder)
+    # what it names was imported to train it
+    task = build_task(folder.load_config(trust=True), folder)
+    assert isinstance(task, ForecastTask)
+    series, history = task.normalised(download=False)
+    values = series.double().numpy()
+    train = values[: history.ends[0]]
+    season = naive_season(train, candidates(train, len(train) // 3))
+    errors = {"the last value": naive_error(values, history.ends[1:], task.options.horizon, 1)}
+    if season > 1:
+        name = f"the value {season} steps before"
+        errors[name] = naive_error(values, history.ends[1:], task.options.horizon, season)
+    said = ", ".join(f"{name} {error:.4g}" for name, error in errors.items())
+    lines = f"without a model, test mse: {said}\n"
+    best = min(errors, key=lambda name: errors[name])
+    if not result.test_metric < errors[best]:
+        lines += f"the model is not better than {best}\n"
+    return lines
+
+
+def naive_error(values: np.ndarray, part: tuple[int, int], horizon: int, season: int) -> float:
+    """Mean squared error of repeating the last season in all windows of a part.
+
+    Args:
+        values: (time, channels).
+        part: steps at which the first forecast begins, and before which the last one ends.
+        horizon: steps ahead.
+        season: steps repeated; 1 repeats the last value.
+    """
+    first, end = part
+    n_windows = end - horizon - first + 1
+    total = 0.0
+    for ahead in range(horizon):
+        came = values[first + ahead : first + ahead + n_windows]
+        back = first + ahead - season * (ahead // season + 1)
+        total += float(np.mean((came - values[back : back + n_windows]) ** 2))
+    return total / horizon
