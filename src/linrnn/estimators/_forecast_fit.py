@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
-from linrnn.estimators._forecast_modes import ModeBank, Reading, draw_modes
+from linrnn.estimators._forecast_modes import ChangeBank, Reading, draw_modes
 from linrnn.estimators._moments import Moments
 from linrnn.estimators._read_out import Choice, choose
 from linrnn.estimators._residuals import residual_quantiles
@@ -72,7 +72,7 @@ def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
     """The bank, and which steps have a row."""
     unit = max(24.0, *(setup.seasons or (float(sizes.horizon),)))
     rng = np.random.default_rng(setup.seed)
-    bank = ModeBank(draw_modes(setup.n_modes, setup.seasons, unit, sizes.longest, rng))
+    bank = ChangeBank(draw_modes(setup.n_modes, setup.seasons, unit, sizes.longest, rng))
     few = torch.arange(0, len(bank.modes), 4)
     few = torch.cat([few, len(bank.modes) + few[few < bank.n_complex]])
     rows = Rows(bank, sizes.horizon, few=few)

@@ -72,7 +72,7 @@ class Reading(NamedTuple):
     """(channels,): the last value read."""
 
 
-class ModeBank:
+class ChangeBank:
     r"""States of modes that read a series, with its last value taken out.
 
     Equation:

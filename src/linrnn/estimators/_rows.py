@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.estimators._forecast_modes import ModeBank, Reading
+from linrnn.estimators._forecast_modes import ChangeBank, Reading
 from linrnn.estimators._moments import Moments
 
 
@@ -35,7 +35,7 @@ class Rows:
         few: which features of a channel those of all channels are, or None.
     """
 
-    bank: ModeBank
+    bank: ChangeBank
     horizon: int
     every: int = 1
     few: Tensor | None = None
