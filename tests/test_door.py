@@ -38,6 +38,7 @@ OPENED = "what the door has opened"
 CHECKED = "its folder was checked, and a new name is chosen by the library"
 SOURCE = "the sources of this package"
 SYSTEM = "a file of the system below /proc"
+NEW = "a new folder of the system's choice, for processes to leave their results in"
 DECLARED = {
     ("_memory.py", "Path(name).read_text"): "a file of the system below /sys",
     ("cli/_streams.py", "os.open"): "the null device, in the place of a stream that is closed",
@@ -76,6 +77,8 @@ DECLARED = {
     ("_catalogue.py", "path.read_text"): SOURCE,
     ("cli/_entries.py", "path.read_text"): SOURCE,
     ("cli/doctor.py", "info.read_text"): SYSTEM,
+    ("lightning/_fit.py", "from tempfile import TemporaryDirectory"): NEW,
+    ("lightning/_fit.py", "TemporaryDirectory"): NEW,
     ("compare/_usage.py", "status.read_text"): SYSTEM,
     ("compare/_usage.py", "Path('/proc/self/clear_refs').write_text"): SYSTEM,
     ("compare/_usage.py", "ctypes.CDLL"): "the C library of this process",

@@ -34,7 +34,7 @@ LAYERS = (
     {"tasks"},
     {"learn"},
     {"train"},
-    {"interop", "estimators"},
+    {"interop", "estimators", "lightning"},
     {"recipes"},
     {"compare"},
     {"reproductions"},

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from linrnn import dynamics as dynamics
     from linrnn import estimators as estimators
     from linrnn import generation as generation
+    from linrnn import lightning as lightning
     from linrnn import mixers as mixers
     from linrnn import ops as ops
     from linrnn import recipes as recipes
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from linrnn.estimators import RecurrentClassifier as RecurrentClassifier
     from linrnn.estimators import RecurrentForecaster as RecurrentForecaster
     from linrnn.estimators import RecurrentRegressor as RecurrentRegressor
+    from linrnn.lightning import fit as fit
     from linrnn.rnn import RNN as RNN
     from linrnn.rnn import last_output as last_output
 
@@ -40,6 +42,7 @@ _SUBMODULES = (
     "errors",
     "estimators",
     "generation",
+    "lightning",
     "mixers",
     "nn",
     "ops",
@@ -60,6 +63,7 @@ _ATTRIBUTES = {
     "RecurrentRegressor": "linrnn.estimators",
     "SequenceModel": "linrnn.backbone",
     "distill": "linrnn.distillation",
+    "fit": "linrnn.lightning",
     "last_output": "linrnn.rnn",
 }
 __all__ = ["__version__", *_ATTRIBUTES, *_SUBMODULES]

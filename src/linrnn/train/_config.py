@@ -81,8 +81,9 @@ class TrainConfig:
     """Number format: float32, float32 with bfloat16 products, or float64."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
-    threads: int | None = None
-    """CPU threads; None takes PyTorch's choice. The same number gives the same bits."""
+    threads: int | Literal["auto"] | None = None
+    """CPU threads; auto times one and all of them for a second each and takes what is faster; None
+    takes PyTorch's choice. The same number gives the same bits."""
     checkpoint_minutes: float = 5.0
     """Longest time between two checkpoints; there is one after every epoch anyway."""
     on_nan: OnNan = "stop"
@@ -237,7 +238,7 @@ def _check_optim(optim: OptimConfig) -> None:
 def _check_train(train: TrainConfig) -> None:
     sizes = {"train.epochs": train.epochs, "train.batch_size": train.batch_size}
     check_positive_int("Config", **sizes)
-    if train.threads is not None:
+    if train.threads is not None and train.threads != "auto":
         check_positive_int("Config", **{"train.threads": train.threads})
         most = max(256, _THREADS * (os.cpu_count() or 1))
         _check_range("train.threads", train.threads, train.threads <= most, f"at most {most}")

@@ -64,7 +64,8 @@ class Run(Trained):
         n_train = size_of(splits.train, "training data")
         n_parameters, n_state = sizes(self.model)
         gpu = config.train.device != "cpu" and torch.cuda.is_available()
-        assert config.train.threads is not None
+        threads = config.train.threads
+        assert isinstance(threads, int)  # chosen before a run begins
         return Plan(
             task=config.task,
             mixer=config.mixer,
@@ -79,7 +80,7 @@ class Run(Trained):
             n_state=n_state,
             seed=config.seed,
             device="gpu" if gpu else "cpu",
-            threads=config.train.threads,
+            threads=threads,
             folder=self.folder.path,
         )
 

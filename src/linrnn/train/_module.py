@@ -40,6 +40,10 @@ class TrainingModule(LightningModule):
     and what the learner remembers. It logs ``train_loss`` and ``validation_loss``, and with
     ``scores`` the same names with ``metric``.
 
+    In a trainer of several processes the backward pass is Lightning's, after all that a learner
+    asked for: so any strategy sees it, and the gradients of a batch are the strategy's mean over
+    the processes. What is not finite on one of them is so on all.
+
     Args:
         model: called as ``y, state = model(x, state)``, with keywords ``lengths``, ``reset`` and
             ``dt`` where a batch has them; ``init_state(1)`` gives a state of its structure where
@@ -60,7 +64,8 @@ class TrainingModule(LightningModule):
         MissingExtraError: Lightning is not installed; noticed where the class is imported.
         UnknownNameError: no such learner, option of it, or ``on_nan``.
         ArgumentError: an option outside its range, a model the learner cannot train, or a trainer
-            of several processes, with float16, or that clips by value.
+            with float16, that clips by value, or of several processes where a state is carried or
+            the learner takes steps inside a batch.
         NonFiniteError: while it trains, names the first tensor that is not finite.
 
     Example:
@@ -97,11 +102,16 @@ class TrainingModule(LightningModule):
         self.guard = Guard(on_nan)
         self.done_steps = 0
         self.left_out = False  # whether the step at hand is
+        self._owed: list[Tensor] = []  # losses whose backward pass is Lightning's
         self.carried: State | None = None  # of the training rows, before the next step
         self.validation_carried: State | None = None
         self._default_dtype = torch.get_default_dtype()
 
     # what a subclass may say otherwise
+
+    def called(self) -> nn.Module:
+        """What is called for the answer: the model."""
+        return self.model
 
     def prepare(self, batch: Batch) -> Batch:
         """What is learned from, of a batch; called again where a step is computed once more."""
@@ -126,17 +136,27 @@ class TrainingModule(LightningModule):
 
     def on_fit_start(self) -> None:
         """Refuse trainers with which gradients would not be those of the learner."""
-        if self.trainer.world_size > 1 or self.trainer.precision == "16-mixed":
+        if self.trainer.precision == "16-mixed":
             raise ArgumentError(
-                "TrainingModule: the trainer must have one process and a precision other than "
-                f"16-mixed, got {self.trainer.world_size} and {self.trainer.precision}. Use "
-                "devices=1 and 32-true, bf16-mixed or 64-true."
+                "TrainingModule: the trainer must have a precision other than 16-mixed, got that. "
+                "Use 32-true, bf16-mixed or 64-true."
+            )
+        if self.together and self.carry_state:
+            raise ArgumentError(
+                "TrainingModule: carry_state must be False in a trainer of several processes, "
+                "which give the batches of a loader to one after the other, got True and "
+                f"{self.trainer.world_size} processes. Use devices=1."
             )
         if self.trainer.gradient_clip_algorithm == "value":
             raise ArgumentError(
                 "TrainingModule: gradient_clip_algorithm must be norm, got value. Clip values in "
                 "an optimiser of your own."
             )
+
+    @property
+    def together(self) -> bool:
+        """Whether several processes train."""
+        return self._trainer is not None and self.trainer.world_size > 1
 
     def all_steps(self) -> int:
         """Of the optimiser, over the whole of the training.
@@ -145,7 +165,7 @@ class TrainingModule(LightningModule):
             ArgumentError: nobody knows, and the schedule has to.
         """
         steps = self.trainer.estimated_stepping_batches
-        if math.isinf(steps):
+        if math.isinf(steps) or steps < 0:
             raise ArgumentError(
                 "TrainingModule: the number of steps must be known to the schedule of the "
                 "learning rate, got data without an end. Give the trainer max_steps, or optim a "
@@ -188,6 +208,9 @@ class TrainingModule(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip by the norm of all gradients; a norm that is not finite must not reach weights."""
+        if self.left_out and self.together:
+            optimizer.zero_grad(set_to_none=True)  # of `_nothing`; without any, nothing changes
+            return
         try:
             self._clip(gradient_clip_val)
         except LeftOut as fault:
@@ -197,6 +220,7 @@ class TrainingModule(LightningModule):
     def _clip(self, limit: float | None = None) -> None:
         gradients = {n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}
         norm = torch.nn.utils.get_total_norm(gradients.values())
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # of sharded ones
         value = norm.item()
         if not math.isfinite(value):
             found = bad_gradient([(f"the gradient of {n}", g) for n, g in gradients.items()])
@@ -213,7 +237,16 @@ class TrainingModule(LightningModule):
         """The loss of one batch, or None where the step is left out; the gradients are there."""
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             self.zero_grad(set_to_none=True)
-        return self.learn_from(batch, batch_idx)
+        loss = self.learn_from(batch, batch_idx)
+        owed, self._owed = self._owed, []
+        if loss is None and self.together:
+            return self._nothing()
+        return loss if loss is None or not owed else torch.stack(owed).sum()
+
+    def _nothing(self) -> Tensor:
+        """The loss of a step that is left out by several processes, which all have to have one."""
+        local = (getattr(p, "to_local", lambda p=p: p)() for p in self.model.parameters())
+        return torch.stack([0 * p.abs().sum() for p in local]).sum()
 
     def learn_from(self, batch: Sequence[Tensor], batch_idx: int = 0) -> Tensor | None:
         """Add the gradients of one batch to ``.grad``: `training_step` without a trainer."""
@@ -236,11 +269,16 @@ class TrainingModule(LightningModule):
         """What the learner makes of the batch; the same bits whenever it is called for a step."""
         batch = self.prepare(unpack(self._start.batch))
         carried = first_rows(self._start.carried, len(batch.x))
-        return self.learner.step(self.model, batch, carried, loop), batch.target
+        return self.learner.step(self.called(), batch, carried, loop), batch.target
 
     def _check(self, step: Step) -> None:
         value = step.loss.item()
-        if not math.isfinite(value):
+        fits = math.isfinite(value)
+        if self.together and not self.trainer.strategy.reduce_boolean_decision(fits):
+            self._owed = []
+            if fits:
+                raise LeftOut("the loss", "other numbers on another process", None)
+        if not fits:
             raise LeftOut("the loss", str(value), self._first_bad("loss"))
         bad = bad_state("the state", step.state) if self.carry_state else None
         if bad:
@@ -248,6 +286,9 @@ class TrainingModule(LightningModule):
             raise LeftOut("the carried state", "other numbers", where)
 
     def _backward(self, loss: Tensor) -> None:
+        if self.together:
+            self._owed.append(loss)
+            return
         with self._outside():
             if self._trainer is None:
                 loss.backward()
@@ -257,10 +298,11 @@ class TrainingModule(LightningModule):
 
     def _update(self) -> None:
         """A step of the optimiser inside a batch."""
-        if self.trainer.accumulate_grad_batches > 1:
+        if self.trainer.accumulate_grad_batches > 1 or self.together:
             raise ArgumentError(
-                "TrainingModule: accumulate_grad_batches must be 1 where the learner takes steps "
-                f"inside a batch, got {self.trainer.accumulate_grad_batches}."
+                "TrainingModule: accumulate_grad_batches must be 1, and devices too, where the "
+                "learner takes steps inside a batch, got "
+                f"{self.trainer.accumulate_grad_batches} and {self.trainer.world_size}."
             )
         optimizer = self.optimizer_in_use()
         self._start.keep_weights(self.model, optimizer)
@@ -297,6 +339,8 @@ class TrainingModule(LightningModule):
         before = start.carried
         if bad or (before is not None and (bad := bad_state("the state before", before))):
             return bad
+        if self.together:  # the others would have to compute it once more as well
+            return None
         backward = torch.autograd.backward if of == "gradient" else _no_backward
         with start.again(self.learner), torch.enable_grad(), watch(self.model) as found:
             loss = self._ask(Loop(self.loss, backward))[0].loss
@@ -342,7 +386,7 @@ class TrainingModule(LightningModule):
         unpacked = unpack(batch)
         target = unpacked.target
         before = first_rows(self.validation_carried, len(unpacked.x))
-        y, after = read(self.model, unpacked, before)
+        y, after = read(self.called(), unpacked, before)
         self.validation_carried = after if self.carry_state else None
         loss = self.loss(y, target).item()
         if not math.isfinite(loss):
@@ -360,7 +404,7 @@ class TrainingModule(LightningModule):
         if bad:
             return bad
         with watch(self.model) as found:
-            read(self.model, batch, before)
+            read(self.called(), batch, before)
         return found[0] if found else "output and target are finite, their loss is not"
 
     # checkpoints

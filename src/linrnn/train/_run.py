@@ -12,10 +12,11 @@ from linrnn._storage import DENIED, FULL, cannot_write
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
 from linrnn.learn import Learner
+from linrnn.tasks import Splits, Task
 from linrnn.train._checkpoint import load_tensors
 from linrnn.train._config import Config, OnNan
 from linrnn.train._context import Run
-from linrnn.train._data import check_memory, check_order
+from linrnn.train._data import check_memory, check_order, train_loader, unpack
 from linrnn.train._evaluate import score
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import MetricsLog, read_metrics, restore_metrics
@@ -24,6 +25,7 @@ from linrnn.train._recover import BEGINNING, usable_checkpoint
 from linrnn.train._report import Reporter, Result
 from linrnn.train._restored import progress
 from linrnn.train._seeding import process_settings
+from linrnn.train._threads import trial_of_training
 
 
 def run(
@@ -49,13 +51,14 @@ def run(
         >>> result = run(recipes.load("digits").config)        # doctest: +SKIP
     """
     _require_lightning()
-    config = _with_threads(config)
+    reporter = reporter or Reporter()
     _check_device(config)
     task = build_task(config)
     model = build_model(config, task)
     learner = _build_learner(config, model)
     check_order(config, task, model)
     splits = task.datasets()
+    config = _with_threads(config, model, task, learner, splits, reporter)
     folder = RunFolder.create(None if out is None else Path(out), config, task.kept())
     run = Run(
         config=config,
@@ -65,7 +68,7 @@ def run(
         splits=splits,
         learner=learner,
         start=BEGINNING,
-        reporter=reporter or Reporter(),
+        reporter=reporter,
     )
     with folder.locked():
         return _train(run)
@@ -99,7 +102,7 @@ def resume(
     """
     _require_lightning()
     folder = RunFolder(Path(run))
-    config = _with_threads(folder.load_config())
+    config = folder.load_config()
     finished = folder.read_result()
     if finished is not None:
         return finished
@@ -124,6 +127,7 @@ def resume(
             learner = _build_learner(config, model)
             check_order(config, task, model)
             splits = task.datasets()
+        config = _with_threads(config, model, task, learner, splits, reporter)
         return _train(
             Run(
                 config=config,
@@ -152,7 +156,7 @@ def _train(run: Run) -> Result:
         folder.write_environment(plan)
         run.reporter.started(plan)
         metrics = restore_metrics(folder, start.step, start.metrics, run.reporter)
-        with process_settings(train.threads):
+        with process_settings(plan.threads):
             _fit(run, metrics)
             run.reporter.trained()
             result = _finish(run)
@@ -226,9 +230,25 @@ def _build_learner(config: Config, model: SequenceModel) -> Learner:
     return learner
 
 
-def _with_threads(config: Config) -> Config:
-    """With the number of threads that PyTorch would take where none is named."""
+def _with_threads(
+    config: Config,
+    model: SequenceModel,
+    task: Task,
+    learner: Learner,
+    splits: Splits,
+    reporter: Reporter,
+) -> Config:
+    """With the number of threads that PyTorch would take, or that is faster, if none is named."""
     threads = config.train.threads or torch.get_num_threads()
+    if threads == "auto" and config.train.device != "cpu" and torch.cuda.is_available():
+        threads = torch.get_num_threads()  # what a GPU does takes as long with any
+    if threads == "auto":
+        from linrnn.train._module import TrainingModule
+
+        loader = train_loader(splits.train, config.train.batch_size, config.seed, 0)
+        module = TrainingModule(model, task.loss, learner=learner)
+        threads, why = trial_of_training(module, unpack(next(iter(loader))))
+        reporter.noticed(f"threads: {threads} ({why})")
     return replace(config, train=replace(config.train, threads=threads))
 
 

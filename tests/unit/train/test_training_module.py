@@ -265,11 +265,11 @@ def test_what_it_cannot_do_is_refused(model, batches, tmp_path):
         trainer(tmp_path, max_epochs=-1).fit(module, DataLoader(Endless(), batch_size=None))
     options = {"window": 3, "update": "window"}
     module = TrainingModule(model, mse, learner="tbptt", learner_options=options)
-    with pytest.raises(ArgumentError, match="accumulate_grad_batches must be 1 where the learner"):
+    with pytest.raises(ArgumentError, match="accumulate_grad_batches must be 1, and devices too"):
         trainer(tmp_path, accumulate_grad_batches=2).fit(module, batches)
     module, half = TrainingModule(model, mse), trainer(tmp_path)
     half.strategy.precision_plugin.precision = "16-mixed"  # which CPUs do not have
-    with pytest.raises(ArgumentError, match="a precision other than 16-mixed, got 1 and 16-mixed"):
+    with pytest.raises(ArgumentError, match="a precision other than 16-mixed, got that"):
         half.fit(module, batches)
     clips = trainer(tmp_path, gradient_clip_val=1.0, gradient_clip_algorithm="value")
     with pytest.raises(ArgumentError, match="gradient_clip_algorithm must be norm, got value"):

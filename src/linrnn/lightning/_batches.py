@@ -1,0 +1,138 @@
+"""What a loader of somebody else gives, as a batch of ours: by place, by dtype or by name."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError
+from linrnn.learn import Batch
+from linrnn.learn._batch import unpack
+from linrnn.tasks._base import IGNORE
+
+PrepareBatch = Callable[[Any], Any]
+
+_NAMES = {
+    "x": ("x", "input", "inputs", "input_ids"),
+    "target": ("target", "targets", "y", "label", "labels"),
+    "lengths": ("lengths", "length"),
+    "reset": ("reset",),
+    "dt": ("dt",),
+}
+_FIX = "Say what is what with prepare_batch=lambda batch: (x, y), or (x, y, lengths)."
+
+
+def as_batch(where: str, raw: Any, prepare: PrepareBatch | None = None) -> Batch:
+    """A batch by names.
+
+    Args:
+        where: who asks, for messages.
+        raw: ``(x, y)`` and perhaps lengths (integers), resets (boolean) and times (real), told
+            apart by their dtype; or a mapping of them, with the names that people use.
+        prepare: makes such a batch of whatever a loader gives.
+
+    Returns:
+        Tensors; where there is an integer target for each step, those of padding are `IGNORE`.
+
+    Raises:
+        ArgumentTypeError, ArgumentError: it is no such batch, or has a part nobody would read.
+    """
+    found = raw if prepare is None else prepare(raw)
+    if isinstance(found, Batch):
+        batch = found
+    elif isinstance(found, Mapping):
+        batch = _by_name(where, found)
+    elif isinstance(found, (tuple, list)) and 2 <= len(found) <= 5:
+        parts = [_tensor(where, f"part {i + 1}", part) for i, part in enumerate(found)]
+        batch = unpack(parts)
+        if sum(part is not None for part in batch) < len(parts):
+            kinds = ", ".join(str(part.dtype) for part in parts[2:])
+            raise ArgumentError(
+                f"{where}: after x and y a batch must have at most one part of each of integers "
+                f"(lengths), booleans (resets) and real numbers (times), got {kinds}. {_FIX}"
+            )
+    else:
+        kind = type(found).__name__
+        size = f" of {len(found)}" if isinstance(found, (tuple, list)) else ""
+        raise ArgumentTypeError(
+            f"{where}: a batch must be (x, y), perhaps with lengths, or a mapping of them, got a "
+            f"{kind}{size}. {_FIX}"
+        )
+    _check(where, batch)
+    return batch._replace(target=_without_padding(batch))
+
+
+def parts(batch: Batch) -> list[Tensor]:
+    """The batch as `linrnn.learn` unpacks it: without what is not there."""
+    return [part for part in batch if part is not None]
+
+
+def per_step(batch: Batch) -> bool:
+    """Whether there is a target for each step."""
+    x, target = batch.x, batch.target
+    return target.ndim > 1 and x.ndim > 1 and target.shape[:2] == x.shape[:2] and x.shape[1] > 1
+
+
+def _by_name(where: str, given: Mapping[str, Any]) -> Batch:
+    found: dict[str, Tensor] = {}
+    for part, names in _NAMES.items():
+        here = [name for name in names if name in given]
+        if len(here) > 1:
+            raise ArgumentError(
+                f"{where}: a batch must have one {part}, got {' and '.join(here)}. {_FIX}"
+            )
+        if here:
+            found[part] = _tensor(where, here[0], given[here[0]])
+    known = {name for names in _NAMES.values() for name in names}
+    others = [str(name) for name in given if name not in known]
+    missing = [part for part in ("x", "target") if part not in found]
+    if missing or others:
+        wrong = f"no {missing[0]} in" if missing else f"{others[0]!r} too in"
+        raise ArgumentError(
+            f"{where}: a batch must hold x and target, under such names as x, input_ids, y or "
+            f"labels, and of the rest lengths, reset and dt, got {wrong} "
+            f"{', '.join(map(str, given))}. {_FIX}"
+        )
+    return Batch(
+        found["x"], found["target"], found.get("lengths"), found.get("reset"), found.get("dt")
+    )
+
+
+def _tensor(where: str, name: str, part: Any) -> Tensor:
+    if isinstance(part, Tensor):
+        return part
+    try:
+        return torch.as_tensor(part)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentTypeError(
+            f"{where}: {name} of a batch must be a tensor, got a {type(part).__name__}. {_FIX}"
+        ) from error
+
+
+def _check(where: str, batch: Batch) -> None:
+    x, target, lengths, *_ = batch
+    if x.ndim < 1 or target.ndim < 1 or len(x) != len(target):
+        raise ArgumentError(
+            f"{where}: x and y of a batch must have as many rows, got {tuple(x.shape)} and "
+            f"{tuple(target.shape)}. {_FIX}"
+        )
+    if lengths is None:
+        return
+    if lengths.dtype.is_floating_point or lengths.dtype == torch.bool:
+        raise DTypeError(f"{where}: lengths must be integers, got {lengths.dtype}.")
+    if lengths.shape[0] != len(x) or x.ndim < 2:
+        raise ArgumentError(
+            f"{where}: lengths must have one number for each of the {len(x)} rows of x "
+            f"{tuple(x.shape)}, got {tuple(lengths.shape)}."
+        )
+
+
+def _without_padding(batch: Batch) -> Tensor:
+    """Targets, those beyond the end of a row left out where they are classes of steps."""
+    target, lengths = batch.target, batch.lengths
+    whole = not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
+    if lengths is None or lengths.ndim != 1 or target.ndim != 2 or not whole or not per_step(batch):
+        return target
+    steps = torch.arange(target.shape[1], device=target.device)
+    return target.masked_fill(steps >= lengths.to(target.device)[:, None], IGNORE)

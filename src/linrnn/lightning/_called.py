@@ -1,0 +1,56 @@
+"""A model of somebody else, called as a learner calls ours."""
+
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
+
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, ArgumentTypeError
+from linrnn.mixers import Mixer
+
+
+def as_called(model: nn.Module) -> nn.Module:
+    """What is called as ``y, state = model(x, state, lengths=...)``: the model, or one round it.
+
+    The one around it has no parameters of its own and does not hold the model as a part, so that
+    the names of parameters stay as they are.
+    """
+    ours = isinstance(model, (SequenceModel, Mixer)) or hasattr(model, "init_state")
+    return model if ours else _Called(model)
+
+
+class _Called(nn.Module):
+    """Without a state between batches."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = (model,)  # in a tuple PyTorch does not find it
+        given = inspect.signature(model.forward).parameters.values()
+        self._any = any(p.kind is p.VAR_KEYWORD for p in given)
+        self._names = {p.name for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+    def forward(
+        self, x: Tensor, state: Any = None, **given: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the model answers."""
+        (model,) = self._model
+        where = type(model).__name__
+        for name in given:
+            if not self._any and name not in self._names:
+                raise ArgumentError(
+                    f"{where}.forward: it must take {name} where batches have such, got "
+                    f"({', '.join(sorted(self._names))}). Add an argument named {name}, or leave "
+                    f"it out of the batch with prepare_batch."
+                )
+        y = model(x, **given)
+        if isinstance(y, (tuple, list)) and y:
+            y = y[0]  # as of nn.GRU: (output, state)
+        y = getattr(y, "logits", y)
+        if not isinstance(y, Tensor):
+            raise ArgumentTypeError(
+                f"{where}.forward: it must return a tensor, a tuple that begins with one, or an "
+                f"object with logits, got a {type(y).__name__}. Wrap the model in a module that "
+                "does."
+            )
+        return y, {}

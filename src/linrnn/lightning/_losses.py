@@ -1,0 +1,161 @@
+"""Losses and metrics by name, over the steps that a row has; and those of somebody else."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnknownNameError
+from linrnn.tasks._base import IGNORE
+
+Scored: TypeAlias = Callable[..., Tensor]
+"""Called with ``y`` and ``target``, and with ``lengths`` where it has such an argument."""
+
+
+def loss_of(loss: str | Scored) -> Scored:
+    """A function of ``(y, target, lengths)``.
+
+    Raises:
+        UnknownNameError: no loss of that name.
+        ArgumentTypeError: neither a name nor a function.
+    """
+    return _function("loss", loss, _LOSSES)
+
+
+def metrics_of(metrics: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Names of metrics to functions as of `loss_of`, or to objects of torchmetrics.
+
+    Raises:
+        UnknownNameError, ArgumentTypeError: as `loss_of`.
+    """
+    if isinstance(metrics, str) or not isinstance(metrics, (Sequence, Mapping)):
+        raise ArgumentTypeError(
+            f"fit: metrics must be names, or a mapping of names to functions, got {metrics!r:.60}. "
+            "Write metrics=['accuracy']."
+        )
+    given = metrics if isinstance(metrics, Mapping) else {name: name for name in metrics}
+    return {
+        name: metric if hasattr(metric, "update") else _function("metric", metric, _METRICS)
+        for name, metric in given.items()
+    }
+
+
+def _function(kind: str, given: Any, known: Mapping[str, Scored]) -> Scored:
+    if isinstance(given, str):
+        if given not in known:
+            raise UnknownNameError(kind, given, known)
+        return known[given]
+    if not callable(given):
+        raise ArgumentTypeError(
+            f"fit: a {kind} must be a name or a function of (y, target), got {given!r:.60}. "
+            f"Names are {', '.join(known)}."
+        )
+    function = cast(Scored, given)
+    called = getattr(given, "forward", given)  # of a module, such as nn.CrossEntropyLoss()
+    try:
+        wants = "lengths" in inspect.signature(called).parameters
+    except (TypeError, ValueError):  # one that is built in says nothing
+        wants = False
+    return function if wants else _TwoArguments(function)
+
+
+class _TwoArguments:
+    """A function that is not told lengths."""
+
+    def __init__(self, function: Scored) -> None:
+        self.function = function
+
+    def __call__(self, y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.function(y, target)
+
+
+def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (n, classes) and classes (n,) of what is asked."""
+    if target.is_floating_point() or target.is_complex():
+        raise DTypeError(
+            f"cross_entropy: y of a batch must be the classes as integers, got {target.dtype}. Use "
+            "y.long(), or loss='mse' for numbers."
+        )
+    if y.ndim != target.ndim + 1 or y.shape[:-1] != target.shape:
+        raise ShapeError(
+            "cross_entropy: the model must answer with a score for each class, "
+            f"{(*target.shape, 'classes')}, got {tuple(y.shape)} for targets "
+            f"{tuple(target.shape)}. Of a model that answers at each step take pool='mean' or "
+            "'last'."
+        )
+    y, target = y.flatten(0, -2), target.flatten().long()
+    asked = target != IGNORE
+    return (y, target) if bool(asked.all()) else (y[asked], target[asked])
+
+
+def _numbers(y: Tensor, target: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Answers and what was asked, of one shape, without the padding of rows."""
+    if y.shape != target.shape:  # PyTorch would stretch one of them, with a warning
+        raise ShapeError(
+            f"mse: the model must answer in the shape of the target {tuple(target.shape)}, got "
+            f"{tuple(y.shape)}. Is an axis of one number missing, y[:, None]?"
+        )
+    target = target.to(y.dtype)
+    if lengths is None or y.ndim < 3:
+        return y, target
+    steps = torch.arange(y.shape[1], device=y.device) < lengths.to(y.device)[:, None]
+    return y[steps], target[steps]
+
+
+def _cross_entropy(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+    return F.cross_entropy(*_classes(y, target))
+
+
+def _mse(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+    return F.mse_loss(*_numbers(y, target, lengths))
+
+
+def _mae(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+    return F.l1_loss(*_numbers(y, target, lengths))
+
+
+def _huber(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+    return F.huber_loss(*_numbers(y, target, lengths))
+
+
+def _bce(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+    return F.binary_cross_entropy_with_logits(*_numbers(y, target, lengths))
+
+
+def _accuracy(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+    scores, classes = _classes(y, target)
+    return (scores.argmax(-1) == classes).double()
+
+
+def _elementwise(loss: Callable[..., Tensor]) -> Scored:
+    def score(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return loss(*_numbers(y, target, lengths), reduction="none").double().flatten()
+
+    return score
+
+
+_LOSSES: dict[str, Scored] = {
+    "cross_entropy": _cross_entropy,
+    "mse": _mse,
+    "mae": _mae,
+    "huber": _huber,
+    "bce": _bce,
+}
+_METRICS: dict[str, Scored] = {
+    "accuracy": _accuracy,
+    "mse": _elementwise(F.mse_loss),
+    "mae": _elementwise(F.l1_loss),
+}
+
+
+def check_scalar(name: str, value: Any) -> Tensor:
+    """A loss, which must be a number that has a gradient."""
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ArgumentError(
+            f"{name}: the loss must be a tensor of one number, the mean over a batch, got {got}."
+        )
+    return value.reshape(())

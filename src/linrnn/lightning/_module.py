@@ -1,0 +1,216 @@
+"""The module that `fit` trains: any model, any batch, a loss by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn._schema import record
+from linrnn.errors import ArgumentError, ArgumentTypeError
+from linrnn.learn import Batch, Learner
+from linrnn.learn._batch import read
+from linrnn.learn.bptt import BPTT
+from linrnn.lightning._batches import PrepareBatch, as_batch, parts, per_step
+from linrnn.lightning._called import as_called
+from linrnn.lightning._losses import Scored, check_scalar, loss_of, metrics_of
+from linrnn.tasks import Task
+from linrnn.train import OptimConfig, TrainingModule
+
+Optim = OptimConfig | Mapping[str, Any] | Callable[[nn.Module], torch.optim.Optimizer]
+
+_STAGES = {"train": "train", "validation": "val"}
+
+
+class RecurrentModule(TrainingModule):
+    """A ``LightningModule`` for a model, a loss and loaders of your own.
+
+    What `linrnn.train.TrainingModule` does (learners, parameter groups, numbers that are not
+    finite, the carried state in checkpoints), for models and batches as people have them. A batch
+    is ``(x, y)``, perhaps followed by lengths of padded rows (integers), by the steps at which a
+    new sequence begins (boolean) and by times between steps (real); or a dictionary of these, under
+    such names as ``x``, ``input_ids``, ``y``, ``labels``, ``lengths``. It logs ``train_loss`` and
+    ``val_loss`` (``test_loss`` in ``trainer.test``), and the same names with each metric.
+
+    Args:
+        model: a `linrnn.SequenceModel`, a mixer, or any module that is called as ``model(x)``, with
+            keywords ``lengths``, ``reset`` and ``dt`` where a batch has them, and returns a tensor,
+            a tuple that begins with one, or an object with ``logits``. A module with
+            ``init_state`` is called as `linrnn.train.TrainingModule` says.
+        loss: ``cross_entropy`` (a target of -100 is not asked about), ``mse``, ``mae``, ``huber``,
+            ``bce`` (of logits), each a mean over the steps that a row has; or a function of
+            ``(y, target)``, which gets ``lengths`` as well where it has such an argument.
+        metrics: names, of ``accuracy``, ``mse`` and ``mae``; or a mapping of names to functions as
+            of ``loss``, whose mean over all batches is logged, or to metrics of ``torchmetrics``.
+        optim: settings of AdamW and its schedule, or a mapping of them: recurrent parameters have
+            a learning rate of their own and no weight decay. Or a function that makes an optimiser
+            for the model, which then alone decides.
+        prepare_batch: makes a batch as above of whatever a loader gives.
+        learner, learner_options, carry_state, on_nan: as of `linrnn.train.TrainingModule`. All
+            but ``bptt`` without a carried state need a model with ``init_state``.
+
+    Raises:
+        MissingExtraError: Lightning is not installed; noticed where the class is imported.
+        UnknownNameError: no such loss, metric, learner, or setting of the optimiser.
+        ArgumentError: as `linrnn.train.TrainingModule`; a batch that is none, while it trains.
+
+    Example:
+        >>> from linrnn import SequenceModel
+        >>> model = SequenceModel(1, 3, d_model=8, n_layers=1)
+        >>> module = RecurrentModule(model, "cross_entropy", metrics=["accuracy"])
+        >>> import lightning
+        >>> trainer = lightning.Trainer(max_epochs=1)    # doctest: +SKIP
+        >>> trainer.fit(module, train_loader, val_loader)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: str | Scored,
+        *,
+        metrics: Sequence[str] | Mapping[str, Any] = (),
+        optim: Optim | None = None,
+        prepare_batch: PrepareBatch | None = None,
+        learner: str | Learner = "bptt",
+        learner_options: Mapping[str, Any] | None = None,
+        carry_state: bool = False,
+        on_nan: Literal["stop", "skip"] = "stop",
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise ArgumentTypeError(
+                f"RecurrentModule: model must be a torch.nn.Module, got a {type(model).__name__}."
+            )
+        if isinstance(optim, Mapping):
+            optim = OptimConfig(**record("RecurrentModule", OptimConfig, optim, prefix="optim."))
+        super().__init__(
+            model,
+            self._loss_at_hand,
+            learner=learner,
+            learner_options=learner_options,
+            optim=optim,
+            carry_state=carry_state,
+            on_nan=on_nan,
+        )
+        self.prepare_batch = prepare_batch
+        self._objective = loss_of(loss)
+        self.loss_module = loss if isinstance(loss, nn.Module) else None  # its weights move along
+        self._lengths: Tensor | None = None
+        self.metrics = {stage: metrics_of(metrics) for stage in ("train", "val", "test")}
+        self._modules_of_metrics()
+        around = as_called(model)
+        self._around = (around,)
+        if around is not model and (carry_state or not isinstance(self.learner, BPTT)):
+            raise ArgumentError(
+                "RecurrentModule: model must have init_state(batch_size), and take and return a "
+                "state, for a learner other than bptt and for carry_state, got "
+                f"{type(model).__name__} without. Use linrnn.SequenceModel, or learner='bptt'."
+            )
+
+    @classmethod
+    def of_task(cls, model: nn.Module, task: Task, **options: Any) -> "RecurrentModule":
+        """With the loss and the metric of a task, such as `TaskDataModule` has.
+
+        Args:
+            model: that answers as the task asks.
+            task: with its options.
+            **options: the keyword arguments of the class but ``metrics``.
+        """
+        return cls(model, task.loss, metrics={task.metric: task.scores}, **options)
+
+    def _modules_of_metrics(self) -> None:
+        """Objects of torchmetrics are parts of this module, one for each stage."""
+        for stage, metrics in self.metrics.items():
+            for name, metric in metrics.items():
+                if isinstance(metric, nn.Module):
+                    metrics[name] = metric if stage == "train" else metric.clone()  # type: ignore[operator]
+                    self.add_module(f"{stage}_{name}", metrics[name])
+
+    def configure_model(self) -> None:
+        """Shard the parameters where the strategy is ``ModelParallelStrategy`` (FSDP2).
+
+        Each block of a `linrnn.SequenceModel` is a unit, and the whole model the last.
+        """
+        from lightning.pytorch.strategies import ModelParallelStrategy
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        if self._trainer is None or not isinstance(self.trainer.strategy, ModelParallelStrategy):
+            return
+        if isinstance(self.model, FSDPModule):  # called again by trainer.test
+            return
+        mesh = self.device_mesh
+        assert mesh is not None
+        if mesh["tensor_parallel"].size() > 1:
+            raise ArgumentError(
+                "RecurrentModule: the strategy must shard over the data alone, got tensor_parallel "
+                f"of {mesh['tensor_parallel'].size()} processes, Lightning's default. Say "
+                "ModelParallelStrategy(data_parallel_size=..., tensor_parallel_size=1)."
+            )
+        for block in getattr(self.model, "blocks", ()):
+            fully_shard(block, mesh=mesh["data_parallel"])
+        fully_shard(self.model, mesh=mesh["data_parallel"])
+
+    def called(self) -> nn.Module:
+        """The model, or what calls it as a learner does."""
+        return self._around[0]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        """The loss of one batch, or None where the step is left out."""
+        found = self._at_hand(batch)
+        padded = found.lengths is not None and per_step(found) and found.target.is_floating_point()
+        if padded and not isinstance(self.learner, BPTT):
+            raise ArgumentError(
+                "RecurrentModule: the learner must be bptt where each step of padded rows has "
+                f"numbers as its target, got {type(self.learner).__name__}."
+            )
+        return super().training_step(parts(found), batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Count one batch into the means."""
+        super().validation_step(parts(self._at_hand(batch)), batch_idx)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Count one batch into the means of the test."""
+        found = self._at_hand(batch)
+        y, _ = read(self.called(), found, None)
+        self._log("test", self._loss_at_hand(y, found.target), y, found.target)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The answer to one batch, which may be x alone, a tensor."""
+        if isinstance(batch, Tensor):
+            y: Tensor = read(self.called(), Batch(batch, batch, None, None), None)[0]
+            return y
+        answer: Tensor = read(self.called(), self._at_hand(batch), None)[0]
+        return answer
+
+    def observe(self, stage: str, loss: float, y: Tensor, target: Tensor) -> None:
+        """Log loss and metrics of a batch."""
+        self._log(_STAGES[stage], loss, y, target)
+
+    def know(self, batch: Batch) -> None:
+        """Of which batch loss and metrics are asked from here on."""
+        self._lengths = batch.lengths
+
+    def _at_hand(self, batch: Any) -> Batch:
+        """The batch by names, which loss and metrics know."""
+        found = as_batch("RecurrentModule", batch, self.prepare_batch)
+        self.know(found)
+        return found
+
+    def _loss_at_hand(self, y: Tensor, target: Tensor) -> Tensor:
+        value = self._objective(y, target, lengths=self._lengths)
+        return check_scalar("RecurrentModule", value)
+
+    def _log(self, stage: str, loss: Any, y: Tensor, target: Tensor) -> None:
+        rows, train = len(target), stage == "train"
+        shared: dict[str, Any] = {"on_epoch": True, "prog_bar": True, "sync_dist": self.together}
+        self.log(f"{stage}_loss", loss, on_step=train, batch_size=rows, **shared)
+        for name, metric in self.metrics[stage].items():
+            label = f"{stage}_{name}"
+            if isinstance(metric, nn.Module):
+                known: Any = metric
+                known.update(y, target)
+                self.log(label, known, on_step=False, on_epoch=True, batch_size=rows)
+                continue
+            scores = torch.as_tensor(metric(y, target, lengths=self._lengths)).double()
+            count = scores.numel() if scores.ndim else rows
+            self.log(label, scores.mean(), on_step=False, batch_size=count, **shared)
