@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from linrnn.lightning import fit as fit
     from linrnn.rnn import RNN as RNN
     from linrnn.rnn import last_output as last_output
+    from linrnn.train import load as load
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ _ATTRIBUTES = {
     "distill": "linrnn.distillation",
     "fit": "linrnn.lightning",
     "last_output": "linrnn.rnn",
+    "load": "linrnn.train",
 }
 __all__ = ["__version__", *_ATTRIBUTES, *_SUBMODULES]
 

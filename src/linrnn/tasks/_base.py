@@ -218,6 +218,31 @@ class Task(ABC):
         """
         return y
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """Steps in the units of the data, as the model reads them: an affine map of each channel.
+
+        Args:
+            x: (batch, time, d_input) real numbers; token ids are as they are.
+
+        Raises:
+            ArgumentError: what the model reads of a step depends on others.
+
+        Returns:
+            The same shape and dtype. Default: as they are.
+        """
+        return x
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """Whole sequences in the units of the data, as the model reads them.
+
+        Args:
+            x: (batch, time, d_input) real numbers, or (batch, time) token ids.
+
+        Returns:
+            What a data set has. Default: `scaled`.
+        """
+        return self.scaled(x)
+
     def read(self, path: Path) -> Tensor:
         """Inputs from a user's file, a sequence a row.
 

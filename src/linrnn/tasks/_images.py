@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.errors import DataError
+from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks._base import Published, Splits, Task
 from linrnn.tasks._files import Source, obtain, read_packed
 from linrnn.tasks._generated import BatchDataset
@@ -93,6 +93,25 @@ class PixelTask(Task):
     def read(self, path: Path) -> Tensor:
         """Images from a user's file, a row of pixels of 0..255 each."""
         return self.sequences(read_pixels(path, self.image_shape))
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Nothing: a step may be a pixel, a row or a colour, of one place or another.
+
+        Raises:
+            ArgumentError: always.
+        """
+        raise ArgumentError(
+            f"{type(self).__name__}: steps must be of a task that scales each alone, got pixels. "
+            "Take whole images, or feed linrnn.streaming.Session(run.model) what the model reads."
+        )
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """Whole images, pixels of 0..255."""
+        if not bool(((x >= 0) & (x <= 255) & (x == x.round())).all()):
+            raise ArgumentError(
+                f"{type(self).__name__}: pixels must be whole numbers of 0..255, got others."
+            )
+        return self.sequences(x.reshape(-1, *self.image_shape))
 
     image_shape: ClassVar[tuple[int, ...]]
     """Height, width and, if there are several, channels."""

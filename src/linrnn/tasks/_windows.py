@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linrnn._door import what_is
 from linrnn._numbers import like_number, number
-from linrnn.errors import DataError, UnknownNameError
+from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._drawing import Regression
 from linrnn.tasks._files import read_packed
@@ -81,6 +81,21 @@ class ForecastTask(Regression, Task):
     def number_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns."""
         return tuple(self.history().names)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """With mean 0 and variance 1 over the training part."""
+        mean, std = (torch.from_numpy(v) for v in self._scale(self.history()))
+        return ((x.double() - mean) / std).to(x.dtype)
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """The last ``length`` steps."""
+        length = self.options.length
+        if x.shape[1] < length:
+            raise ArgumentError(
+                f"{type(self).__name__}: x must have {length} steps at least, got {x.shape[1]}. "
+                "A forecast follows from as many as were read in training."
+            )
+        return self.scaled(x[:, -length:])
 
     def numbers(self, y: Tensor) -> Tensor:
         """(batch, horizon, columns) in the units of the file."""

@@ -103,7 +103,15 @@ class Digits(Task):
                 f"{path}: pixels must lie in 0..{_WHITE}, as sklearn.datasets.load_digits gives "
                 f"them, got {low:g} to {high:g}. Scale them so that white is {_WHITE}."
             )
-        return pixels[:, self._order] / _WHITE
+        return self.arranged(pixels)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Pixels of 0..16, white is 1."""
+        return x / _WHITE
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """Whole images, their pixels in the order of this task."""
+        return self.scaled(x[:, self._order])
 
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Turn, stretch and shift each image at random, fill with 0, and add noise."""

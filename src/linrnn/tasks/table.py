@@ -152,6 +152,12 @@ class Table(Task):
             )
         return self._pad(rows, max(map(len, rows)))
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """With mean 0 and variance 1 over the training data."""
+        loaded = self._loaded
+        mean, std = torch.from_numpy(loaded.mean), torch.from_numpy(loaded.std)
+        return ((x.double() - mean) / std).to(x.dtype)
+
     def numbers(self, y: Tensor) -> Tensor:
         """What was asked, before it was brought to mean 0 and variance 1: (batch, 1)."""
         mean, std = self._target_scale
@@ -178,8 +184,7 @@ class Table(Task):
         return x, lengths if lengths.min() < steps else None
 
     def _normalise(self, x: Tensor) -> Tensor:
-        loaded = self._loaded
-        return ((x.double() - torch.from_numpy(loaded.mean)) / torch.from_numpy(loaded.std)).float()
+        return self.scaled(x.double()).float()
 
     def _targets(self, labels: list[str]) -> Tensor:
         if self.options.kind == "classification":

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from linrnn.train._predict import predict as predict
     from linrnn.train._run import resume as resume
     from linrnn.train._run import run as run
+    from linrnn.train._trained import TrainedModel as TrainedModel
+    from linrnn.train._trained import TrainedStream as TrainedStream
+    from linrnn.train._trained import load as load
 
 _HEAVY = {
     "Config": "_config",
@@ -57,9 +60,12 @@ _HEAVY = {
     "PositionLoss": "_positions",
     "Prediction": "_predict",
     "Score": "_evaluate",
+    "TrainedModel": "_trained",
+    "TrainedStream": "_trained",
     "TrainingModule": "_module",
     "evaluate": "_evaluate",
     "evaluate_lengths": "_evaluate",
+    "load": "_trained",
     "load_model": "_model",
     "loss_by_position": "_positions",
     "lr_factor": "_optim",
@@ -90,10 +96,13 @@ __all__ = [
     "Score",
     "StepReport",
     "TrainConfig",
+    "TrainedModel",
+    "TrainedStream",
     "TrainingModule",
     "distill_run",
     "evaluate",
     "evaluate_lengths",
+    "load",
     "load_model",
     "loss_by_position",
     "lr_factor",

@@ -10,7 +10,7 @@ from torch import Tensor
 from linrnn._finite import all_finite
 from linrnn.errors import DataError, NonFiniteError
 from linrnn.tasks import Task
-from linrnn.train._context import open_run
+from linrnn.train._context import Trained, open_run
 from linrnn.train._outputs import outputs
 
 
@@ -57,16 +57,33 @@ def predict(run: Path | str, file: Path | str) -> list[Prediction] | list[Estima
     trained = open_run(run)
     model, task = trained.model, trained.task
     x, lengths = task.read_padded(Path(file))
-    _check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
-    rows = torch.arange(len(x)).split(trained.config.train.batch_size)
-    y = torch.cat([outputs(model, x[i], None if lengths is None else lengths[i]) for i in rows])
-    _check_answers(y, lengths, file)
+    check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
+    y = answers_to(trained, x, lengths, file)
     if task.kind == "regression":
         return list(_estimates(task, y, lengths))
     return list(_predictions(task, y, lengths))
 
 
-def _check_inputs(x: Tensor, file: Path | str) -> None:
+def answers_to(
+    trained: Trained,
+    x: Tensor,
+    lengths: Tensor | None,
+    where: Path | str,
+    batch_size: int | None = None,
+) -> Tensor:
+    """What the model answers to the rows of ``x``, as it reads them, some at a time.
+
+    Raises:
+        NonFiniteError: an answer is not finite; named by ``where``.
+    """
+    rows = torch.arange(len(x)).split(batch_size or trained.config.train.batch_size)
+    model = trained.model
+    y = torch.cat([outputs(model, x[i], None if lengths is None else lengths[i]) for i in rows])
+    _check_answers(y, lengths, where)
+    return y
+
+
+def check_inputs(x: Tensor, file: Path | str) -> None:
     """What a file holds is finite as a task reads it; brought to the scale of training as well."""
     if not all_finite([x]):
         place = (~x.isfinite()).nonzero()[0].tolist()

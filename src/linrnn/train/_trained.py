@@ -1,0 +1,338 @@
+"""A trained run in a program: answers to arrays and tables, streams, a plain module."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from linrnn.backbone import SequenceModel
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ShapeError,
+    check_positive_int,
+    check_shape,
+)
+from linrnn.streaming import Session
+from linrnn.tasks import Task
+from linrnn.tasks._windows import ForecastTask
+from linrnn.train._context import Trained, open_run
+from linrnn.train._predict import answers_to, check_inputs
+
+
+def load(run: Path | str) -> "TrainedModel":
+    """A trained run: its best weights, with what is needed to put them to use.
+
+    Args:
+        run: the run folder.
+
+    Raises:
+        RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
+        UntrustedError: the run names a mixer of a module that may not be imported.
+
+    Example:
+        >>> import linrnn
+        >>> labels = linrnn.load("runs/table-lru-1").predict(x)  # doctest: +SKIP
+    """
+    return TrainedModel(open_run(run))
+
+
+class TrainedModel:
+    """A model, the task it answers, and the units of its data; made by `load`.
+
+    Input is in the units of the data the run was trained on: a tensor or array (sequences, time,
+    channels), or (sequences, time) of one channel or of token ids; a list of such sequences of
+    different lengths; or a pandas ``DataFrame``, with a sequence in each row, or, where the run
+    forecasts, with a step in each row and the columns it was trained on by their names.
+
+    Attributes:
+        model: the `linrnn.SequenceModel`, in evaluation mode.
+        task: with its options.
+    """
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained = trained
+        self.model: SequenceModel = trained.model
+        self.task: Task = trained.task
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The class that each column of `predict_proba` is of."""
+        return self.task.class_names or tuple(map(str, range(self.task.d_output)))
+
+    @torch.no_grad()
+    def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
+        """The answer to each sequence: the name of a class, or numbers in the units of the data.
+
+        Args:
+            x: sequences, as above.
+            batch_size: how many are read at once. Default: as in training.
+
+        Returns:
+            An array (sequences,) of names, or (sequences, numbers), with an axis of steps after
+            the first where there is an answer for each step, or a forecast. For a ``DataFrame``
+            of sequences a ``Series`` or ``DataFrame`` with its index; where the run forecasts, a
+            ``DataFrame`` (horizon, columns), whose index counts the steps after the last, from 1.
+
+        Raises:
+            ArgumentError, ShapeError, DataError: input that does not fit, or is not finite.
+            NonFiniteError: an answer is not finite.
+        """
+        y, lengths = self._answers("predict", x, batch_size)
+        found = _named(self.task, y)
+        if _is_table(x):
+            return self._table(x, found)
+        if lengths is not None and y.ndim == 3:
+            return [row[:n] for row, n in zip(found, lengths.tolist(), strict=True)]
+        return found
+
+    @torch.no_grad()
+    def predict_proba(self, x: Any, *, batch_size: int | None = None) -> np.ndarray:
+        """The probability of each class, (sequences, classes) or (sequences, steps, classes).
+
+        Args:
+            x, batch_size: as of `predict`.
+
+        Raises:
+            ArgumentError: the run is of numbers, not of classes; and as `predict`.
+        """
+        _check_classes("predict_proba", self.task)
+        return self._answers("predict_proba", x, batch_size)[0].double().softmax(-1).cpu().numpy()
+
+    def stream(self) -> "TrainedStream":
+        """A stream that begins with nothing read, in the units of the data."""
+        return TrainedStream(self._trained)
+
+    def to_torch(self) -> nn.Module:
+        """A plain ``torch.nn.Module``: steps in the units of the data in, answers out.
+
+        It is called as ``module(x)`` or ``module(x, lengths=...)`` with a tensor (batch, time,
+        channels), or token ids (batch, time), and returns one: a score for each class, or numbers
+        in the units of the data. What scales them are buffers, so ``state_dict`` has all of it.
+
+        Raises:
+            ArgumentError: the task does not scale each step alone.
+        """
+        return _Plain(self.model, self.task)
+
+    def _answers(self, call: str, x: Any, batch_size: int | None) -> tuple[Tensor, Tensor | None]:
+        if batch_size is not None:
+            check_positive_int(call, batch_size=batch_size)
+        read, lengths = self._read(call, x)
+        weight = self.model.head.weight
+        check_inputs(read.to(weight.dtype) if read.is_floating_point() else read, call)
+        return answers_to(self._trained, read, lengths, call, batch_size), lengths
+
+    def _read(self, call: str, x: Any) -> tuple[Tensor, Tensor | None]:
+        """Sequences as the model reads them, and their lengths where these differ."""
+        if isinstance(x, str | Path):
+            raise ArgumentTypeError(
+                f"{call}: x must be an array, a tensor or a table, got the text {str(x)!r:.60}. "
+                "For a file use linrnn.train.predict(run, file)."
+            )
+        if _is_table(x):
+            x = self._of_table(call, x)
+        if isinstance(x, list | tuple) and len({np.shape(row)[:1] for row in x}) > 1:
+            rows = [self._arranged(call, row, one=True) for row in x]
+            lengths = torch.tensor([row.shape[1] for row in rows])
+            parts = [row[0] for row in rows]
+            return nn.utils.rnn.pad_sequence(parts, batch_first=True), lengths
+        return self._arranged(call, x), None
+
+    def _arranged(self, call: str, given: Any, *, one: bool = False) -> Tensor:
+        """(batch, time, channels) or (batch, time), as a data set has them."""
+        x, task = _tensor(call, given), self.task
+        if task.encoder == "tokens":
+            x = x[None] if one else x
+            check_shape(call, "x", x.shape, {"sequences": None, "time": None})
+            self._check_ids(call, x)
+            return task.arranged(x.long())
+        forecast = isinstance(task, ForecastTask)
+        if x.ndim == 2 and (one or forecast) and x.shape[1] == task.d_input:
+            x = x[None]
+        elif x.ndim < 3 and task.d_input == 1:
+            x = x[None, :, None] if x.ndim == 1 and (one or forecast) else x[..., None]
+        axes = {"sequences": None, "time": None, "channels": task.d_input}
+        check_shape(call, "x", x.shape, axes)
+        if not x.numel():
+            raise ShapeError(f"{call}: x must hold a sequence with a step, got {tuple(x.shape)}.")
+        return task.arranged(x.to(torch.promote_types(x.dtype, torch.float32)))
+
+    def _check_ids(self, call: str, x: Tensor) -> None:
+        size = self.task.d_input
+        if x.is_floating_point() or x.dtype == torch.bool or bool(((x < 0) | (x >= size)).any()):
+            raise ArgumentError(
+                f"{call}: x must be token ids, integers of 0 to {size - 1}, got {x.dtype} of "
+                f"{x.min().item() if x.numel() else None} to "
+                f"{x.max().item() if x.numel() else None}."
+            )
+
+    def _of_table(self, call: str, table: Any) -> np.ndarray:
+        """The numbers of a pandas table."""
+        task = self.task
+        if isinstance(task, ForecastTask):
+            missing = [name for name in task.number_names if name not in table.columns]
+            if missing:
+                raise ArgumentError(
+                    f"{call}: the table must have the columns {', '.join(task.number_names)}, got "
+                    f"{', '.join(map(str, table.columns))}, without {missing[0]}."
+                )
+            return _numbers(call, table[list(task.number_names)])[None]
+        values = _numbers(call, table)
+        channels = 1 if task.encoder == "tokens" else task.d_input
+        if values.shape[1] % channels:
+            raise ArgumentError(
+                f"{call}: a row of the table must hold steps of {channels} numbers, got "
+                f"{values.shape[1]} columns. Drop those that are none, such as labels."
+            )
+        if task.encoder == "tokens":
+            return values
+        return values.reshape(len(values), -1, channels)
+
+    def _table(self, table: Any, found: np.ndarray) -> Any:
+        import pandas
+
+        names = self.task.number_names
+        if isinstance(self.task, ForecastTask):
+            steps = pandas.RangeIndex(1, found.shape[1] + 1, name="step")
+            return pandas.DataFrame(found[0], columns=list(names), index=steps)
+        if self.task.kind == "regression" and found.ndim == 2:
+            columns = list(names) or [f"y{i + 1}" for i in range(found.shape[1])]
+            return pandas.DataFrame(found, columns=columns, index=table.index)
+        if found.ndim == 1:
+            return pandas.Series(found, index=table.index, name="class")
+        return found
+
+
+class TrainedStream:
+    """One endless stream of steps in the units of the data; made by `TrainedModel.stream`.
+
+    Attributes:
+        session: the `linrnn.streaming.Session` below, whose ``save``, ``load`` and ``state`` are
+            those of the stream.
+    """
+
+    def __init__(self, trained: Trained) -> None:
+        self._task = trained.task
+        if trained.task.encoder != "tokens":
+            trained.task.scaled(torch.zeros(1, 1, trained.task.d_input))  # raises where it cannot
+        self.session = Session(trained.model)
+
+    def predict(self, x: Any) -> Any:
+        """Read a step (channels,) or a chunk (time, channels), and answer.
+
+        Returns:
+            As `TrainedModel.predict` for one sequence: for a chunk an answer for each of its steps
+            or, of a model that pools over time, one for all that was read so far.
+
+        Raises:
+            ShapeError, DTypeError, ArgumentError, NonFiniteError: as
+                `linrnn.streaming.Session.feed`.
+        """
+        return _named(self._task, self._feed(x)[None])[0]
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """The same with the probability of each class.
+
+        Raises:
+            ArgumentError: the run is of numbers; and as `predict`.
+        """
+        _check_classes("predict_proba", self._task)
+        return self._feed(x).double().softmax(-1).cpu().numpy()
+
+    def _feed(self, given: Any) -> Tensor:
+        x, task = _tensor("stream", given), self._task
+        if task.encoder != "tokens":
+            axes = {"time": None, "channels": task.d_input}
+            if x.ndim == 1:
+                del axes["time"]
+            fix = "Pass one step (channels,) or a chunk (time, channels)."
+            check_shape("stream", "x", x.shape, axes, fix)
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
+            x = task.scaled(x.reshape(1, -1, task.d_input)).reshape(x.shape)
+        return self.session.feed(x)
+
+
+class _Plain(nn.Module):
+    """The model between two affine maps."""
+
+    in_scale: Tensor
+    in_shift: Tensor
+    out_scale: Tensor
+    out_shift: Tensor
+
+    def __init__(self, model: SequenceModel, task: Task) -> None:
+        super().__init__()
+        self.model, self.tokens = model, task.encoder == "tokens"
+        if not self.tokens:
+            zero = torch.zeros(1, 1, task.d_input, dtype=torch.float64)
+            shift = task.scaled(zero)
+            self.register_buffer("in_scale", (task.scaled(zero + 1) - shift)[0, 0])
+            self.register_buffer("in_shift", shift[0, 0])
+        self.regression = task.kind == "regression"
+        if self.regression:
+            steps = (1,) if model.pool.kind == "none" else ()
+            zero = torch.zeros(1, *steps, task.d_output, dtype=torch.float64)
+            at = 1 + len(steps)
+            shift = task.numbers(zero)[(0,) * at]
+            self.register_buffer("out_scale", task.numbers(zero + 1)[(0,) * at] - shift)
+            self.register_buffer("out_shift", shift)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Answers to sequences in the units of the data."""
+        if not self.tokens:
+            weight = self.model.head.weight
+            x = (x.double() * self.in_scale + self.in_shift).to(weight.dtype)
+        y: Tensor = self.model(x, lengths=lengths)[0]
+        if not self.regression:
+            return y
+        shape = (*y.shape[: y.ndim - 1], *self.out_shift.shape)
+        return y.reshape(shape) * self.out_scale + self.out_shift
+
+
+def _named(task: Task, y: Tensor) -> np.ndarray:
+    """Names of classes, or numbers in the units of the data."""
+    if task.kind == "regression":
+        numbers: np.ndarray = task.numbers(y.cpu()).numpy()
+        return numbers
+    names = task.class_names or tuple(map(str, range(task.d_output)))
+    labels: np.ndarray = np.array(names)[y.argmax(-1).cpu().numpy()]
+    return labels
+
+
+def _check_classes(call: str, task: Task) -> None:
+    if task.kind == "regression":
+        raise ArgumentError(
+            f"{call}: the run must be one of classes, got one of numbers. Use predict."
+        )
+
+
+def _is_table(x: Any) -> bool:
+    return hasattr(x, "columns") and hasattr(x, "to_numpy")
+
+
+def _numbers(call: str, table: Any) -> np.ndarray:
+    """A pandas table as float64 or integers; a column of something else is an error."""
+    bad = [str(name) for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
+    if bad:
+        raise ArgumentError(
+            f"{call}: columns of the table must be numbers, got {bad[0]} of "
+            f"{table.dtypes.get(bad[0], 'another kind')}. Drop it."
+        )
+    found: np.ndarray = table.to_numpy()
+    return found
+
+
+def _tensor(call: str, x: Any) -> Tensor:
+    try:
+        # pandas gives out what must not be written to
+        found = x if isinstance(x, Tensor) else torch.as_tensor(np.require(x, requirements="W"))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentTypeError(
+            f"{call}: x must be numbers, got a {type(x).__name__} ({error})."
+        ) from error
+    if found.is_complex():
+        raise ArgumentTypeError(f"{call}: x must be real numbers, got {found.dtype}.")
+    return found.detach().cpu()

@@ -1,0 +1,220 @@
+"""`linrnn.load`: arrays, tensors and tables in the units of the data, streams, plain modules."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from untrained_runs import untrained
+
+import linrnn
+from linrnn import train
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataError,
+    RunFolderError,
+    ShapeError,
+)
+from linrnn.tasks.forecast import ForecastOptions
+from linrnn.tasks.induction_heads import InductionHeadsOptions
+from linrnn.tasks.table import TableOptions
+
+
+@pytest.fixture
+def classes(tiny, tmp_path):
+    """A run on sequences of two channels around 100 and 0.01, in three classes."""
+    g = np.random.RandomState(0)
+    values = g.randn(40, 6, 2) * [30, 0.01] + [100, 0.01]
+    labels = np.array(["low", "middle", "high"])[np.arange(40) % 3]
+    np.savez(tmp_path / "data.npz", x=values, y=labels)
+    options = TableOptions(data=str(tmp_path / "data.npz"))
+    run = untrained(tiny, tmp_path / "run", "mean", task="table", task_options=options)
+    return run, values
+
+
+@pytest.fixture
+def forecast(tiny, tmp_path):
+    """A run that forecasts two columns of very different sizes."""
+    steps = np.stack([np.sin(np.arange(80)) * 50 + 500, np.cos(np.arange(80)) / 9], 1)
+    rows = "".join(f"day {i},{a},{b}\n" for i, (a, b) in enumerate(steps.tolist()))
+    (tmp_path / "x.csv").write_text("date,load,price\n" + rows)
+    options = ForecastOptions(data=str(tmp_path / "x.csv"), horizon=3, length=8)
+    run = untrained(tiny, tmp_path / "forecast", task="forecast", task_options=options)
+    return run, steps, tmp_path / "x.csv"
+
+
+def test_classes_are_those_that_a_file_gets(classes, tmp_path):
+    run, values = classes
+    loaded = linrnn.load(run)
+    np.savez(tmp_path / "new.npz", x=values)
+    answers = train.predict(run, tmp_path / "new.npz")
+    labels, shares = loaded.predict(values), loaded.predict_proba(values)
+    assert labels.tolist() == [a.label for a in answers]
+    assert shares.max(1) == pytest.approx([a.probability for a in answers], abs=1e-6)
+    assert [loaded.class_names[i] for i in shares.argmax(1)] == labels.tolist()
+    for given in (torch.tensor(values), values.tolist(), torch.tensor(values).float()):
+        assert loaded.predict(given, batch_size=7).tolist() == labels.tolist()
+
+
+def test_rows_of_different_lengths_are_answered_as_if_alone(classes):
+    run, values = classes
+    loaded = linrnn.load(run)
+    rows = [values[0], values[1, :3], values[2, :5]]
+    together = loaded.predict_proba(rows)
+    alone = np.concatenate([loaded.predict_proba(row[None]) for row in rows])
+    assert together == pytest.approx(alone, abs=1e-6)
+
+
+def test_a_forecast_is_in_the_units_of_the_columns(forecast):
+    run, steps, file = forecast
+    loaded = linrnn.load(run)
+    answers = train.predict(run, file)
+    expected = np.array([list(a.values.values()) for a in answers])
+    for given in (steps, torch.tensor(steps), steps[None], steps[-8:]):
+        assert loaded.predict(given)[0] == pytest.approx(expected, rel=1e-5)
+    assert abs(expected[:, 0] - 500).max() < 200
+    windows = np.stack([steps[i : i + 8] for i in range(10)])
+    assert loaded.predict(windows, batch_size=3).shape == (10, 3, 2)
+
+
+def test_tables_of_pandas(forecast, classes, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    run, steps, _ = forecast
+    loaded = linrnn.load(run)
+    table = pandas.DataFrame({"price": steps[:, 1], "note": "x", "load": steps[:, 0]})
+    found = loaded.predict(table)
+    assert list(found.columns) == ["load", "price"]
+    assert list(found.index) == [1, 2, 3]
+    assert found.to_numpy() == pytest.approx(loaded.predict(steps)[0])
+    with pytest.raises(
+        ArgumentError, match=r"must have the columns load, price, got.*without load"
+    ):
+        loaded.predict(table.drop(columns="load"))
+
+
+def test_rows_of_a_table_of_pandas(classes):
+    pandas = pytest.importorskip("pandas")
+    run, values = classes
+    loaded = linrnn.load(run)
+    table = pandas.DataFrame(values.reshape(40, 12), index=[f"row {i}" for i in range(40)])
+    found = loaded.predict(table)
+    assert found.index.equals(table.index)
+    assert found.tolist() == loaded.predict(values).tolist()
+    with pytest.raises(ArgumentError, match="columns of the table must be numbers, got label of"):
+        loaded.predict(table.assign(label="a"))
+    with pytest.raises(ArgumentError, match="steps of 2 numbers, got 11 columns"):
+        loaded.predict(table.iloc[:, 1:])
+
+
+def test_a_stream_reads_on_in_the_units_of_the_data(classes, tmp_path):
+    run, values = classes
+    loaded = linrnn.load(run)
+    stream = loaded.stream()
+    for step in values[0, :4]:
+        share = stream.predict_proba(step)
+    stream.session.save(tmp_path / "state")
+    later = loaded.stream()
+    later.session.load(tmp_path / "state")
+    for one in (stream, later):
+        share = one.predict_proba(values[0, 4:])
+        assert share == pytest.approx(loaded.predict_proba(values[:1])[0], abs=1e-5)
+    assert loaded.stream().predict(values[0]) == loaded.predict(values[:1])[0]
+
+
+def test_a_plain_module_holds_its_units(classes, forecast, tmp_path):
+    run, values = classes
+    loaded = linrnn.load(run)
+    plain = loaded.to_torch()
+    x = torch.tensor(values)
+    assert plain(x).softmax(-1).detach().numpy() == pytest.approx(
+        loaded.predict_proba(values), abs=1e-5
+    )
+    run, steps, _ = forecast
+    loaded = linrnn.load(run)
+    plain = loaded.to_torch()
+    windows = torch.tensor(steps[-8:])[None]
+    assert plain(windows).detach().numpy() == pytest.approx(loaded.predict(steps), rel=1e-5)
+    other = linrnn.load(run).to_torch()
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    other.load_state_dict(plain.state_dict())
+    assert torch.equal(other(windows), plain(windows))
+    torch.save(plain, tmp_path / "plain.pt")
+    again = torch.load(tmp_path / "plain.pt", weights_only=False)
+    assert torch.equal(again(windows), plain(windows))
+
+
+def test_images_are_whole_and_steps_are_scaled(tiny, tmp_path):
+    pixels = np.random.RandomState(0).randint(0, 17, (3, 64))
+    run = untrained(tiny, tmp_path / "run", "mean", task="digits", task_options=None)
+    loaded = linrnn.load(run)
+    with (tmp_path / "x.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(pixels.tolist())
+    expected = [a.label for a in train.predict(run, tmp_path / "x.csv")]
+    assert loaded.predict(pixels).tolist() == expected
+    assert loaded.stream().predict(pixels[0][:, None].astype(float)) == expected[0]
+
+
+def test_tokens(tiny, tmp_path):
+    options = InductionHeadsOptions(length=4)
+    run = untrained(tiny, tmp_path / "run", task="induction_heads", task_options=options)
+    loaded = linrnn.load(run)
+    ids = np.array([[1, 2, 3, 0], [2, 2, 2, 2]])
+    assert loaded.predict(ids).shape == (2,)
+    assert loaded.to_torch()(torch.tensor(ids)).argmax(-1).tolist() == [
+        int(v) for v in loaded.predict(ids)
+    ]
+    with pytest.raises(ArgumentError, match="token ids, integers of 0 to"):
+        loaded.predict(ids + 1000)
+
+
+@pytest.mark.unchecked
+def test_errors_name_what_is_wrong(classes, forecast, tmp_path):
+    loaded, other = linrnn.load(classes[0]), linrnn.load(forecast[0])
+    values = classes[1]
+    with pytest.raises(ShapeError, match=r"x must have shape \(sequences, time, channels=2\)"):
+        loaded.predict(values[..., :1])
+    with pytest.raises(ShapeError, match=r"x must hold a sequence with a step"):
+        loaded.predict(values[:0])
+    with pytest.raises(DataError, match="predict: sequence 2 must be finite"):
+        loaded.predict(np.where(np.arange(40)[:, None, None] == 1, np.nan, values))
+    with pytest.raises(ArgumentTypeError, match=r"got the text 'new\.csv'"):
+        loaded.predict("new.csv")
+    with pytest.raises(ArgumentTypeError, match="must be numbers, got a list"):
+        loaded.predict([["a"]])
+    with pytest.raises(ArgumentError, match="batch_size must be an integer of at least 1"):
+        loaded.predict(values, batch_size=0)
+    with pytest.raises(ArgumentError, match="predict_proba: the run must be one of classes"):
+        other.predict_proba(forecast[1])
+    with pytest.raises(ArgumentError, match="x must have 8 steps at least, got 5"):
+        other.predict(forecast[1][:5])
+    with pytest.raises(ShapeError, match=r"stream: x must have shape \(channels=2\), got \(3,\)"):
+        loaded.stream().predict([1.0, 2.0, 3.0])
+    with pytest.raises(RunFolderError, match="a run folder must exist"):
+        linrnn.load(tmp_path / "none")
+
+
+def test_threads_are_chosen_for_a_run(tiny, tmp_path, monkeypatch):
+    from linrnn.train import _threads
+
+    monkeypatch.setattr(_threads, "_said", lambda own: None)
+    monkeypatch.setattr(_threads, "SECONDS", 0.01)
+    told = []
+
+    class Told(train.Reporter):
+        def noticed(self, text):
+            told.append(text)
+
+        def started(self, plan):
+            told.append(plan.threads)
+
+    config = replace(tiny, train=replace(tiny.train, threads="auto"))
+    before = torch.get_num_threads()
+    train.run(config, out=tmp_path / "run", reporter=Told())
+    assert told[0].startswith(f"threads: {told[1]} (")
+    assert "in steps/s" in told[0]
+    assert torch.get_num_threads() == before
+    stored = train._folder.RunFolder(tmp_path / "run").load_config()
+    assert stored.train.threads == told[1]
