@@ -20,11 +20,12 @@ from linrnn.errors import (
 )
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._bidirectional import check_lengths
-from linrnn.nn import Pair, Pool, Resample, make_head, make_norm
+from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
+from linrnn.ops._sequence_parallel import _entered, refuse
 from linrnn.ops._step_program import layer_step, stack_program
 from linrnn.typing import Bool, Float, Inexact, Integer, State, Time
 
@@ -327,6 +328,8 @@ class SequenceModel(nn.Module):
         most of the memory, and much of the time, would go to.
         """
         self._check(x, time=True)
+        if _entered:
+            self._check_split(lengths)
         check_timed("SequenceModel.forward", dt, self.mixers)
         fresh = state is None
         state = self.init_state(x.shape[0], device=x.device) if state is None else state
@@ -353,6 +356,26 @@ class SequenceModel(nn.Module):
         if self.pair is not None:
             z = self.pair(z.unflatten(0, (-1, 2)))
         return z, _together(new, pool)
+
+    def _check_split(self, lengths: Tensor | None) -> None:
+        """Raise inside of `sequence_parallel` unless nothing but the mixers looks along time."""
+
+        def has(kind: type[nn.Module]) -> bool:
+            return any(isinstance(part, kind) for part in self.modules())
+
+        for mixer in self.mixers:
+            mixer.check_split()
+        wrong = {
+            'pool must be "none"': self.pool.kind != "none",
+            "conv_width must be 0": has(CausalConv),
+            'norm must be "layer", "rms" or "none"': has(nn.BatchNorm1d) and self.training,
+            'block must not be "channel_mix"': has(ChannelMix),
+            "tiers must be ()": bool(self.between),
+            "lengths must be None": lengths is not None,
+        }
+        for rule, broken in wrong.items():
+            if broken:
+                refuse("SequenceModel.forward", rule, "Build the model so.")
 
     def step(
         self,

@@ -12,6 +12,7 @@ from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager, transformed
+from linrnn.ops._sequence_parallel import _entered, refuse
 from linrnn.state_spec import Spec, check_state, initial, of_state
 from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
 
@@ -93,6 +94,10 @@ class Mixer(nn.Module):
 
     without_dt: ClassVar[tuple[str, ...]] = ()
     """Forms of a mixer that is `timed` which need all steps alike: ``dt`` is an error there."""
+
+    sequence_parallel: ClassVar[tuple[str, ...]] = ()
+    """Forms that mix along time by `linrnn.ops.linear_scan` alone, and so can be split along time
+    by `linrnn.ops.sequence_parallel`."""
 
     random_training: ClassVar[bool] = False
     """Whether training draws random numbers, from torch's global generator; evaluation never
@@ -178,6 +183,8 @@ class Mixer(nn.Module):
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
         """
         self._check_input(x, time=True)
+        if _entered:
+            self.check_split()
         if reset is not None:
             self._check_reset(reset, x)
         times = self._times("forward", dt, x)
@@ -309,6 +316,19 @@ class Mixer(nn.Module):
                 f"tensor. Use form={other!r}."
             )
         return (dt.to(accumulator_dtype(self._parameter().dtype)),)
+
+    def check_split(self) -> None:
+        """Raise inside of `linrnn.ops.sequence_parallel` where the layer cannot be split.
+
+        Raises:
+            BackendError: see `sequence_parallel`.
+        """
+        form = getattr(self, "form", self.forms[0])
+        if form not in self.sequence_parallel:
+            name, split = type(self).__name__, self.sequence_parallel
+            fix = f"Use form={split[0]!r}." if split else "Use lru, s5 or slru."
+            what = f"a layer must mix along time by linear_scan alone, got {name} of form {form!r}"
+            refuse(f"{name}.forward", what, fix)
 
     def _check_reset(self, reset: Tensor, x: Tensor) -> None:
         where, form = f"{type(self).__name__}.forward", getattr(self, "form", self.forms[0])

@@ -115,6 +115,7 @@ class LRU(Mixer):
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv", "real")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    sequence_parallel: ClassVar[tuple[str, ...]] = ("scan",)
     timed: ClassVar[bool] = True
     without_dt: ClassVar[tuple[str, ...]] = ("conv", "real")
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}

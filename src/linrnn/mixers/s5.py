@@ -75,6 +75,7 @@ class S5(Mixer):
     family: ClassVar[str] = "ssm"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    sequence_parallel: ClassVar[tuple[str, ...]] = ("scan",)
     timed: ClassVar[bool] = True
     without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}

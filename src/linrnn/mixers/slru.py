@@ -51,6 +51,7 @@ class SLRU(Mixer):
     family: ClassVar[str] = "diagonal"
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    sequence_parallel: ClassVar[tuple[str, ...]] = ("scan",)
     timed: ClassVar[bool] = True
     without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}

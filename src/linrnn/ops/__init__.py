@@ -8,6 +8,7 @@ from linrnn.ops._backend import use_backend as use_backend
 from linrnn.ops._explain import backend_report as backend_report
 from linrnn.ops._explain import explain as explain
 from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
+from linrnn.ops._sequence_parallel import sequence_parallel as sequence_parallel
 from linrnn.ops.causal_conv import causal_conv as causal_conv
 from linrnn.ops.cell_scan import cell_scan as cell_scan
 from linrnn.ops.cell_scan import newton_scan as newton_scan
@@ -38,6 +39,7 @@ __all__ = [
     "newton_scan",
     "outer_scan",
     "selective_scan",
+    "sequence_parallel",
     "use_backend",
     "use_form",
 ]

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from linrnn.errors import ArgumentError, BackendError, DTypeError, LinrnnError, ShapeError
 from linrnn.ops._arguments import check_flags
 from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops.linear_scan import check_arguments, flat_channels, linear_scan, unflat_channels
+from linrnn.ops.linear_scan import check_arguments, flat_channels, local_scan, unflat_channels
 from linrnn.ops.linear_scan._op import linear
 from linrnn.ops.linear_scan._powers import squared_powers
 from linrnn.typing import Inexact, ResetMask
@@ -106,7 +106,7 @@ def distributed_linear_scan(
     device = b.device if isinstance(b, Tensor) else torch.device("cpu")
     chain = _join(group, reverse, device)
     if chain.ranks == 1:
-        return linear_scan(a, b, initial_state, reset=reset, reverse=reverse, backend=backend)
+        return local_scan(a, b, initial_state, reset=reset, reverse=reverse, backend=backend)
     try:
         check_flags(_WHERE, reverse=reverse)
         inputs = check_arguments(_WHERE, a, b, initial_state, reset, None)
@@ -117,7 +117,7 @@ def distributed_linear_scan(
         raise
     differentiable = _compare_cards(card, chain)
     if card.batch * card.width == 0:
-        return linear_scan(a, b, initial_state, reset=reset, reverse=reverse, backend=backend)
+        return local_scan(a, b, initial_state, reset=reset, reverse=reverse, backend=backend)
     anchor = torch.empty(0, requires_grad=differentiable)
     h, final = _ShardedScan.apply(*flat_channels(*inputs), anchor, reset, chain, backend)
     return unflat_channels(h, final, b.shape)
@@ -280,7 +280,7 @@ class _ShardedScan(torch.autograd.Function):
         batch, _, width = b.shape
         if chain.place == 0:  # nothing enters: its own states are already the result
             entering = initial_state
-            h, own = linear_scan(a, b, entering, **options)
+            h, own = local_scan(a, b, entering, **options)
             product = torch.zeros_like(own)
         else:
             product, own = _summary(a, b, reset, chain.reverse, backend)
@@ -292,7 +292,7 @@ class _ShardedScan(torch.autograd.Function):
         states = _carry(products, owns, cuts, torch.zeros_like(owns[0]))
         if chain.place > 0:
             entering = states[chain.place].to(own.dtype)
-            h, _ = linear_scan(a, b, entering, **options)
+            h, _ = local_scan(a, b, entering, **options)
         ctx.save_for_backward(a, h, entering, reset, products, cuts)
         ctx.chain, ctx.backend, ctx.has_state = chain, backend, initial_state is not None
         return h, states[-1].to(own.dtype)
@@ -339,7 +339,7 @@ def _summary(
     state = b.new_zeros(batch, width, dtype=accumulator_dtype(b.dtype))
     for a_part, b_part, reset_part in _blocks(a, b, reset, reverse):
         options: Any = {"reset": reset_part, "reverse": reverse, "backend": backend}
-        _, state = linear_scan(a_part, b_part, state, **options)
+        _, state = local_scan(a_part, b_part, state, **options)
         if a.ndim == 3:
             product = product * a_part.to(wide).prod(1)
     return product if a.ndim == 3 else _power(a.to(wide), time).expand(batch, width), state
@@ -364,7 +364,7 @@ def _adjoint_summary(
         a_heard, grad_h[:, hearing], reset_heard, not reverse
     ):
         options: Any = {"reset": reset_part, "reverse": not reverse, "backend": backend}
-        _, state = linear_scan(a_part.conj(), grad_part, state, **options)
+        _, state = local_scan(a_part.conj(), grad_part, state, **options)
     state = state.to(accumulator_dtype(grad_h.dtype))
     leaving = (a if a.ndim == 1 else a[:, first]).conj() * state
     return leaving if reset is None else torch.where(reset[:, first, None], 0, leaving)

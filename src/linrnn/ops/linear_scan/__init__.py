@@ -1,6 +1,7 @@
 """`linear_scan`: check the arguments, pick a backend, compute, differentiate."""
 
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from linrnn.ops._arguments import (
     check_reset,
 )
 from linrnn.ops._layout import accumulator_dtype
+from linrnn.ops._sequence_parallel import _entered, current, refuse
 from linrnn.ops.linear_scan._op import linear
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
 
@@ -54,6 +56,8 @@ def linear_scan(
             ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call. One step
             from an initial state is a single `torch.addcmul` unless this argument is given.
 
+    Inside of `linrnn.ops.sequence_parallel` ``b`` is this process's piece of the sequence.
+
     Returns:
         ``(h, final_state)``: every state, in the dtype and shape of ``b``; and the last one,
         (batch, *channels), or (sequences, *channels) when packed. float16 and bfloat16 inputs are
@@ -79,6 +83,26 @@ def linear_scan(
         The parallel form: G. E. Blelloch, "Prefix sums and their applications", 1990; the adjoint
         is the same recurrence backward in time (Martin and Cundy 2018, arXiv:1709.04057).
     """
+    if _entered and (group := current()) is not None:
+        from linrnn.ops.distributed import distributed_linear_scan
+
+        if cu_seqlens is not None:
+            refuse("linear_scan", "cu_seqlens must be None", "Mark the begins with reset.")
+        marks: Any = {"reset": reset, "reverse": reverse, "backend": backend}
+        return distributed_linear_scan(a, b, initial_state, group=group[0], **marks)
+    return local_scan(a, b, initial_state, reset, cu_seqlens, reverse, backend)
+
+
+def local_scan(
+    a: Tensor,
+    b: Tensor,
+    initial_state: Tensor | None = None,
+    reset: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    reverse: bool = False,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`linear_scan` of what this process holds, wherever it is called."""
     unmarked = reset is None and cu_seqlens is None and backend is None
     if unmarked and initial_state is not None and _is_plain_step(a, b, initial_state):
         h = torch.addcmul(b, a, initial_state.unsqueeze(1))  # streaming, kept cheap
