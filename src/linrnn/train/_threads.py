@@ -70,7 +70,7 @@ def choose_threads(step: Callable[[], object], *, seconds: float = SECONDS) -> C
                 took = time.perf_counter() - start
                 best[threads], spent = min(best[threads], took), spent + took
             turns += 1
-            if turns > 0 and spent > 20 * seconds:
+            if spent > 20 * seconds:
                 break
     finally:
         torch.set_num_threads(own)

@@ -1,6 +1,6 @@
 """One thread or all: what is faster, where nobody has chosen."""
 
-import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,13 +23,17 @@ def two(monkeypatch):
 
 
 @pytest.mark.parametrize(("slow", "chosen"), [(1, 2), (2, 1), (None, 2)])
-def test_the_faster_number_is_taken(two, slow, chosen):
-    def step():
-        time.sleep(0.02 if two[0] == slow else 0.005)
+def test_the_faster_number_is_taken(two, monkeypatch, slow, chosen):
+    clock = [0.0]
+    monkeypatch.setattr(_threads, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
-    found = choose_threads(step, seconds=0.05)
+    def step():
+        clock[0] += 0.02 if two[0] == slow else 0.005
+
+    found = choose_threads(step)
     assert found.threads == chosen
-    assert "with 1 and" in found.why
+    assert f"{50 if slow == 1 else 200} with 1 and" in found.why
+    assert 2 <= clock[0] < 2.1
     assert two == [2]
 
 
