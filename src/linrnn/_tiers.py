@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.errors import ArgumentError, DTypeError, check_positive_int
 from linrnn.nn import Beneath, Resample
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.typing import State
@@ -168,3 +168,28 @@ def read_in_graph(
     times = dt[:, 0] if dt is not None and block.mixer.timed else None
     y, state = block.step(z[:, 0], state, dt=times)
     return y[:, None], state
+
+
+def joined(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:
+    """The state of a model: the inverse of `apart`."""
+    state: dict[str, Any] = {"layers": stack["layers"], "pool": pool}
+    return {**state, "tiers": stack["tiers"]} if stack.get("tiers") else state
+
+
+def apart(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
+    """The parts of a state: layers, what is between tiers, pooling."""
+    names = {"layers", "pool", *(["tiers"] if n_tiers else [])}
+    if not (isinstance(state, dict) and names <= set(state)):
+        words = ", ".join(f"{name!r}: ..." for name in sorted(names))
+        raise DTypeError(
+            f"SequenceModel: state must be what this model returned ({{{words}}}), got "
+            f"{type(state).__name__}."
+        )
+    parts = {name: list(cast(list[State], state[name])) for name in sorted(names - {"pool"})}
+    for name, number in (("layers", n_layers), ("tiers", n_tiers)):
+        if len(parts.get(name, ())) != number:
+            raise ArgumentError(
+                f"SequenceModel: state must hold {number} {name} like the model, got "
+                f"{len(parts[name])}."
+            )
+    return {**parts, "pool": state["pool"]}

@@ -1,14 +1,15 @@
 """The one backbone: a residual stack around any mixer, by default the LRU paper's Figure 1."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
 from linrnn._declared import Option, declared
 from linrnn._pattern import MixerLike, choose
-from linrnn._tiers import Reader, Shape, read_in_graph, read_step
+from linrnn._tiers import Reader, Shape, apart, joined, read_in_graph, read_step
 from linrnn.block import Block
 from linrnn.errors import (
     ArgumentError,
@@ -28,6 +29,11 @@ from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._sequence_parallel import _entered, refuse
 from linrnn.ops._step_program import layer_step, stack_program
 from linrnn.typing import Bool, Float, Inexact, Integer, State, Time
+
+Around: TypeAlias = Callable[
+    [Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Tensor, State]
+]
+"""What calls a block for `SequenceModel.features_of`."""
 
 SET_BY_THE_TASK = ("d_input", "d_output", "encoder", "documents")
 """Arguments of `SequenceModel` that follow from the data. All others but the mixer's are options of
@@ -266,7 +272,8 @@ class SequenceModel(nn.Module):
         With ``tiers`` also what is between each two. Of pairs of documents it has two rows each,
         neighbours.
         """
-        weight, batch_size = self.head.weight, batch_size * self.documents
+        weight = cast(Tensor, self.encoder.weight)
+        batch_size = batch_size * self.documents
         device, real = device or weight.device, dtype or weight.dtype
         state: dict[str, Any] = {
             "layers": [
@@ -328,34 +335,51 @@ class SequenceModel(nn.Module):
         most of the memory, and much of the time, would go to.
         """
         self._check(x, time=True)
+        return self.features_of(self.encoder(x), state, reset=reset, lengths=lengths, dt=dt)
+
+    def features_of(
+        self,
+        z: Float[Tensor, "batch *documents time d_model"],
+        state: State | None = None,
+        *,
+        reset: Bool[Tensor, "batch *documents time"] | None = None,
+        lengths: Integer[Tensor, "batch *documents"] | None = None,
+        dt: Float[Tensor, "batch *documents time"] | None = None,
+        around: Around | None = None,
+    ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
+        """`features` of what the encoder gives, z, which may be embeddings of another origin.
+
+        ``around(read, z, state)`` calls ``read(z, state)``, a block, and returns what that does; it
+        sees what goes in, and may have it computed again for the gradient.
+        """
         if _entered:
             self._check_split(lengths)
         check_timed("SequenceModel.forward", dt, self.mixers)
         fresh = state is None
-        state = self.init_state(x.shape[0], device=x.device) if state is None else state
+        state = self.init_state(z.shape[0], device=z.device) if state is None else state
         if self.documents > 1:
-            x, reset, lengths, dt = _apart(x, reset, lengths, dt)
+            z, reset, lengths, dt = _pairs(z, reset, lengths, dt)
         if lengths is not None:
-            check_lengths("SequenceModel", lengths, x)
-        parts = _split(state, len(self.blocks), len(self.between))
+            check_lengths("SequenceModel", lengths, z)
+        parts = apart(state, len(self.blocks), len(self.between))
         ends = lengths if self.bidirectional else None
 
         def read(
             block: Block, z: Tensor, before: State, reset: Tensor | None, dt: Tensor | None
         ) -> tuple[Tensor, State]:
             times = dt if block.mixer.timed else None
-            found: tuple[Tensor, State] = block(z, before, reset=reset, lengths=ends, dt=times)
-            return found
+            call = partial(block, reset=reset, lengths=ends, dt=times)
+            return call(z, before) if around is None else around(call, z, before)
 
         reader = Reader(self.shape, read, graph=False)
         stack = list(self.blocks), list(self.between)
-        z, new = reader.read(*stack, self._encode(x), parts, reset, dt, fresh=fresh)
+        z, new = reader.read(*stack, self._scaled(z), parts, reset, dt, fresh=fresh)
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool(z, parts["pool"], reset=reset, lengths=lengths)
         if self.pair is not None:
             z = self.pair(z.unflatten(0, (-1, 2)))
-        return z, _together(new, pool)
+        return z, joined(new, pool)
 
     def _check_split(self, lengths: Tensor | None) -> None:
         """Raise inside of `sequence_parallel` unless nothing but the mixers looks along time."""
@@ -394,8 +418,8 @@ class SequenceModel(nn.Module):
                 f"{self.documents}. Call the model on whole documents."
             )
         self._check(x_t, time=False)
-        parts = _split(state, len(self.blocks), len(self.between))
-        z = self._encode(x_t)
+        parts = apart(state, len(self.blocks), len(self.between))
+        z = self._scaled(self.encoder(x_t))
         if dt is not None:
             check_timed("SequenceModel.step", dt, self.mixers)
             return self._step_on(z, parts, dt)
@@ -425,7 +449,7 @@ class SequenceModel(nn.Module):
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool.step(z, state["pool"])
-        return _few(self.head, z), _together(new, pool)
+        return _few(self.head, z), joined(new, pool)
 
     def _native_step(
         self, z: Tensor, layers: list[State]
@@ -456,8 +480,7 @@ class SequenceModel(nn.Module):
         layers = [part for parts in found for part in cast(list[Any], parts)]
         return Stack(tuple(layers), final_norm, head)
 
-    def _encode(self, x: Tensor) -> Tensor:
-        z: Tensor = self.encoder(x)
+    def _scaled(self, z: Tensor) -> Tensor:
         z = z if self.encoder_scale == 1 else z * self.encoder_scale
         return z if self.encoder_norm is None else cast(Tensor, self.encoder_norm(z))
 
@@ -474,7 +497,7 @@ class SequenceModel(nn.Module):
         check_shape("SequenceModel", "x" if time else "x_t", x.shape, axes)
 
 
-def _apart(
+def _pairs(
     x: Tensor, reset: Tensor | None, lengths: Tensor | None, dt: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Both documents of each pair as rows of one batch."""
@@ -489,27 +512,3 @@ def _few(linear: nn.Linear, z: Tensor) -> Tensor:
     """``linear(z)`` for a few rows, by a kernel where it can."""
     done = layer_step(linear, lambda: _native_step.linear(linear), z, None)
     return cast(Tensor, linear(z)) if done is None else done[0]
-
-
-def _together(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:
-    state: dict[str, Any] = {"layers": stack["layers"], "pool": pool}
-    return {**state, "tiers": stack["tiers"]} if stack.get("tiers") else state
-
-
-def _split(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
-    """The parts of a state: layers, what is between tiers, pooling."""
-    names = {"layers", "pool", *(["tiers"] if n_tiers else [])}
-    if not (isinstance(state, dict) and names <= set(state)):
-        words = ", ".join(f"{name!r}: ..." for name in sorted(names))
-        raise DTypeError(
-            f"SequenceModel: state must be what this model returned ({{{words}}}), got "
-            f"{type(state).__name__}."
-        )
-    parts = {name: list(cast(list[State], state[name])) for name in sorted(names - {"pool"})}
-    for name, number in (("layers", n_layers), ("tiers", n_tiers)):
-        if len(parts.get(name, ())) != number:
-            raise ArgumentError(
-                f"SequenceModel: state must hold {number} {name} like the model, got "
-                f"{len(parts[name])}."
-            )
-    return {**parts, "pool": state["pool"]}

@@ -1,6 +1,6 @@
 """The state of a recurrent model in the form of cache that transformers hands around."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +9,28 @@ from transformers import Cache
 from linrnn import state as states
 from linrnn.errors import ArgumentError
 from linrnn.typing import State
+
+
+class Piece(NamedTuple):
+    """Columns that were read."""
+
+    x: Tensor
+    """Embeddings (batch, time, d_model)."""
+    valid: Tensor | None = None
+    """Boolean (batch, time): what is no padding; None for all."""
+
+    def first(self, columns: int) -> "Piece":
+        """The first so many columns."""
+        return Piece(self.x[:, :columns], None if self.valid is None else self.valid[:, :columns])
+
+
+class Before(NamedTuple):
+    """A cache as it was."""
+
+    state: State | None
+    begun: Tensor | None
+    all_begun: bool
+    length: int
 
 
 class LinrnnCache(Cache):  # type: ignore[misc]
@@ -27,6 +49,42 @@ class LinrnnCache(Cache):  # type: ignore[misc]
         """Columns read, those of padding included."""
         self.options: dict[str, Any] | None = None
         """Of the model whose state this is."""
+        self.all_begun = False
+        """Whether every row has read something, known without waiting for a device."""
+        self.pending: Piece | None = None
+        """What `crop` has left to be read again, before anything else; `length` counts it."""
+        self._before: Before | None = None
+        self._since: list[Piece] | None = None
+
+    def advance(self, state: State, x: Tensor, valid: Tensor | None) -> None:
+        """Take the state after x (batch, time, d_model), of which ``valid`` is no padding."""
+        if valid is None:
+            if not self.all_begun:
+                self.begun, self.all_begun = x.new_ones(len(x), dtype=torch.bool), True
+        elif not self.all_begun:
+            read = valid.any(1)
+            self.begun = read if self.begun is None else self.begun | read
+            self.all_begun = bool(self.begun.all())
+        self.state, self.length = state, self.length + x.shape[1]
+        if self._since is not None:
+            self._since.append(Piece(x, valid))
+
+    def take_pending(self) -> "Piece | None":
+        """What has to be read again before anything else; then comes `advance` and `remember`."""
+        piece, self.pending = self.pending, None
+        if piece is not None:
+            self.length -= piece.x.shape[1]
+        return piece
+
+    def remember(self) -> None:
+        """Let `crop` come back to here, and no further."""
+        self._before = Before(self.state, self.begun, self.all_begun, self.length)
+        self._since = []
+
+    def activate_past_recording(self) -> None:
+        """From here on keep what `crop` needs: one state, and what was read since."""
+        if self._since is None:
+            self.remember()
 
     def __repr__(self) -> str:
         return f"LinrnnCache(length={self.length}, batch_size={self.batch_size})"
@@ -60,15 +118,23 @@ class LinrnnCache(Cache):  # type: ignore[misc]
 
     @property
     def is_croppable(self) -> bool:
-        """No: a state does not know what it was before."""
-        return False
+        """Whether `activate_past_recording` was called."""
+        return self._since is not None
 
     def reset(self) -> None:
         """Forget everything."""
-        self.state, self.begun, self.length = None, None, 0
+        self.state, self.begun, self.all_begun, self.length = None, None, False, 0
+        self.pending = None
+        if self._since is not None:
+            self.remember()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Make row ``i`` a copy of row ``beam_idx[i]``."""
+        if self.pending is not None or self._since is not None:
+            raise ArgumentError(
+                "LinrnnCache: rows must be chosen before activate_past_recording, got a cache that "
+                "can be cropped. Keep a copy, with copy.deepcopy(cache), from before."
+            )
         if self.state is not None and self.begun is not None:
             self.state = states.select(self.state, beam_idx)
             self.begun = self.begun[beam_idx.to(self.begun.device)]
@@ -85,9 +151,40 @@ class LinrnnCache(Cache):  # type: ignore[misc]
             self.reorder_cache(rows.repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refused, but for 0 tokens."""
-        if tokens_to_remove:
+        """Forget the last ``-tokens_to_remove`` columns, of those read since the last crop.
+
+        A state cannot be taken back. So the one at the last crop is kept, with what was read since;
+        what of that is left is read again by the next call of the model.
+
+        Raises:
+            ArgumentError: a positive number, columns from before the last crop, or
+                `activate_past_recording` was not called; 0 columns can always be removed.
+        """
+        kept = sum(piece.x.shape[1] for piece in self._since or ())
+        if not -kept <= tokens_to_remove <= 0:
+            most = f"-{kept}, what was read since the last crop," if self._since is not None else 0
             raise ArgumentError(
-                f"LinrnnCache.crop: tokens_to_remove must be 0, got {tokens_to_remove}: a state "
-                "does not know what it was before. Keep a copy, with copy.deepcopy(cache)."
+                f"LinrnnCache.crop: tokens_to_remove must be from {most} to 0, got "
+                f"{tokens_to_remove}: a state does not know what it was before. Call "
+                "activate_past_recording first, or keep a copy with copy.deepcopy(cache)."
             )
+        if tokens_to_remove and self._since is not None and self._before is not None:
+            left = joined(self._since).first(kept + tokens_to_remove)
+            self.state, self.begun, self.all_begun, self.length = self._before
+            self.length += left.x.shape[1]
+            self.pending = left if left.x.shape[1] else None
+            self._since = [left]
+        if self._since is not None and self.pending is None:
+            self.remember()
+
+
+def joined(pieces: list[Piece]) -> Piece:
+    """Pieces in one, in their order."""
+    x = torch.cat([piece.x for piece in pieces], 1)
+    if all(piece.valid is None for piece in pieces):
+        return Piece(x)
+    valid = [
+        x.new_ones(piece.x.shape[:2], dtype=torch.bool) if piece.valid is None else piece.valid
+        for piece in pieces
+    ]
+    return Piece(x, torch.cat(valid, 1))

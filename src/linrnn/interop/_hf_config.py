@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar, get_type_hints
 
+from torch import nn
 from transformers import PreTrainedConfig
 
 from linrnn import mixers
@@ -28,14 +29,15 @@ KEYS = (
     *("linrnn_format", "vocab_size", "mixer", "mixer_options", *OPTIONS),
     *("tie_word_embeddings", "use_cache"),
     *("hidden_size", "num_hidden_layers", "bos_token_id", "eos_token_id", "pad_token_id"),
-    *("architectures", "return_dict", "transformers_version"),
+    *("architectures", "return_dict", "output_hidden_states", "transformers_version"),
+    *("id2label", "label2id", "problem_type"),
 )
 """What is taken from a ``config.json``; other keys could name code, kernels or files."""
 _NOT_FIELDS = ("model_type", "keys_to_ignore_at_inference", "attribute_map")
 
 
 class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
-    """Configuration of `LinrnnForCausalLM`; what ``config.json`` holds.
+    """Configuration of `LinrnnModel` and of those with heads; what ``config.json`` holds.
 
     The fields are the arguments of `linrnn.SequenceModel`, which always reads tokens and has one
     output a step. ``hidden_size`` and ``num_hidden_layers`` are other names of ``d_model`` and
@@ -96,6 +98,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
             raise ArgumentError(
                 f"LinrnnConfig: vocab_size must be an integer of at least 1, got {self.vocab_size}."
             )
+        self.auto_map = self.auto_map or {}  # transformers looks into it without asking
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -120,11 +123,14 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
         own = {"mixer": self.mixer, "mixer_options": self.mixer_options, **own}
         return {**own, "tie_embeddings": self.tie_word_embeddings}
 
-    def build(self) -> SequenceModel:
-        """The model, with fresh weights.
+    def build(self, *, head: bool = True) -> SequenceModel:
+        """The model, with fresh weights; without a head it returns what that would read.
 
         Raises:
             ArgumentError, UnknownNameError: an option that `linrnn.SequenceModel` does not take.
         """
         size = self.vocab_size
-        return SequenceModel(size, size, pool="none", encoder="tokens", **self.options())
+        model = SequenceModel(size, size, pool="none", encoder="tokens", **self.options())
+        if not head:
+            model.head, model.d_output = nn.Identity(), model.d_model  # type: ignore[assignment]
+        return model

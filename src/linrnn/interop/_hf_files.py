@@ -20,17 +20,27 @@ from linrnn.errors import DataError
 CODE = "modeling_linrnn.py"
 """The file in a model's folder that ``trust_remote_code=True`` runs, and what it holds."""
 
-_SOURCE = """\
-# For programs that import transformers and not linrnn; trust_remote_code=True runs this file.
-from linrnn.interop.hf import LinrnnConfig, LinrnnForCausalLM
+_CLASSES = {
+    "AutoConfig": "LinrnnConfig",
+    "AutoModel": "LinrnnModel",
+    "AutoModelForCausalLM": "LinrnnForCausalLM",
+    "AutoModelForSequenceClassification": "LinrnnForSequenceClassification",
+    "AutoModelForTokenClassification": "LinrnnForTokenClassification",
+}
 
-__all__ = ["LinrnnConfig", "LinrnnForCausalLM"]
+_NAMES = "".join(f"    {name},\n" for name in _CLASSES.values())
+_TEXTS = "".join(f'    "{name}",\n' for name in _CLASSES.values())
+_SOURCE = f"""\
+# For programs that import transformers and not linrnn; trust_remote_code=True runs this file.
+from linrnn.interop.hf import (
+{_NAMES})
+
+__all__ = [
+{_TEXTS}]
 """
 
-AUTO_MAP = {
-    "AutoConfig": "modeling_linrnn.LinrnnConfig",
-    "AutoModelForCausalLM": "modeling_linrnn.LinrnnForCausalLM",
-}
+AUTO_MAP = {auto: f"modeling_linrnn.{name}" for auto, name in _CLASSES.items()}
+"""Which class of that file is meant by which of transformers."""
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")  # of weights
 _SHARDS = 4096  # files of one model

@@ -135,10 +135,17 @@ def load(
     return model, info
 
 
-def check_weights(files: Files, info: dict[str, Any]) -> None:
-    """Raise `DataError` unless every weight of a model was in its files, and no other."""
+def check_weights(files: Files, info: dict[str, Any], but: tuple[str, ...] = ()) -> None:
+    """Raise `DataError` unless every weight of a model was in its files, and no other.
+
+    Args:
+        files: that they are from.
+        info: what the model's class says about loading it.
+        but: how the names of others begin.
+    """
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if names := sorted(map(str, info.get(kind) or ())):
+        found = (key if isinstance(key, str) else str(key[0]) for key in info.get(kind) or ())
+        if names := sorted(name for name in found if not name.startswith(but)):
             raise DataError(
                 f"{files.where}: {files}: the weights must be those of the configuration beside "
                 f"them, got {len(names)} {kind.replace('_', ' ')}, such as {names[0]}."
@@ -156,7 +163,9 @@ def check_numbers(files: Files, stored: Mapping[str, Tensor], model: Any) -> Non
             raise DataError(
                 f"{files.where}: {files}: weights must be real numbers, got {name} of {x.dtype}."
             )
-    if bad := first_bad(weights.items()):
+    # what was put off to a disk is looked at as it was stored
+    here = {n: stored.get(n, x) if x.is_meta else x for n, x in weights.items()}
+    if bad := first_bad((n, x) for n, x in here.items() if not x.is_meta):
         raise DataError(f"{files.where}: {files}: weights must be finite, got {bad}.")
 
 

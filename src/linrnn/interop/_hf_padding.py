@@ -9,9 +9,12 @@ from linrnn import state as states
 from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.typing import Float, Integer, State
 
+WHERE = "linrnn.interop.hf"
+"""The caller, for messages."""
+
 Read = Callable[[Tensor, State | None, Tensor | None], tuple[Tensor, State]]
-"""Ids (batch, time), a state or None, a reset mask or None: features (batch, time, channels) and
-the new state."""
+"""Embeddings (batch, time, channels), a state or None, a reset mask or None: features (batch, time,
+channels) and the new state."""
 
 
 def split_padding(
@@ -29,40 +32,39 @@ def split_padding(
         ArgumentError: an id outside the vocabulary, with its place.
         ShapeError, DTypeError: a mask that does not fit.
     """
-    batch, time = ids.shape
     padding = ids == size
-    if mask is None:
-        valid = ~padding
-    else:
-        if (
-            mask.is_complex()
-            or mask.ndim != 2
-            or mask.shape
-            not in (
-                (batch, time),
-                (batch, past + time),
-            )
-        ):
-            raise ShapeError(
-                f"LinrnnForCausalLM: attention_mask must have shape ({batch}, {time}), or "
-                f"({batch}, {past + time}) with what the cache has read, got {tuple(mask.shape)}."
-            )
-        valid = mask[:, mask.shape[1] - time :].to(ids.device) != 0
+    valid = ~padding if mask is None else unmasked(mask, ids, past)
     # what is padding is never looked at; generate goes on giving padding to rows that have ended
     ids = ids.masked_fill(padding | ~valid, 0)
     bad = (ids < 0) | (ids >= size)
     if bad.any():
         row, step = (int(i) for i in bad.nonzero()[0])
         raise ArgumentError(
-            f"LinrnnForCausalLM: input_ids must be between 0 and {size - 1}, or {size} for "
+            f"{WHERE}: input_ids must be between 0 and {size - 1}, or {size} for "
             f"padding, got {int(ids[row, step])} in row {row} at position {step}. Is it the "
             "tokenizer of another model?"
         )
     return ids, None if valid.all() else valid
 
 
+def unmasked(mask: Tensor, x: Tensor, past: int) -> Tensor:
+    """Which steps of x (batch, time, ...) a mask lets through: boolean (batch, time).
+
+    Raises:
+        ShapeError: it does not fit.
+    """
+    batch, time = x.shape[:2]
+    known = ((batch, time), (batch, past + time))
+    if mask.is_complex() or mask.ndim != 2 or tuple(mask.shape) not in known:
+        raise ShapeError(
+            f"{WHERE}: attention_mask must have shape ({batch}, {time}), or "
+            f"({batch}, {past + time}) with what the cache has read, got {tuple(mask.shape)}."
+        )
+    return mask[:, mask.shape[1] - time :].to(x.device) != 0
+
+
 def read_rows(
-    read: Read, ids: Tensor, valid: Tensor | None, state: State | None, begun: Tensor, grows: bool
+    read: Read, x: Tensor, valid: Tensor | None, state: State | None, begun: Tensor, grows: bool
 ) -> tuple[Float[Tensor, "batch time channels"], State]:
     """Read the valid tokens of each row; the outputs at the others mean nothing.
 
@@ -72,7 +74,7 @@ def read_rows(
 
     Args:
         read: the model.
-        ids: (batch, time).
+        x: (batch, time, channels).
         valid: boolean (batch, time), or None for all.
         state: before the first step.
         begun: boolean (batch,), whether a row has read a token before.
@@ -82,36 +84,41 @@ def read_rows(
         ArgumentError: ``grows``, and a row that has begun has padding now.
     """
     if valid is None and (state is None or bool(begun.all())):
-        return read(ids, state, None)
-    valid = torch.ones_like(ids, dtype=torch.bool) if valid is None else valid
+        return read(x, state, None)
+    valid = begun.new_ones(x.shape[:2]) if valid is None else valid
     late = begun & ~valid.all(1)
     if late.any():
         if grows:
             raise ArgumentError(
-                "LinrnnForCausalLM: attention_mask must be 1 once a row has begun where the state "
+                f"{WHERE}: attention_mask must be 1 once a row has begun where the state "
                 f"grows with every step, got 0 in row {int(late.nonzero()[0])}. Read each text on "
                 "its own, or give the mixer a window."
             )
-        return _one_by_one(read, ids, valid, state, begun)
+        return _one_by_one(read, x, valid, state, begun)
     order = valid.long().argsort(dim=1, stable=True)  # padding first, tokens in their order
     first = (~valid).sum(1)
-    step = torch.arange(ids.shape[1], device=ids.device)
+    step = torch.arange(x.shape[1], device=x.device)
     reset = (step == first[:, None]) & ~begun[:, None]
-    z, after = read(ids.gather(1, order), state, reset)
-    return z.gather(1, order.argsort(1)[..., None].expand_as(z)), after
+    z, after = read(_moved(x, order), state, reset)
+    return _moved(z, order.argsort(1)), after
+
+
+def _moved(x: Tensor, order: Tensor) -> Tensor:
+    """The steps of each row in another order."""
+    return x.gather(1, order[..., None].expand(-1, -1, x.shape[2]))
 
 
 def _one_by_one(
-    read: Read, ids: Tensor, valid: Tensor, state: State | None, begun: Tensor
+    read: Read, x: Tensor, valid: Tensor, state: State | None, begun: Tensor
 ) -> tuple[Tensor, State]:
     if state is None:
-        raise DTypeError("LinrnnForCausalLM: a row that has begun must have a state, got None.")
-    nothing, _ = read(ids[:1, :0], states.select(state, 0), None)
+        raise DTypeError(f"{WHERE}: a row that has begun must have a state, got None.")
+    nothing, _ = read(x[:1, :0], states.select(state, 0), None)
     pieces, after = [nothing[0]], []
     for row, keep in enumerate(valid):
         own = states.select(state, row)
         if keep.any():
-            z, own = read(ids[row, keep][None], own if begun[row] else None, None)
+            z, own = read(x[row, keep][None], own if begun[row] else None, None)
             pieces.append(z[0])
         after.append(own)
     flat = torch.cat(pieces)

@@ -1,7 +1,8 @@
 """Hugging Face ``transformers``: our language models as its own, and its checkpoints as ours.
 
-Importing this module registers `LinrnnForCausalLM` with ``AutoConfig`` and
-``AutoModelForCausalLM``. It needs the extra ``linrnn[hf]``.
+Importing this module registers its models with ``AutoConfig``, ``AutoModel``,
+``AutoModelForCausalLM``, ``AutoModelForSequenceClassification`` and
+``AutoModelForTokenClassification``. It needs the extra ``linrnn[hf]``.
 """
 
 from linrnn.interop._hf_library import transformers  # first: it says what to install
@@ -9,6 +10,11 @@ from linrnn.interop._hf_library import transformers  # first: it says what to in
 # isort: split
 from linrnn.interop._hf_cache import LinrnnCache as LinrnnCache
 from linrnn.interop._hf_config import LinrnnConfig as LinrnnConfig
+from linrnn.interop._hf_heads import (
+    LinrnnForSequenceClassification as LinrnnForSequenceClassification,
+)
+from linrnn.interop._hf_heads import LinrnnForTokenClassification as LinrnnForTokenClassification
+from linrnn.interop._hf_heads import LinrnnModel as LinrnnModel
 from linrnn.interop._hf_mamba import from_mamba as from_mamba
 from linrnn.interop._hf_mamba import to_mamba as to_mamba
 from linrnn.interop._hf_mamba2 import from_mamba2 as from_mamba2
@@ -28,6 +34,9 @@ __all__ = [
     "LinrnnCache",
     "LinrnnConfig",
     "LinrnnForCausalLM",
+    "LinrnnForSequenceClassification",
+    "LinrnnForTokenClassification",
+    "LinrnnModel",
     "from_mamba",
     "from_mamba2",
     "from_recurrent_gemma",
@@ -44,4 +53,10 @@ __all__ = [
 ]
 
 transformers.AutoConfig.register(LinrnnConfig.model_type, LinrnnConfig, exist_ok=True)
-transformers.AutoModelForCausalLM.register(LinrnnConfig, LinrnnForCausalLM, exist_ok=True)
+for _auto, _model in (
+    (transformers.AutoModel, LinrnnModel),
+    (transformers.AutoModelForCausalLM, LinrnnForCausalLM),
+    (transformers.AutoModelForSequenceClassification, LinrnnForSequenceClassification),
+    (transformers.AutoModelForTokenClassification, LinrnnForTokenClassification),
+):
+    _auto.register(LinrnnConfig, _model, exist_ok=True)

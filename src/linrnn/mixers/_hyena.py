@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
@@ -80,7 +79,7 @@ class GatedFilters(Mixer):
 
     def _project_in(self, x: Tensor) -> Tensor:
         """Gates and values, at least float32."""
-        return wide(F.linear(x.to(self.in_proj.weight.dtype), *self.in_proj.parameters()))
+        return wide(self.in_proj(x.to(self.in_proj.weight.dtype)))
 
     def _project_out(self, z: Tensor) -> Tensor:
         y: Tensor = self.out_proj(z.to(self.out_proj.weight.dtype))

@@ -11,6 +11,7 @@ from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
 
 ACTIVATIONS: dict[str, Any] = {
@@ -134,9 +135,10 @@ class CfC(FamilyRNN):
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         first: Any = self.backbone[0]
-        W, R = first.weight.split([self.d_model, self.d_state], 1)
-        given = {"u": F.linear(x, W, first.bias), "R": R}
+        both, b = affine_of(first, x)
+        W, R = both.split([self.d_model, self.d_state], 1)
+        given = {"u": F.linear(x, W, b), "R": R}
         named = [(str(i), self.backbone[i]) for i in range(1, self.backbone_layers)]
         for name, linear in (*named, *self.heads.items()):
-            given |= {f"W{name}": linear.weight, f"b{name}": linear.bias}
+            given |= zip((f"W{name}", f"b{name}"), affine_of(linear, x), strict=True)
         return given if self.A is None else given | {"w_tau": self.w_tau, "A": self.A}

@@ -14,6 +14,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK
 from linrnn.mixers._hyena import Filter, GatedFilters
 from linrnn.mixers.laughing_hyena import LaughingHyena
+from linrnn.nn.affine import affine_of
 from linrnn.nn.long_conv import (
     GROWS,
     Kept,
@@ -136,8 +137,8 @@ class Hyena(GatedFilters):
         count = self.l_max if taps is None else taps
         z, tau = self._positions(count)
         for layer in self.ffn[:-1]:
-            z = torch.sin(wide(self.freq) * F.linear(z, *map(wide, layer.parameters())))
-        h = F.linear(z, *map(wide, self.ffn[-1].parameters())).unflatten(1, (self.d_model, -1))
+            z = torch.sin(wide(self.freq) * _wide_linear(layer, z))
+        h = _wide_linear(self.ffn[-1], z).unflatten(1, (self.d_model, -1))
         delta = window_decays(h[0].numel(), h).view(h.shape[1:])
         h = h * (torch.exp(-tau[:, None, None] * delta) + self.shift)
         first = h[:1] + wide(self.bias).unflatten(0, (self.d_model, -1))
@@ -174,3 +175,9 @@ class Hyena(GatedFilters):
             sources, lambda: [Kernel(taps) for taps in self.kernels(taps)]
         )
         return kernels
+
+
+def _wide_linear(layer: nn.Module, z: Tensor) -> Tensor:
+    """``layer(z)``, at least float32."""
+    W, b = affine_of(layer, z)
+    return F.linear(z, wide(W), None if b is None else wide(b))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.errors import check_positive
 from linrnn.mixers._cell_rnn import CellRNN, Timed, timed
+from linrnn.nn.affine import affine_of
 from linrnn.ops._parts import parts
 
 
@@ -93,9 +94,9 @@ class LEM(CellRNN):
             nn.init.uniform_(parameter, -bound, bound)
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
-        bias = self.V.bias + torch.cat([self.W.bias, self.W_y.bias])
-        u = parts(F.linear(x, self.V.weight, bias), 4)
-        W = self.W.weight.split(self.d_state)
+        (V, b), (W_h, b_h), (W_y, b_y) = (affine_of(m, x) for m in (self.V, self.W, self.W_y))
+        u = parts(F.linear(x, V, b + torch.cat([b_h, b_y])), 4)
+        W = W_h.split(self.d_state)
         inputs = dict(zip(("u1", "u2", "uz", "uy"), u, strict=True))
         matrices = dict(zip(("W1", "W2", "Wz"), W, strict=True))
-        return {**inputs, **matrices, "Wy": self.W_y.weight, "step": self.step_size}
+        return {**inputs, **matrices, "Wy": W_y, "step": self.step_size}

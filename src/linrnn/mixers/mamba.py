@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.nn import CausalConv, softplus_steps
+from linrnn.nn.affine import affine_of
 from linrnn.ops import selective_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
 from linrnn.ops._precision import wide
@@ -186,8 +187,8 @@ class Mamba(Mixer):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         x = x.to(self.in_proj.weight.dtype)
         # two products: the gradients of one product's halves would have to be joined again
-        bias = (None, None) if self.in_proj.bias is None else self.in_proj.bias.chunk(2)
-        halves = zip(self.in_proj.weight.chunk(2), bias, strict=True)
+        W, b = affine_of(self.in_proj, x)
+        halves = zip(W.chunk(2), (None, None) if b is None else b.chunk(2), strict=True)
         u, z = (F.linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         steps, B, C = self._chosen(s)
@@ -217,7 +218,7 @@ class Mamba(Mixer):
         if self.dt_proj is None:
             steps = s.new_zeros(()).expand(s.shape)
         else:
-            steps = F.linear(r, self.dt_proj.weight)
+            steps = F.linear(r, affine_of(self.dt_proj, r)[0])
         B, C = (
             x if constant is None else constant.expand(*s.shape[:-1], -1)
             for x, constant in ((B, self.B), (C, self.C))

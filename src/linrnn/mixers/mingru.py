@@ -111,8 +111,7 @@ class MinGRU(Mixer):
 
     def _step(self, x_t: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
         linear = self.in_proj
-        weight = linear.weight
-        parts = F.linear(x_t.to(weight.dtype), weight, linear.bias)
+        parts = linear(x_t.to(linear.weight.dtype))
         value, *gates = parts.to(accumulator_dtype(parts.dtype)).chunk(1 + self.gates, -1)
         if self.positive:
             value = torch.maximum(value + 0.5, value.sigmoid())  # g, in fewer operators
@@ -155,8 +154,7 @@ class MinGRU(Mixer):
 
     def _project_in(self, x: Tensor) -> Tensor:
         """Pre-activations of candidate and gates, (..., 1 + gates, d_inner)."""
-        weight = self.in_proj.weight
-        parts: Tensor = F.linear(x.to(weight.dtype), weight, self.in_proj.bias)
+        parts: Tensor = self.in_proj(x.to(self.in_proj.weight.dtype))
         return parts.view(*x.shape[:-1], 1 + self.gates, self.d_inner)
 
     def _project_out(self, h: Tensor) -> Tensor:

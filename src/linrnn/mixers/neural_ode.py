@@ -11,6 +11,7 @@ from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.mixers._flow import SOLVERS, flow, small_normal
+from linrnn.nn.affine import affine_of
 
 
 def _cells(solver: str, substeps: int) -> Timed:
@@ -93,5 +94,5 @@ class NeuralODE(FamilyRNN):
         return self.solver, self.substeps
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
-        field = {"W": self.inner.weight, "R": self.outer.weight, "b": self.outer.bias}
-        return {"u": self.in_proj(x), **field}
+        (W, _), (R, b) = affine_of(self.inner, x), affine_of(self.outer, x)
+        return {"u": self.in_proj(x), "W": W, "R": R, "b": b}

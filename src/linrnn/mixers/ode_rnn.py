@@ -11,6 +11,7 @@ from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.mixers._flow import SOLVERS, flow, small_normal
+from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops.dense_recurrence import CELLS
 
@@ -132,7 +133,7 @@ class ODERNN(FamilyRNN):
         given |= zip(_GATES, F.linear(x, gru.weight_ih, b).chunk(3, -1), strict=True)
         given |= zip(_HIDDEN, gru.weight_hh.chunk(3), strict=True)
         if self.inner is not None and self.outer is not None:
-            field = {"W": self.inner.weight, "a": self.inner.bias}
-            return given | field | {"R": self.outer.weight, "b": self.outer.bias}
+            (W, a), (R, b) = affine_of(self.inner, x), affine_of(self.outer, x)
+            return given | {"W": W, "a": a, "R": R, "b": b}
         assert self.log_rate is not None
         return given | {"rate": self.log_rate.exp()}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import check_ring, ring, uniform
 from linrnn.ops import fft_scan, linear_scan
@@ -120,10 +121,8 @@ class SLRU(Mixer):
 
     def _project_in(self, x: Tensor) -> Tensor:
         """``gamma * (W x + b)``, gamma multiplied into the small factors."""
-        gamma, weight = self.gamma_log.exp(), self.in_proj.weight
-        return wide(
-            F.linear(x.to(weight.dtype), weight * gamma[:, None], self.in_proj.bias * gamma)
-        )
+        gamma, (weight, b) = self.gamma_log.exp(), affine_of(self.in_proj, x)
+        return wide(F.linear(x.to(weight.dtype), weight * gamma[:, None], b * gamma))
 
     def _project_out(self, h: Tensor) -> Tensor:
         y: Tensor = self.out_proj(h.to(self.out_proj.weight.dtype))

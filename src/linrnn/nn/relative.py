@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
+from linrnn.nn.affine import affine_of
 from linrnn.ops._precision import wide
 
 
@@ -48,7 +49,7 @@ class RelativePositions(nn.Module):
 
     def queries(self, q: Tensor, begin: int) -> Tensor:
         """``q'`` (B, T, H, width) of queries (B, T, H, d_head) at the places from ``begin`` on."""
-        turn = wide(self.proj.weight).unflatten(0, (self.n_heads, -1))  # (H, K, D)
+        turn = wide(affine_of(self.proj, q)[0]).unflatten(0, (self.n_heads, -1))  # (H, K, D)
         s, c = ((q + wide(self.w)).unsqueeze(-2) @ turn).squeeze(-2).chunk(2, -1)
         sin, cos = self._waves(q, begin)
         found = torch.cat([q + wide(self.u), s * sin + c * cos, c * sin - s * cos], -1)

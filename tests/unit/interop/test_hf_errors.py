@@ -17,7 +17,7 @@ from linrnn.errors import (  # noqa: E402
     ShapeError,
     UnknownNameError,
 )
-from linrnn.interop.hf import LinrnnCache, LinrnnConfig, LinrnnForCausalLM  # noqa: E402
+from linrnn.interop.hf import LinrnnConfig, LinrnnForCausalLM  # noqa: E402
 
 pytestmark = pytest.mark.unchecked
 
@@ -141,8 +141,15 @@ CALLS = [
     ({"input_ids": IDS[0]}, ShapeError, r"input_ids must have shape \(batch, time\), got \(3,\)"),
     ({"input_ids": IDS.float()}, DTypeError, "must be integers, got torch.float32"),
     ({}, DTypeError, "must be a tensor of token ids, got NoneType"),
-    ({"inputs_embeds": torch.ones(1, 2, 4)}, ArgumentError, "inputs_embeds must be left out"),
-    ({"input_ids": IDS, "output_hidden_states": True}, ArgumentError, "must be left out"),
+    ({"inputs_embeds": torch.ones(1, 2, 3)}, ShapeError, r"time, d_model=4\), got \(1, 2, 3\)"),
+    (
+        {"inputs_embeds": torch.ones(1, 0, 4)},
+        ArgumentError,
+        r"must hold a token, got shape \(1, 0,",
+    ),
+    ({"inputs_embeds": IDS[..., None]}, DTypeError, "must be real numbers, got torch.int64"),
+    ({"input_ids": IDS, "inputs_embeds": torch.ones(2, 3, 4)}, ArgumentError, "place of.*got both"),
+    ({"input_ids": IDS, "output_attentions": True}, ArgumentError, "must be left out"),
     (
         {"input_ids": IDS, "attention_mask": torch.ones(2, 4)},
         ShapeError,
@@ -182,11 +189,25 @@ def test_attention_cannot_pass_over_padding():
         model(IDS[:, :2], attention_mask=late, past_key_values=cache)
 
 
-def test_a_cache_cannot_be_cut():
-    cache = small()(IDS).past_key_values
+def test_a_cache_is_cut_only_as_far_as_it_was_told_to_remember():
+    model = small()
+    cache = model(IDS).past_key_values
     cache.crop(0)
-    with pytest.raises(ArgumentError, match=r"keep a copy|Keep a copy"):
+    with pytest.raises(ArgumentError, match=r"from 0 to 0, got -1.*keep a copy"):
         cache.crop(-1)
+    cache.activate_past_recording()
+    model(IDS, past_key_values=cache)
+    for wrong in (-4, 1):
+        with pytest.raises(ArgumentError, match=rf"from -3, what was read .* to 0, got {wrong}"):
+            cache.crop(wrong)
+    with pytest.raises(ArgumentError, match=r"rows must be chosen before activate_past_recording"):
+        cache.reorder_cache(torch.tensor([0, 0]))
+    assert cache.get_seq_length() == 6
+
+
+def test_layers_of_several_rates_have_no_hidden_states_to_return():
+    with pytest.raises(ArgumentError, match=r"output_hidden_states must be False.*tiers=\(2,\)"):
+        small(tiers=(2,))(IDS, output_hidden_states=True)
 
 
 def test_generate_says_what_it_cannot_do():
@@ -194,32 +215,9 @@ def test_generate_says_what_it_cannot_do():
     cache = model(IDS).past_key_values
     with pytest.raises(ArgumentError, match=r"must be the whole text"):
         model.generate(IDS, past_key_values=cache, max_new_tokens=2, pad_token_id=7)
-    with pytest.raises(ArgumentError, match=r"cache_implementation must be None.*got 'static'"):
-        model.generate(IDS, max_new_tokens=2, cache_implementation="static", pad_token_id=7)
-    with pytest.raises(ValueError, match=r"assisted generation is not supported"):
-        model.generate(IDS[:1], max_new_tokens=2, assistant_model=small(), pad_token_id=7)
-
-
-def test_options_of_the_model_are_checked():
-    with pytest.raises(UnknownNameError, match=r"no Block kind named 'glue'"):
-        small(block="glue")
-    with pytest.raises(ArgumentError, match=r"vocab_size must be an integer of at least 1, got 0"):
-        LinrnnConfig(vocab_size=0)
-
-
-def test_an_empty_cache_is_for_any_model():
-    cache = LinrnnCache()
-    small()(IDS, past_key_values=cache)
-    assert cache.get_seq_length() == 3
-
-
-def test_what_to_install_is_said(python):
-    code = """
-import sys
-sys.modules["transformers"] = None
-try:
-    import linrnn.interop.hf
-except ImportError as error:
-    result = str(error)
-"""
-    assert python(code).endswith("Install it with: pip install 'linrnn[hf]'")
+    with pytest.raises(ArgumentError, match=r"cache_implementation must be None.*got 'quantized'"):
+        model.generate(IDS, max_new_tokens=2, cache_implementation="quantized", pad_token_id=7)
+    with pytest.raises(ArgumentError, match=r"where the state does not grow, 'static'.*'static'"):
+        small(mixer="attention").generate(IDS, max_new_tokens=2, cache_implementation="static")
+    with pytest.raises(ValueError, match=r"only supported for batch_size = 1"):
+        model.generate(IDS, max_new_tokens=2, assistant_model=small(), pad_token_id=7)

@@ -1,0 +1,221 @@
+"""Our stack without a head, and with heads that classify, as models of transformers."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    SequenceClassifierOutputWithPast,
+    TokenClassifierOutput,
+)
+
+from linrnn.interop._hf_base import LinrnnPreTrainedModel
+from linrnn.interop._hf_config import LinrnnConfig
+from linrnn.typing import Float, Integer
+
+
+class LinrnnModel(LinrnnPreTrainedModel):
+    """A stack without a head: features of each token, as ``AutoModel`` gives them.
+
+    It reads as `LinrnnForCausalLM` does, and from the same folders; their head is left out.
+
+    Args:
+        config: `LinrnnConfig`.
+
+    Raises:
+        ArgumentError, UnknownNameError: an option that `linrnn.SequenceModel` does not take.
+
+    Example:
+        >>> config = LinrnnConfig(vocab_size=5, mixer="mingru", d_model=4, n_layers=1)
+        >>> LinrnnModel(config)(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
+        torch.Size([1, 3, 4])
+    """
+
+    def __init__(self, config: LinrnnConfig) -> None:
+        super().__init__(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Integer[Tensor, "batch time"] | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Float[Tensor, "batch time d_model"] | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast | tuple[Any, ...]:
+        """Read tokens after what the cache holds.
+
+        Args:
+            input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: see
+                `LinrnnForCausalLM.forward`, as for the others.
+            output_hidden_states: return what goes into each layer as well.
+            return_dict: False returns a tuple.
+            **kwargs: nothing that this model has.
+
+        Returns:
+            ``last_hidden_state`` (batch, time, d_model), after the last norm and 0 at padding,
+            ``past_key_values`` and ``hidden_states``.
+
+        Raises:
+            ArgumentError, ShapeError, DTypeError: see `LinrnnForCausalLM.forward`.
+        """
+        found, cache = self._read(
+            *(input_ids, inputs_embeds, attention_mask, past_key_values, kwargs),
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+        )
+        return self._returned(BaseModelOutputWithPast(found.z, cache, found.hidden), return_dict)
+
+
+class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
+    """A stack with a linear read-out of the last token of each row that is no padding.
+
+    Equation::
+
+        logits = W z_t,   t the last step of the row with attention_mask 1
+
+    Without a mask padding is what stands behind the last id that is not ``config.pad_token_id``;
+    the id one beyond the vocabulary is padding everywhere. Of ``inputs_embeds`` without a mask t is
+    the last step. A row of nothing but padding has logits of 0.
+
+    Args:
+        config: `LinrnnConfig`, with ``num_labels``.
+
+    Example:
+        >>> config = LinrnnConfig(vocab_size=5, mixer="mingru", d_model=4, n_layers=1, num_labels=3)
+        >>> LinrnnForSequenceClassification(config)(torch.tensor([[1, 2], [3, 4]])).logits.shape
+        torch.Size([2, 3])
+    """
+
+    def __init__(self, config: LinrnnConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.score = nn.Linear(config.d_model, config.num_labels, bias=False)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Integer[Tensor, "batch time"] | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Float[Tensor, "batch time d_model"] | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutputWithPast | tuple[Any, ...]:
+        """Classify each row: see `LinrnnForCausalLM.forward` for what is not said here.
+
+        Args:
+            input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: what to read.
+            labels: (batch,) integers, for the cross entropy; (batch, num_labels) real, for the
+                binary one of each label; real, for the squared error. ``config.problem_type`` says
+                which; where it is None, ``num_labels == 1`` and the dtype do, the first time.
+            output_hidden_states: return what goes into each layer as well.
+            return_dict: False returns a tuple.
+            **kwargs: ``num_items_in_batch``, labels of all the batches that a loss is a mean over.
+
+        Returns:
+            ``loss`` if there are labels, ``logits`` (batch, num_labels), ``past_key_values`` and
+            ``hidden_states``.
+
+        Raises:
+            ArgumentError, ShapeError, DTypeError: see `LinrnnForCausalLM.forward`.
+        """
+        found, cache = self._read(
+            *(input_ids, inputs_embeds, attention_mask, past_key_values, kwargs),
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+        )
+        ends = self._ends(found.z, found.valid, input_ids if attention_mask is None else None)
+        logits = self.score(found.z[torch.arange(len(ends), device=ends.device), ends])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                labels=labels, pooled_logits=logits, config=self.config, **kwargs
+            )
+            count = kwargs.get("num_items_in_batch")
+            if count is not None and self.config.problem_type != "single_label_classification":
+                loss = loss * (labels.numel() / count)  # theirs is the mean of this batch there
+        output = SequenceClassifierOutputWithPast(loss, logits, cache, found.hidden)
+        return self._returned(output, return_dict)
+
+    def _ends(self, z: Tensor, valid: Tensor | None, ids: Tensor | None) -> Tensor:
+        """The step of each row that is read out."""
+        batch, time = z.shape[:2]
+        real = z.new_ones(batch, time, dtype=torch.bool) if valid is None else valid
+        if ids is not None and self.config.pad_token_id is not None:
+            real = real & (ids != self.config.pad_token_id)
+        return (real * torch.arange(1, time + 1, device=z.device)).argmax(1)
+
+
+class LinrnnForTokenClassification(LinrnnPreTrainedModel):
+    """A stack with a linear read-out of each token, which has read it and those before it.
+
+    Equation::
+
+        logits_t = W drop(z_t) + b,   0 at padding
+
+    with the dropout of the configuration.
+
+    Args:
+        config: `LinrnnConfig`, with ``num_labels``.
+
+    Example:
+        >>> config = LinrnnConfig(vocab_size=5, mixer="mingru", d_model=4, n_layers=1, num_labels=3)
+        >>> LinrnnForTokenClassification(config)(torch.tensor([[1, 2], [3, 4]])).logits.shape
+        torch.Size([2, 2, 3])
+    """
+
+    def __init__(self, config: LinrnnConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.dropout = nn.Dropout(config.dropout)
+        self.score = nn.Linear(config.d_model, config.num_labels)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Integer[Tensor, "batch time"] | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Float[Tensor, "batch time d_model"] | None = None,
+        labels: Integer[Tensor, "batch time"] | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput | tuple[Any, ...]:
+        """Classify each token: see `LinrnnForCausalLM.forward` for what is not said here.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: what to read.
+            labels: (batch, time); -100 and padding do not count.
+            output_hidden_states: return what goes into each layer as well.
+            return_dict: False returns a tuple.
+            **kwargs: ``num_items_in_batch``, labels of all the batches that a loss is a mean over.
+
+        Returns:
+            ``loss`` if there are labels, ``logits`` (batch, time, num_labels) and
+            ``hidden_states``.
+
+        Raises:
+            ArgumentError, ShapeError, DTypeError: see `LinrnnForCausalLM.forward`.
+        """
+        found, _ = self._read(
+            *(input_ids, inputs_embeds, attention_mask, None, kwargs),
+            use_cache=False,
+            output_hidden_states=output_hidden_states,
+        )
+        logits = self.score(self.dropout(found.z))
+        if found.valid is not None:
+            logits = logits.masked_fill(~found.valid[..., None], 0)
+        loss = None
+        if labels is not None:
+            if found.valid is not None:
+                labels = labels.masked_fill(~found.valid.to(labels.device), -100)
+            loss = self.loss_function(logits, labels, self.config, **kwargs)
+        return self._returned(TokenClassifierOutput(loss, logits, found.hidden), return_dict)
