@@ -136,6 +136,11 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
         self.model.encoder, self.model.d_input = value, value.num_embeddings
         self._kind = {**self._kind, "vocab_size": value.num_embeddings}
 
+    @property
+    def device(self) -> torch.device:
+        """Where the embedding of tokens lies; found without a walk over all modules."""
+        return cast(Tensor, self.model.encoder.weight).device
+
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Any = None, every_n_layers: int = 1
     ) -> None:
@@ -171,9 +176,8 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
             done = read(self.model, *again, cache, around=around)
             cache.advance(done.state, *again)
             cache.remember()
-        hidden = self.config.output_hidden_states
-        hidden = hidden if output_hidden_states is None else output_hidden_states
-        found = read(self.model, x, valid, cache, hidden=bool(hidden), around=around)
+        hidden = self._shows(output_hidden_states)
+        found = read(self.model, x, valid, cache, hidden=hidden, around=around)
         if not self._keeps(use_cache):
             return found, None
         self._advance(cache, found.state, x, valid)
@@ -181,6 +185,9 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 
     def _keeps(self, use_cache: bool | None) -> bool:
         return bool(self.config.use_cache and not self.training if use_cache is None else use_cache)
+
+    def _shows(self, hidden: bool | None) -> bool:
+        return bool(self.config.output_hidden_states if hidden is None else hidden)
 
     def _advance(self, cache: LinrnnCache, state: Any, x: Tensor, valid: Tensor | None) -> None:
         cache.advance(state, x, valid)

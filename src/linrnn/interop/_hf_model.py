@@ -100,8 +100,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
             ShapeError, DTypeError: an argument that does not fit.
         """
         plain = labels is None and inputs_embeds is None and not kwargs.get("output_attentions")
-        hidden = self.config.output_hidden_states
-        hidden = hidden if output_hidden_states is None else output_hidden_states
+        hidden = self._shows(output_hidden_states)
         if plain and not hidden and self._keeps(use_cache) and not torch.is_grad_enabled():
             logits = self._step(input_ids, attention_mask, past_key_values)
             if logits is not None:
@@ -135,9 +134,9 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
         batch = cache.batch_size
         if not isinstance(ids, Tensor) or ids.shape != (batch, 1) or ids.dtype != torch.long:
             return None
-        if cache.options is not self._kind or self.config.output_attentions or offloaded(self):
+        if cache.options is not self._kind or offloaded(self):
             return None
-        tokens, size = ids[:, 0], self.config.vocab_size
+        tokens, size = ids[:, 0], self._kind["vocab_size"]
         values = tokens.tolist()
         if mask is not None:
             if tuple(mask.shape) not in ((batch, 1), (batch, cache.length + 1)):
