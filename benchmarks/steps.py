@@ -31,7 +31,7 @@ def measure(mixer: str, options: argparse.Namespace) -> list[str]:
     said = explain(model.step, x, model.init_state(options.batch))
     with torch.no_grad():
         _, state = model.step(x, model.init_state(options.batch))
-        z = model._encode(x)
+        z = model._scaled(model.encoder(x))
         calls = {
             "operators": Candidate(lambda: model._step_on(z, state)),
             "step": Candidate(lambda: model.step(x, state)),

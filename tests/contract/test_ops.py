@@ -11,10 +11,10 @@ from linrnn.testing._every_op import ALONE_LAWS, BACKEND_LAWS, any_size_in_one_g
 from linrnn.testing._examples import ops
 
 NEEDS_NO_CHECKER = {"compiles"}  # torch.compile cannot trace the shape checker
-# what returns no recurrence; the distributed scan, which needs several processes; those of cells,
+# what returns no recurrence; what is distributed, which needs several processes; those of cells,
 # which tests/unit/cells has
 OTHERS = {"accumulator_dtype", "backend_report", "explain", "use_backend", "use_form"}
-OTHERS |= {"distributed_linear_scan", "cell_scan", "newton_scan"}
+OTHERS |= {"distributed_linear_scan", "sequence_parallel", "cell_scan", "newton_scan"}
 
 PAIRS = [(op, backend) for op in ops() for backend in backends(op)]
 IN_GRAPHS = any_size_in_one_graph.__name__

@@ -375,7 +375,8 @@ def _cell(cell: Cell, draw: _Draw) -> Iterator[Call]:
         form: dict[str, Any] = {"backend" if backend in BACKENDS else "form": backend}
         y, last = cell_scan(cell, state=state, **given, **form)
         last = last if isinstance(last, tuple) else (last,)
-        return _real(y), torch.stack(cell.parts(0, last), 1)
+        none = given[cell.inputs[0]][..., :0]
+        return _real(y, none=none), torch.stack(cell.parts(0, last), 1)
 
     def step(now: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         now = {**now, **dict(zip(cell.states, cell.joined(0, h.unbind(1)), strict=True))}
@@ -383,17 +384,19 @@ def _cell(cell: Cell, draw: _Draw) -> Iterator[Call]:
         after = after if isinstance(after, tuple) else (after,)
         like = h[:, 0]
         parts = [x.expand_as(like) for x in cell.parts(0, after)]
-        return _real(y, like), torch.stack(parts, 1).to(h.dtype)
+        return _real(y, like, like[:, :0]), torch.stack(parts, 1).to(h.dtype)
 
     call = Call(str(cell.name), run, arguments, cell.inputs, (len(starts), n), step, starts, 32)
     yield call._replace(outputs=len(cell.program.outputs), real_state=True)
 
 
-def _real(y: Any, like: Tensor | None = None) -> Tensor:
-    """All outputs as real parts side by side."""
+def _real(y: Any, like: Tensor | None = None, none: Tensor | None = None) -> Tensor:
+    """All outputs as real parts side by side; ``none`` where a cell has no output."""
     some = y if isinstance(y, tuple) else (y,)
     parts = [part for x in some for part in ((x.real, x.imag) if x.is_complex() else (x,))]
     parts = parts if like is None else [x.expand_as(like) for x in parts]
+    if not parts and none is not None:
+        return none
     return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 

