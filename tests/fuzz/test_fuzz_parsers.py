@@ -98,7 +98,7 @@ def pairs(path):
 
 
 def retrieval_input(path):
-    return Retrieval(Retrieval.Options(length=8)).read_padded(path)
+    return Retrieval(Retrieval.Options(length=8)).read_given(path)
 
 
 def expression(path):

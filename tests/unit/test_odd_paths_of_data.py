@@ -63,15 +63,15 @@ def corpus(path):
 
 
 def wav(path):
-    return tasks.load("spoken_digits")().read_padded(path)
+    return tasks.load("spoken_digits")().read_given(path)
 
 
 def reviews(path):
-    return tasks.load("imdb")().read_padded(path)
+    return tasks.load("imdb")().read_given(path)
 
 
 def pairs(path):
-    return tasks.load("retrieval")().read_padded(path)
+    return tasks.load("retrieval")().read_given(path)
 
 
 def table(path):

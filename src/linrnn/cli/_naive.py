@@ -1,9 +1,11 @@
 """What the simplest forecasts reach where a model was trained to forecast."""
 
 import numpy as np
+import torch
 
 from linrnn import tasks
 from linrnn.estimators._seasons import candidates, naive_season
+from linrnn.tasks._missing import forward_filled
 from linrnn.tasks._windows import ForecastTask
 from linrnn.train import Result
 from linrnn.train._folder import RunFolder
@@ -24,7 +26,7 @@ def naive_forecasts(result: Result) -> str:
     assert isinstance(task, ForecastTask)
     series, history = task.normalised(download=False)
     values = series.double().numpy()
-    train = values[: history.ends[0]]
+    train = _filled(values)[: history.ends[0]]
     season = naive_season(train, candidates(train, len(train) // 3))
     errors = {"the last value": naive_error(values, history.ends[1:], task.options.horizon, 1)}
     if season > 1:
@@ -42,16 +44,24 @@ def naive_error(values: np.ndarray, part: tuple[int, int], horizon: int, season:
     """Mean squared error of repeating the last season in all windows of a part.
 
     Args:
-        values: (time, channels).
+        values: (time, channels); NaN is not asked about, and the value before it is repeated.
         part: steps at which the first forecast begins, and before which the last one ends.
         horizon: steps ahead.
         season: steps repeated; 1 repeats the last value.
     """
     first, end = part
     n_windows = end - horizon - first + 1
-    total = 0.0
+    read, total, known = _filled(values), 0.0, 0
     for ahead in range(horizon):
         came = values[first + ahead : first + ahead + n_windows]
         back = first + ahead - season * (ahead // season + 1)
-        total += float(np.mean((came - values[back : back + n_windows]) ** 2))
-    return total / horizon
+        errors = (came - read[back : back + n_windows]) ** 2
+        total += float(np.nansum(errors))
+        known += int((~np.isnan(errors)).sum())
+    return total / known
+
+
+def _filled(values: np.ndarray) -> np.ndarray:
+    """With 0, the mean of training, where no value came before one that is missing."""
+    found: np.ndarray = forward_filled(torch.from_numpy(values)[None])[0].nan_to_num().numpy()
+    return found

@@ -17,8 +17,10 @@ EPILOG = """FILE holds the sequences to answer for, without what is asked:
   most tasks      a table of numbers, one sequence a row: .npy, .npz, .csv or .txt
                   (for digits a row is 64 pixels, 0 to 16; token ids are integers)
   table           what the run was trained on, labels left out or not read: .csv rows, .npz with
-                  x and perhaps lengths, .ts; sequences may differ in length
-  forecast, ett   a .csv like the one of the training; what follows its last step is forecast
+                  x and perhaps lengths, .ts, or a table with a step a row; sequences may differ
+                  in length
+  forecast, ett   a .csv or .parquet like the one of the training; what follows its last step is
+                  forecast
   imdb            text, a review a line
   speech          a .wav
 
@@ -64,7 +66,10 @@ def _table(answers: "Sequence[Prediction | Estimate]") -> str:
             cells = {name: f"{value:.6g}" for name, value in answer.values.items()}
         else:
             cells = {"class": answer.label, "probability": f"{answer.probability:.4f}"}
-        place = {"index": answer.index} | ({} if answer.step is None else {"step": answer.step})
+        at = {"index": answer.index, "id": answer.id, "step": answer.step}
+        if isinstance(answer, Estimate):
+            at["time"] = answer.time
+        place = {name: value for name, value in at.items() if value is not None}
         if i == 0:
             writer.writerow([*place, *cells])
         writer.writerow([*place.values(), *cells.values()])

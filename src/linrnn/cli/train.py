@@ -155,11 +155,12 @@ def _use(result: Result) -> str:
 
 def _ending(result: Result) -> str:
     from linrnn.cli._naive import naive_forecasts
+    from linrnn.cli._without_training import simple_answers
 
     folder: Path = result.folder
     return (
         f"{summary(result)}\n"
-        f"{naive_forecasts(result)}"
+        f"{naive_forecasts(result)}{simple_answers(result)}"
         f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
         f"  linrnn eval {folder}\n"
         f"  {_use(result)}\n"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from linrnn._door import read_bytes
 from linrnn.errors import DataError, check_positive_int
-from linrnn.tasks._base import Splits, Task
+from linrnn.tasks._base import Given, Splits, Task
 from linrnn.tasks._files import read_tar
 from linrnn.tasks._ragged import join
 
@@ -78,18 +78,18 @@ class AudioTask(Task):
 
     def read(self, path: Path) -> Tensor:
         """A clip from a user's .wav, or a table as other tasks read it."""
-        return self.read_padded(path)[0]
+        return self.read_given(path).x
 
-    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
-        """The same with the clip's length: see `Task.read_padded`."""
+    def read_given(self, path: Path) -> Given:
+        """The same with the clip's length: see `Task.read_given`."""
         if path.suffix.lower() != ".wav":
-            return super().read(path), None
+            return Given(super().read(path))
         try:
             content = read_bytes(path, inside=None)
         except OSError as error:
             raise DataError(f"{path}: the data file must be readable, got {error}.") from error
         clip, length = self._pad(read_wav(str(path), content, self.rate))
-        return clip[None], torch.tensor([length])
+        return Given(clip[None], torch.tensor([length]))
 
     def _pad(self, clip: np.ndarray) -> tuple[Tensor, int]:
         clip = clip[: self.options.length]

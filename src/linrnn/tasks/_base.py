@@ -20,12 +20,27 @@ MOST, MOST_EXAMPLES = 1 << 24, 1 << 40
 """Largest numbers that options of tasks may have: steps, tokens and the like, and examples."""
 
 
+class Given(NamedTuple):
+    """Sequences of a user's file, as a model reads them."""
+
+    x: Tensor
+    """(batch, time, d_input) real, or (batch, time) token ids."""
+    lengths: Tensor | None = None
+    """Valid steps (batch,) of each, where they are padded at their end."""
+    dt: Tensor | None = None
+    """Time (batch, time) since the step before, where steps lie unevenly."""
+    ids: tuple[str, ...] = ()
+    """How the file calls each sequence, where it does."""
+    times: tuple[str, ...] = ()
+    """When the steps are that are forecast, where that is known."""
+
+
 class Splits(NamedTuple):
     """The three parts of a task's data.
 
     Each item is ``(x, target)``, or ``(x, target, length)`` where sequences are padded at their
     end, or ``(x, target, dt)`` with the time (time,) since the step before, a real number, where
-    steps lie unevenly. A `BatchDataset` gives whole batches for a list of indices.
+    steps lie unevenly, or both. A `BatchDataset` gives whole batches for a list of indices.
     """
 
     train: Dataset[Any]
@@ -122,6 +137,11 @@ class Task(ABC):
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
         _check_sizes(type(self).__name__, self.options)
+
+    @property
+    def channels(self) -> int:
+        """Numbers a step in the units of the data. Default: as many as the model reads."""
+        return self.d_input
 
     @abstractmethod
     def datasets(self) -> Splits:
@@ -260,13 +280,13 @@ class Task(ABC):
         width = self.sequence_length * self.d_input
         return read_table(path, width).reshape(-1, self.sequence_length, self.d_input)
 
-    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
-        """What `read` gives, and the valid steps (batch,) of each row where rows are padded.
+    def read_given(self, path: Path) -> Given:
+        """What `read` gives, with lengths and times of the sequences where they have some.
 
         Raises:
             DataError: as `read`.
         """
-        return self.read(path), None
+        return Given(self.read(path))
 
 
 def _check_sizes(where: str, options: Any) -> None:

@@ -1,5 +1,10 @@
-"""Sets of labelled sequences from a user's file: .ts of the UEA archive, .npz, .csv."""
+"""Sets of labelled sequences, one in each row of a user's file.
 
+They are .ts, .tsv and .arff of the UEA and UCR archives, .npz, .csv and .parquet.
+"""
+
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,12 +12,13 @@ import numpy as np
 
 from linrnn._door import what_is
 from linrnn._numbers import is_name, number
-from linrnn.errors import DataError
+from linrnn.errors import DataError, MissingExtraError
 from linrnn.tasks._files import read_packed
+from linrnn.tasks._frame import is_missing, open_frame
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 from linrnn.tasks._table import filled_lines, split_row
 
-SUFFIXES = (".ts", ".npz", ".csv")
+SUFFIXES = (".ts", ".npz", ".csv", ".tsv", ".arff", ".parquet")
 
 
 class Series(NamedTuple):
@@ -20,6 +26,10 @@ class Series(NamedTuple):
 
     x: list[np.ndarray]
     y: list[str]
+    gaps: list[np.ndarray] | None = None
+    """Time between the steps (time - 1,) of each, in the unit of the stamps, if there are some."""
+    ids: list[str] | None = None
+    """How the file calls each, where it does."""
 
 
 class Layout(NamedTuple):
@@ -29,6 +39,8 @@ class Layout(NamedTuple):
     label_first: bool
     labelled: bool = True
     """Whether there must be labels; without, a .csv row has none, other files may."""
+    missing: bool = False
+    """Whether values may be missing; they are NaN."""
 
 
 def read_series(path: Path, layout: Layout) -> dict[str, Series]:
@@ -41,24 +53,61 @@ def read_series(path: Path, layout: Layout) -> dict[str, Series]:
     kind = Path(path.name.removesuffix(".gz").removesuffix(".xz")).suffix.lower()
     if kind not in SUFFIXES:
         raise DataError(
-            f"{path}: the file name must end in one of {', '.join(SUFFIXES)} (.csv and .ts also "
-            f"packed: .gz, .xz), got {path.suffix!r}."
+            f"{path}: the file name must end in one of {', '.join(SUFFIXES)} (text also packed: "
+            f".gz, .xz), got {path.suffix!r}."
         )
     if not path.is_file():
         raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
     if kind == ".npz":
         parts = _read_npz(path, layout.labelled)
+    elif kind == ".parquet":
+        frame = open_frame(path)
+        rows = zip(*map(frame.cells, frame.names), strict=True)
+        placed = [(frame.place(i), list(row)) for i, row in enumerate(rows)]
+        parts = {"train": _of_rows(path, placed, layout)}
+    elif kind == ".arff":
+        parts = {"train": _parse_arff(path, layout)}
     else:
         lines = [(n, line.strip()) for n, line in filled_lines(path, read_packed(path, "text"))]
-        parse = _parse_ts if kind == ".ts" else _parse_csv
-        series = parse(path, lines, layout)
-        parts = {"train": series}
+        parse = {".ts": _parse_ts, ".csv": _parse_csv, ".tsv": _parse_tsv}[kind]
+        parts = {"train": parse(path, lines, layout)}
     for series in parts.values():
-        _check(path, series)
+        check_series(path, series, layout.missing)
     return parts
 
 
-def _check(path: Path, series: Series) -> None:
+def read_pair(path: Path, labels: str, missing: bool) -> Series:
+    """Sequences of a .npy, x as that of a .npz, and what is asked about each in another.
+
+    Raises:
+        DataError: one of them is missing, damaged, or does not fit.
+    """
+    if not labels:
+        raise DataError(
+            f"{path}: a .npy holds x alone; its labels must be in another, got none. Say "
+            "--task.labels FILE, or save both with numpy.savez(path, x=..., y=...)."
+        )
+    arrays = {"x": _read_npy(path), "y": _read_npy(Path(labels).expanduser())}
+    series = _of_arrays(path, arrays, "")
+    check_series(path, series, missing)
+    return series
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    if not path.is_file():
+        raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
+    try:
+        found = open_numpy(path)
+    except DAMAGED as error:
+        raise DataError(f"{path}: the file must be a complete .npy, got: {error}.") from error
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise DataError(f"{path}: the file must be a .npy, got an archive of several arrays.")
+    return found
+
+
+def check_series(path: Path | str, series: Series, missing: bool) -> None:
+    """Raise `DataError` for none, one without a step, other channels, or what is not finite."""
     if not series.x:
         raise DataError(f"{path}: the file must hold at least one sequence, got none.")
     channels = series.x[0].shape[1]
@@ -72,12 +121,13 @@ def _check(path: Path, series: Series) -> None:
                 f"{path}: each sequence must have {channels} channels as the first, got "
                 f"{x.shape[1]} in sequence {place}."
             )
-        bad = np.argwhere(~np.isfinite(x))
+        bad = np.argwhere(np.isinf(x) if missing else ~np.isfinite(x))
         if len(bad):
             step, channel = bad[0]
             raise DataError(
                 f"{path}: values must be finite, got {x[step, channel]} in sequence {place}, "
-                f"step {step + 1}, channel {channel + 1}. Remove or fill such values."
+                f"step {step + 1}, channel {channel + 1}. Remove or fill such values, or say "
+                "--task.missing if they are missing."
             )
 
 
@@ -98,7 +148,10 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
     x, y = [], []
     for place, line in lines[start + 1 :]:
         *dimensions, label = line.split(":") if has_labels else [*line.split(":"), ""]
-        columns = [_numbers(path, place, values.split(",")) for values in dimensions]
+        columns = [
+            _numbers(path, f"line {place}", values.split(","), layout.missing)
+            for values in dimensions
+        ]
         if not columns or len({len(column) for column in columns}) > 1:
             raise DataError(
                 f"{path}: the dimensions of a sequence must be equally long, got "
@@ -115,17 +168,34 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
 
 
 def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
-    """A row is a sequence, step after step, and what is asked; trailing empty cells are left out.
+    """A row is a sequence, step after step, and what is asked.
 
     A first row that is of names alone is passed over.
     """
-    rows = [split_row(path, place, line) for place, line in lines]
-    names = [cell for cell in rows[0] if cell.strip()] if rows else []
+    rows = [(f"line {place}", split_row(path, place, line)) for place, line in lines]
+    names = [cell for cell in rows[0][1] if cell.strip()] if rows else []
     if names and all(map(is_name, names)):
-        lines, rows = lines[1:], rows[1:]
+        rows = rows[1:]
+    return _of_rows(path, rows, layout)
+
+
+def _parse_tsv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
+    """The same with tabulators, as the UCR archive has it: NaN at the end is padding."""
+    rows = []
+    for place, line in lines:
+        cells = split_row(path, place, line, "\t")
+        first = [cells.pop()] if layout.labelled and not layout.label_first else []
+        while cells and cells[-1].strip().lower() == "nan":
+            cells.pop()
+        rows.append((f"line {place}", cells + first))
+    return _of_rows(path, rows, layout)
+
+
+def _of_rows(path: Path, rows: Sequence[tuple[str, list[str]]], layout: Layout) -> Series:
+    """Each with its place: steps one after another, and what is asked; empty ends are left out."""
     x, y = [], []
-    for (place, _), cells in zip(lines, rows, strict=True):
-        cells = [cell.strip() for cell in cells]
+    for place, given in rows:
+        cells = [cell.strip() for cell in given]
         label, values = "", cells
         if layout.labelled:
             label, values = _cut(cells, 0 if layout.label_first else len(cells) - 1)
@@ -135,28 +205,54 @@ def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Seri
             about = "a label and " if layout.labelled else ""
             raise DataError(
                 f"{path}: a row must hold {about}steps of {layout.channels} numbers, got "
-                f"{len(values)} numbers{about and f' and the label {label!r}'} in line {place}."
+                f"{len(values)} numbers{about and f' and the label {label!r}'} in {place}."
             )
-        x.append(_numbers(path, place, values).reshape(-1, layout.channels))
+        numbers = _numbers(path, place, values, layout.missing)
+        x.append(numbers.reshape(-1, layout.channels))
         y.append(label)
     return Series(x, y)
+
+
+def _parse_arff(path: Path, layout: Layout) -> Series:
+    """A row is a sequence; what is asked is the last attribute, or the first."""
+    try:
+        from scipy.io import arff
+    except ImportError as error:
+        raise MissingExtraError("reading .arff", "scipy", "train") from error
+    text = "\n".join(line for _, line in filled_lines(path, read_packed(path, "text")))
+    try:
+        table, _ = arff.loadarff(io.StringIO(text))
+    except (arff.ArffError, ValueError, IndexError, NotImplementedError, StopIteration) as error:
+        raise DataError(
+            f"{path}: the file must be ARFF with numbers and classes, got: {error or 'none'}."
+        ) from error
+    rows = []
+    for place, row in enumerate(table.tolist() if table.ndim else [table.tolist()], 1):
+        cells = [cell.decode() if isinstance(cell, bytes) else repr(cell) for cell in row]
+        rows.append((f"row {place} of the data", cells))
+    return _of_rows(path, rows, layout)
 
 
 def _cut(cells: list[str], place: int) -> tuple[str, list[str]]:
     return cells[place], cells[:place] + cells[place + 1 :]
 
 
-def _numbers(path: Path, line: int, cells: list[str]) -> np.ndarray:
+def _numbers(path: Path, place: str, cells: list[str], missing: bool) -> np.ndarray:
+    """Cells as numbers; where they may be missing, such are NaN."""
     values = [number(cell) for cell in cells]
-    if None in values:
-        bad = cells[values.index(None)]
-        raise DataError(
-            f"{path}: values must be numbers, got {bad!r:.60} in line {line}. Fill what is missing."
-        )
-    return _single(np.array(values, np.float64))
+    for i, cell in enumerate(cells):
+        if values[i] is None and missing and is_missing(cell):
+            values[i] = float("nan")
+        elif values[i] is None:
+            fix = "Fill what is missing, or say --task.missing." if is_missing(cell) else ""
+            raise DataError(
+                f"{path}: values must be numbers, got {cell!r:.60} in {place}. "
+                f"{fix or 'Correct it.'}"
+            )
+    return as_single(np.array(values, np.float64))
 
 
-def _single(values: np.ndarray) -> np.ndarray:
+def as_single(values: np.ndarray) -> np.ndarray:
     """Values as float32; what that cannot hold becomes infinite, which is refused later."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
@@ -218,6 +314,6 @@ def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:
             f"{path}: lengths{end} must be {len(x)} integers of 1 to {x.shape[1]}, got "
             f"{lengths.dtype} {lengths.shape}."
         )
-    x = _single(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))
+    x = as_single(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))
     rows = [row[:length] for row, length in zip(x, lengths, strict=True)]
     return Series(rows, [str(value) for value in y.tolist()])

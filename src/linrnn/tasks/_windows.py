@@ -2,57 +2,89 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn._door import what_is
-from linrnn._numbers import like_number, number
+from linrnn._numbers import number
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.tasks._base import Splits, Task
+from linrnn.tasks._base import Given, Splits, Task
 from linrnn.tasks._drawing import Regression
-from linrnn.tasks._files import read_packed
+from linrnn.tasks._frame import Frame, PandasFrame, open_frame
 from linrnn.tasks._generated import BatchDataset
-from linrnn.tasks._table import filled_lines, split_row
+from linrnn.tasks._missing import Missing, forward_filled, masked
+from linrnn.tasks._stamps import Stamps, check_rising, even, read_stamps
 
 
 class History(NamedTuple):
     """A series with the names of its columns, and where its three parts end."""
 
     values: np.ndarray
-    """(time, columns)."""
+    """(time, columns); NaN is a value that is missing."""
     names: list[str]
     ends: tuple[int, int, int]
     """Of the training, validation and test part."""
+    stamps: Stamps | None = None
+    """When the steps were, where that is known."""
+
+    @property
+    def unit(self) -> float:
+        """The median time between steps of the training part."""
+        assert self.stamps is not None
+        return float(np.median(np.diff(self.stamps.at[: self.ends[0]])))
+
+    def times(self) -> Tensor | None:
+        """(time,) since the step before over the `unit`, where that is not the same for all."""
+        if self.stamps is None or even(np.diff(self.stamps.at)):
+            return None
+        gaps = np.diff(self.stamps.at) / self.unit
+        return torch.from_numpy(np.concatenate([[1.0], gaps])).float()
 
 
 class Windows(BatchDataset):
-    """Stretches of a series and what followed each.
+    """Stretches of a series and what followed each, if any of that is known.
 
     Args:
-        series: (time, columns).
+        read: (time, d_input), what a model reads.
+        asked: (time, columns); NaN is not known.
+        times: (time,), the `dt` of each step, or None.
         first: step at which the first forecast begins.
         end: step before which the last forecast ends.
         length: steps read.
         horizon: steps to forecast.
     """
 
-    def __init__(self, series: Tensor, first: int, end: int, length: int, horizon: int) -> None:
-        self.series, self.start = series, first - length
-        self.size = end - horizon - first + 1
+    def __init__(
+        self,
+        read: Tensor,
+        asked: Tensor,
+        times: Tensor | None,
+        first: int,
+        end: int,
+        length: int,
+        horizon: int,
+    ) -> None:
+        self.read, self.asked, self.times = read, asked, times
         self.length, self.horizon = length, horizon
+        self.starts = torch.arange(first, max(first, end - horizon + 1))
+        if asked.isnan().any():
+            known = torch.cat([torch.zeros(1), (~asked.isnan()).any(1).cumsum(0)])
+            self.starts = self.starts[known[self.starts + horizon] > known[self.starts]]
 
     def __len__(self) -> int:
-        return self.size
+        return len(self.starts)
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
-        """(windows, length, columns) and, flat, (windows, horizon * columns)."""
-        rows = self.start + torch.as_tensor(indices)[:, None]
-        steps = self.series[rows + torch.arange(self.length + self.horizon)]
-        return steps[:, : self.length], steps[:, self.length :].flatten(1)
+        """(windows, length, d_input), flat (windows, horizon * columns), dt where there is one."""
+        starts = self.starts[torch.as_tensor(indices)][:, None]
+        before = starts - self.length + torch.arange(self.length)
+        after = starts + torch.arange(self.horizon)
+        timed = () if self.times is None else (self.times[before],)
+        return self.read[before], self.asked[after].flatten(1), *timed
 
 
 class ForecastTask(Regression, Task):
@@ -74,8 +106,45 @@ class ForecastTask(Regression, Task):
     def _scale(history: History) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each column over the training part."""
         train = history.values[: history.ends[0]]
-        std = train.std(0)
-        return train.mean(0), np.where(std == 0, 1, std)
+        empty = np.flatnonzero(np.isnan(train).all(0))
+        if len(empty):
+            raise DataError(
+                "forecast: each column must have a value in the training part, got none of "
+                f"{history.names[empty[0]]}. Choose other columns."
+            )
+        std = np.nanstd(train, 0)
+        return np.nanmean(train, 0), np.where(std == 0, 1, std)
+
+    @property
+    def time(self) -> str:
+        """Name of the column of time stamps, where there is one."""
+        return getattr(self.options, "time", "")
+
+    def as_stamps(self, times: Sequence[str]) -> list[Any]:
+        """Times as a table has them: numbers, or dates of the standard library."""
+        return [_stamp(time) for time in times]
+
+    @property
+    def _missing(self) -> Missing:
+        how: Missing = getattr(self.options, "missing", "error")
+        return how
+
+    @property
+    def channels(self) -> int:
+        """Columns that are read and forecast."""
+        return self.d_input // (2 if self._missing == "mask" else 1)
+
+    def loss(self, y: Tensor, target: Tensor) -> Tensor:
+        """The mean squared error of what is known."""
+        known = ~target.isnan()
+        errors = (y - target.nan_to_num()).square() * known
+        return errors.sum() / known.sum().clamp_min(1)
+
+    def scores(self, y: Tensor, target: Tensor) -> Tensor:
+        """The mean squared error of each example, of what is known."""
+        known = ~target.isnan()
+        errors = ((y - target.nan_to_num()).square() * known).flatten(1)
+        return errors.sum(1) / known.flatten(1).sum(1).clamp_min(1)
 
     @property
     def number_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -83,24 +152,26 @@ class ForecastTask(Regression, Task):
         return tuple(self.history().names)
 
     def scaled(self, x: Tensor) -> Tensor:
-        """With mean 0 and variance 1 over the training part."""
+        """With mean 0 and variance 1 over the training part; missing values by the options."""
         mean, std = (torch.from_numpy(v) for v in self._scale(self.history()))
-        return ((x.double() - mean) / std).to(x.dtype)
+        return masked(((x.double() - mean) / std).to(x.dtype), self._missing)
 
     def arranged(self, x: Tensor) -> Tensor:
-        """The last ``length`` steps."""
+        """The last ``length`` steps, scaled and with missing values filled."""
         length = self.options.length
         if x.shape[1] < length:
             raise ArgumentError(
                 f"{type(self).__name__}: x must have {length} steps at least, got {x.shape[1]}. "
                 "A forecast follows from as many as were read in training."
             )
+        # a value from before the window may stand for one that is missing in it
+        x = forward_filled(x) if self._missing == "ffill" else x
         return self.scaled(x[:, -length:])
 
     def numbers(self, y: Tensor) -> Tensor:
         """(batch, horizon, columns) in the units of the file."""
         mean, std = self._scale(self.history())
-        steps = y.double().reshape(len(y), self.options.horizon, self.d_input)
+        steps = y.double().reshape(len(y), self.options.horizon, self.channels)
         return steps * torch.from_numpy(std) + torch.from_numpy(mean)
 
     def read(self, path: Path) -> Tensor:
@@ -109,27 +180,58 @@ class ForecastTask(Regression, Task):
         Raises:
             DataError: the file cannot be used, is shorter, or lacks a column.
         """
-        file, known = HistoryFile(path), self.history()
-        missing = [name for name in known.names if name not in file.names]
-        if missing or len(file) < self.options.length:
+        return self.read_given(path).x
+
+    def read_given(self, path: Path) -> Given:
+        """The same with the times of its steps, and of those that are forecast."""
+        return self._given(open_frame(path))
+
+    def read_frame(self, where: str, table: Any) -> Given:
+        """The same of a table of pandas."""
+        return self._given(PandasFrame(where, table))
+
+    def _given(self, frame: Frame) -> Given:
+        known, length = self.history(), self.options.length
+        wanted = [*known.names, *([self.time] if self.time else [])]
+        gone = [name for name in wanted if name not in frame.names]
+        if gone or len(frame) < length:
             raise DataError(
-                f"{path}: the series must have {self.options.length} steps of "
-                f"{', '.join(known.names)}, got {len(file)} of {', '.join(file.names)}."
+                f"{frame.where}: the series must have {length} steps of {', '.join(wanted)}, got "
+                f"{len(frame)} of {', '.join(frame.names)}{f', without {gone[0]}' if gone else ''}."
             )
-        mean, std = self._scale(known)
-        steps = (file.values(known.names)[-self.options.length :] - mean) / std
-        return torch.from_numpy(steps).float()[None]
+        values = frame.values(known.names, missing=self._missing != "error")
+        x = self.arranged(torch.from_numpy(values)[None]).float()
+        if not self.time:
+            return Given(x)
+        assert known.stamps is not None
+        stamps = read_stamps(frame, self.time)
+        check_rising(frame, self.time, stamps.at, np.arange(len(frame)))
+        gaps = np.diff(stamps.at[-length:]) / known.unit
+        if known.times() is None:
+            if not even(np.append(gaps, 1.0)):
+                raise DataError(
+                    f"{frame.where}: steps must be {known.unit:g} apart, in the unit of their "
+                    f"stamps, as in training, got {gaps[np.abs(gaps - 1).argmax()] * known.unit:g}."
+                )
+            ahead = 1 + np.arange(self.options.horizon)
+            return Given(x, times=tuple(map(stamps.write, stamps.at[-1] + known.unit * ahead)))
+        dt = np.concatenate([[1.0], gaps])[-x.shape[1] :]
+        if len(stamps.at) > length:
+            dt[0] = (stamps.at[-length] - stamps.at[-length - 1]) / known.unit
+        return Given(x, dt=torch.from_numpy(dt).float()[None])
 
     def datasets(self) -> Splits:
         """Windows of each part; what is read may begin in the part before."""
         series, history = self.normalised()
         length, horizon = self.options.length, self.options.horizon
         begins = (length, *history.ends[:2])
+        read = forward_filled(series[None]) if self._missing == "ffill" else series[None]
+        read = masked(read, self._missing)[0]
         parts = [
-            Windows(series, begin, end, length, horizon)
+            Windows(read, series, history.times(), begin, end, length, horizon)
             for begin, end in zip(begins, history.ends, strict=True)
         ]
-        if min(part.size for part in parts) < 1 or begins[1] < length:
+        if min(map(len, parts)) < 1 or begins[1] < length:
             raise DataError(
                 f"{type(self).__name__}: each part of the series must hold a window of {length} "
                 f"and {horizon} steps, got parts that end at {history.ends}. Choose a smaller "
@@ -152,96 +254,37 @@ def read_history(path: Path, columns: Sequence[str] = ()) -> tuple[np.ndarray, l
     """The numbers (time, columns) of a file, and the names of its columns.
 
     Args:
-        path: see `HistoryFile`.
+        path: see `open_frame`.
         columns: names of those that are read; none: all in which any cell is a number.
 
     Raises:
         DataError: the file cannot be used, or such a column has a cell that is no finite number.
         UnknownNameError: no such column with numbers.
     """
-    file = HistoryFile(path)
-    names = file.with_numbers()
+    frame = open_frame(path)
+    names = chosen_columns(frame, columns)
+    return frame.values(names), names
+
+
+def chosen_columns(frame: Frame, columns: Sequence[str], but: str = "") -> list[str]:
+    """Names of the columns that are read.
+
+    Args:
+        frame: with them.
+        columns: their names; none: all in which any cell is a number.
+        but: the name of one that is not.
+
+    Raises:
+        DataError: no column holds numbers.
+        UnknownNameError: no such column with numbers.
+    """
+    names = [name for name in frame.with_numbers() if name != but]
     for name in columns:
         if name not in names:
             raise UnknownNameError("column", name, names)
-    names = list(columns) or names
-    return file.values(names), names
+    return list(columns) or names
 
 
-class HistoryFile:
-    """A table with a step in each row and the names of its columns in the first.
-
-    Args:
-        path: a .csv, or one packed as .gz or .xz.
-
-    Raises:
-        DataError: missing, damaged, two columns of one name, or a row of another width.
-    """
-
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise DataError(
-                f"{path}: the data file must exist, got {what_is(path)}. Check the path."
-            )
-        self.path = path
-        self._lines = filled_lines(path, read_packed(path, "a table"))
-        self._rows = [
-            [cell.strip() for cell in split_row(path, place, line)] for place, line in self._lines
-        ]
-        if len(self._rows) < 2:
-            raise DataError(
-                f"{path}: the file must hold a row of names and others, got {len(self._rows)}."
-            )
-        self.names = self._rows.pop(0)
-        """Of all columns."""
-        self._lines.pop(0)
-        self._check()
-
-    def _check(self) -> None:
-        for (place, _), row in zip(self._lines, self._rows, strict=True):
-            if len(row) != len(self.names):
-                raise DataError(
-                    f"{self.path}: each row must hold {len(self.names)} cells as the first, got "
-                    f"{len(row)} in line {place}. Is the file truncated?"
-                )
-        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
-        if twice:
-            raise DataError(
-                f"{self.path}: each column must have a name of its own, got {twice[0]!r:.60} twice."
-            )
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def with_numbers(self) -> list[str]:
-        """Names of the columns in which any cell may be meant as a number; a date is none."""
-        columns = zip(*self._rows, strict=True)
-        names = [
-            name
-            for name, cells in zip(self.names, columns, strict=True)
-            if any(map(like_number, cells))
-        ]
-        if not names:
-            raise DataError(
-                f"{self.path}: a column must hold numbers, got only {', '.join(self.names):.60}."
-            )
-        return names
-
-    def values(self, names: Sequence[str]) -> np.ndarray:
-        """The numbers of some columns, (time, columns).
-
-        Raises:
-            DataError: a cell of theirs that is empty or no finite number.
-        """
-        places = [self.names.index(name) for name in names]
-        cells = [[number(row[place]) for place in places] for row in self._rows]
-        values = np.array(cells, np.float64).reshape(len(cells), len(names))  # None becomes NaN
-        bad = np.argwhere(~np.isfinite(values))
-        if len(bad):
-            step, column = bad[0].tolist()
-            raise DataError(
-                f"{self.path}: values must be finite numbers, got "
-                f"{self._rows[step][places[column]]!r:.60} in line {self._lines[step][0]}, column "
-                f"{names[column]}. Fill what is missing, or choose other columns."
-            )
-        return values
+def _stamp(time: str) -> Any:
+    found = number(time)
+    return datetime.fromisoformat(time) if found is None else found

@@ -3,10 +3,15 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
-from linrnn.errors import DataError, check_positive_int
-from linrnn.tasks._windows import ForecastTask, History, read_history
+import numpy as np
+
+from linrnn.errors import DataError, check_in, check_positive_int
+from linrnn.tasks._frame import open_frame
+from linrnn.tasks._missing import Missing
+from linrnn.tasks._stamps import check_rising, read_stamps
+from linrnn.tasks._windows import ForecastTask, History, chosen_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,9 +19,13 @@ class ForecastOptions:
     """Options of the task `forecast`."""
 
     data: str = ""
-    """The file: .csv, packed as .gz or not."""
+    """The file: .csv, packed as .gz or .xz or not, or .parquet."""
     columns: tuple[str, ...] = ()
     """Names of the columns to read and forecast; none: all in which any cell is a number."""
+    time: str = ""
+    """Name of the column with the time of each step, a number or a date."""
+    missing: Missing = "error"
+    """What stands for a missing value: nothing, the last one before it, or 0 and a mark of it."""
     horizon: int = 24
     """Steps to forecast."""
     length: int = 96
@@ -27,12 +36,19 @@ class Forecast(ForecastTask):
     """Forecast a series of your own from what went before.
 
     Give a .csv as ``--task.data FILE``, with the names of the columns in the first row and a step
-    of time in each row after it. A column without any number, such as the date, is left out; a
-    cell that is empty or no number in another column is an error, unless ``columns`` names those to
-    read. The first 70 % of the steps are for training, the next 10 % for validation, the rest
-    for testing. Columns are brought to mean 0 and variance 1 over the training part, and the
-    metric is the mean squared error of those; the chance level is that of always answering the
-    training mean. Before a file is given, the numbers that describe the data are placeholders.
+    of time in each row after it, or a .parquet. A column without any number, such as the date, is
+    left out; a cell that is empty or no number in another column is an error, unless ``columns``
+    names those to read. Cells that are empty, or say NaN, NA, null, none or ?, may stand for values
+    that are missing: ``--task.missing ffill`` reads the last one before, ``mask`` the mean of the
+    training part with one more channel for each that says so; what is missing is not asked about.
+    ``--task.time`` names a column of numbers or dates that rise: a forecast then has the times of
+    its steps and, where they lie unevenly, layers that read `dt` get the time since the step
+    before, over its median in the training part.
+
+    The first 70 % of the steps are for training, the next 10 % for validation, the rest for
+    testing. Columns are brought to mean 0 and variance 1 over the training part, and the metric is
+    the mean squared error of those; the chance level is that of always answering the training mean.
+    Before a file is given, the numbers that describe the data are placeholders.
 
     Args:
         options: `ForecastOptions`.
@@ -53,12 +69,14 @@ class Forecast(ForecastTask):
         super().__init__(options)
         options = self.options
         check_positive_int("Forecast", length=options.length, horizon=options.horizon)
-        self.sequence_length = options.length
+        check_in("Forecast", "missing", options.missing, get_args(Missing))
+        self.sequence_length, columns = options.length, 1
         if options.data:
             series, history = self.normalised()
-            self.d_input = series.shape[1]
-            self.chance = float(series[history.ends[1] :].square().mean())
-        self.d_output = self.d_input * options.horizon
+            columns = series.shape[1]
+            self.chance = float(series[history.ends[1] :].square().nanmean())
+        self.d_input = columns * (2 if options.missing == "mask" else 1)
+        self.d_output = columns * options.horizon
 
     def history(self, download: bool = True) -> History:
         """Read the file."""
@@ -68,7 +86,12 @@ class Forecast(ForecastTask):
     def _history(self) -> History:
         if not self.options.data:
             raise DataError("forecast: the data must be a file, got none. Say --task.data FILE.")
-        path = Path(self.options.data).expanduser()
-        values, names = read_history(path, self.options.columns)
-        steps = len(values)
-        return History(values, names, (steps * 7 // 10, steps * 8 // 10, steps))
+        given, stamps = self.options, None
+        frame = open_frame(Path(given.data).expanduser())
+        steps = len(frame)
+        if given.time:
+            stamps = read_stamps(frame, given.time)
+            check_rising(frame, given.time, stamps.at, np.arange(steps))
+        names = chosen_columns(frame, given.columns, but=given.time)
+        values = frame.values(names, missing=given.missing != "error")
+        return History(values, names, (steps * 7 // 10, steps * 8 // 10, steps), stamps)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linrnn._door import read_bytes
 from linrnn.errors import DataError, check_positive_int
-from linrnn.tasks._base import Published, Splits, Task
+from linrnn.tasks._base import Given, Published, Splits, Task
 from linrnn.tasks._files import Source, chosen, folder_of, obtain, read_tar
 from linrnn.tasks._long_range import long_range
 from linrnn.tasks._ragged import Ragged, join
@@ -108,10 +108,10 @@ class IMDb(Task):
 
     def read(self, path: Path) -> Tensor:
         """Reviews from a user's file of text, a review a line."""
-        return self.read_padded(path)[0]
+        return self.read_given(path).x
 
-    def read_padded(self, path: Path) -> tuple[Tensor, Tensor]:
-        """The same with their lengths: see `Task.read_padded`."""
+    def read_given(self, path: Path) -> Given:
+        """The same with their lengths: see `Task.read_given`."""
         try:
             lines = read_bytes(path, inside=None).splitlines()
         except OSError as error:
@@ -119,7 +119,7 @@ class IMDb(Task):
         if not lines:
             raise DataError(f"{path}: the data file must hold a line of text, got none.")
         rows, lengths = zip(*(self._pad(np.frombuffer(line, "u1")) for line in lines), strict=True)
-        return torch.stack(rows), torch.tensor(lengths)
+        return Given(torch.stack(rows), torch.tensor(lengths))
 
     def example(self) -> str:
         """The beginning of a review; nothing is downloaded for it."""

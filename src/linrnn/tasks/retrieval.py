@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import DataError, check_positive_int
-from linrnn.tasks._base import Published, Splits, Task
+from linrnn.tasks._base import Given, Published, Splits, Task
 from linrnn.tasks._files import chosen, folder_of, read_packed
 from linrnn.tasks._long_range import long_range
 from linrnn.tasks._pairs import SYMBOLS, Pairs, decode, encode
@@ -101,7 +101,7 @@ class Retrieval(Task):
         texts = "\n".join(f"input {decode(row[:_SHOWN])} ..." for row in x)
         return f"{texts}\ntarget {self.class_names[target]}"
 
-    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
+    def read_given(self, path: Path) -> Given:
         """Pairs of documents from a user's file, two texts a line with a tab between them."""
         lines = read_packed(path, "two texts a line with a tab between them").splitlines()
         x = np.zeros((len(lines), 2, self.options.length), np.uint8)
@@ -114,11 +114,11 @@ class Retrieval(Task):
                     f"{len(texts)}."
                 )
             lengths[row] = [encode(text, x[row, i]) for i, text in enumerate(texts)]
-        return torch.from_numpy(x).long(), torch.from_numpy(lengths)
+        return Given(torch.from_numpy(x).long(), torch.from_numpy(lengths))
 
     def read(self, path: Path) -> Tensor:
-        """Pairs of documents from a user's file: see `read_padded`."""
-        return self.read_padded(path)[0]
+        """Pairs of documents from a user's file: see `read_given`."""
+        return self.read_given(path).x
 
     def _pairs(self, split: str) -> Pairs:
         place, name = folder_of("retrieval", self.options.data), _FILES[split]

@@ -17,7 +17,7 @@ from linrnn._door import read_bytes
 from linrnn.errors import DataError, check_in, check_positive_int
 from linrnn.sound import Coding
 from linrnn.tasks._audio import read_wav
-from linrnn.tasks._base import Published, Splits, Task
+from linrnn.tasks._base import Given, Published, Splits, Task
 from linrnn.tasks._files import chosen, read_tar
 from linrnn.tasks._token_windows import TokenWindows, check_parts
 from linrnn.tasks.spoken_digits import archive_of, place_of
@@ -152,19 +152,19 @@ class Sound(Task):
 
     def read(self, path: Path) -> Tensor:
         """Windows of a user's .wav, or rows of codes as other tasks read them."""
-        return self.read_padded(path)[0]
+        return self.read_given(path).x
 
-    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
-        """The same; the last window of a .wav is padded with silence: see `Task.read_padded`."""
+    def read_given(self, path: Path) -> Given:
+        """The same; the last window of a .wav is padded with silence: see `Task.read_given`."""
         if path.suffix.lower() != ".wav":
-            return super().read(path), None
+            return Given(super().read(path))
         codes, length = self.read_codes(path), self.sequence_length
         rows = -(-len(codes) // length)
         padded = np.full(rows * length, sound.silence(self.coding))
         padded[: len(codes)] = codes
         lengths = torch.full((rows,), length)
         lengths[-1] = len(codes) - (rows - 1) * length
-        return torch.from_numpy(padded.reshape(rows, length)), lengths
+        return Given(torch.from_numpy(padded.reshape(rows, length)), lengths)
 
     def read_codes(self, path: Path) -> np.ndarray:
         """The codes of a user's .wav.

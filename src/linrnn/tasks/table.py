@@ -1,6 +1,5 @@
-"""Your own sequences, a label or a number for each: .csv, .npz or .ts."""
+"""Your own sequences, a label or a number for each: .csv, .parquet, .npz, .ts, .tsv or .arff."""
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,15 +11,18 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from linrnn._numbers import number
-from linrnn.errors import DataError, check_in, check_positive_int
-from linrnn.tasks._base import Splits, Task
-from linrnn.tasks._files import chosen
-from linrnn.tasks._series import Layout, Series, read_series
-
-_SPLIT_SEED = 0  # the split is part of the task: never the run's seed
+from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
+from linrnn.tasks._base import Given, Splits, Task
+from linrnn.tasks._frame import PandasFrame
+from linrnn.tasks._labelled import Labelled, Reading
+from linrnn.tasks._long import LongLayout
+from linrnn.tasks._missing import Missing, forward_filled
+from linrnn.tasks._series import Series
+from linrnn.tasks._table import read_table
 
 Kind = Literal["classification", "regression"]
 Place = Literal["last", "first"]
+Times = Literal["dt", "column", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,45 +30,56 @@ class TableOptions:
     """Options of the task `table`."""
 
     data: str = ""
-    """The file: .csv, .npz or .ts."""
+    """The file: .csv, .parquet, .npz, .ts, .tsv or .arff."""
     test: str = ""
     """A second file, for testing; empty: X_TEST.ts beside X_TRAIN.ts, else a part of the first."""
+    labels: str = ""
+    """A .npy with what is asked, where the data is one."""
     kind: Kind = "classification"
     """Whether a class or a number is asked for."""
     label: Place = "last"
-    """The cell of a .csv row in which it is."""
+    """The cell of a row in which it is, where a row is a sequence."""
     channels: int = 1
-    """Numbers a step in a .csv row, step after step."""
+    """Numbers a step in such a row, step after step."""
+    id: str = ""
+    """Name of the column that says whose step a row is, where a row is a step."""
+    target: str = ""
+    """Name of the column with what is asked, of such a table."""
+    time: str = ""
+    """Name of the column with the time of each step, a number or a date, of such a table."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns that are read, of such a table; none: all others."""
+    times: Times = "dt"
+    """What becomes of uneven times: the `dt` of layers that read it, one more channel, nothing."""
+    missing: Missing = "error"
+    """What stands for a missing value: nothing, the last one before it, or 0 and a mark of it."""
     normalise: bool = True
     """Whether each channel is brought to mean 0 and variance 1 over the training data."""
-
-
-class _Loaded:
-    """The sequences of a file in memory, and what follows from them."""
-
-    def __init__(self, options: TableOptions) -> None:
-        self.options = options
-        self.parts = _split(options.data, *_read(options))
-        self.channels = self.parts[0].x[0].shape[1]
-        self.longest = max(len(x) for part in self.parts for x in part.x)
-        steps = np.concatenate(self.parts[0].x).astype(np.float64)
-        self.mean, self.std = steps.mean(0), steps.std(0)
-        if not options.normalise:
-            self.mean, self.std = np.zeros(self.channels), np.ones(self.channels)
-        self.std[self.std == 0] = 1
-        self.classes = _in_order({label for part in self.parts for label in part.y})
 
 
 class Table(Task):
     """Classes or numbers for sequences of your own.
 
-    Give the file as ``--task.data FILE``:
+    Give the file as ``--task.data FILE``. Either a row is a sequence:
 
-    - ``.csv``: a row is a sequence, step after step, with what is asked in the last cell (or the
-      first). Rows may differ in length. A first row of names is skipped.
+    - ``.csv`` and ``.parquet``: step after step, with what is asked in the last cell, or the first.
+      Rows may differ in length, with empty cells at their end. A first row of names is skipped.
+    - ``.tsv``, ``.arff`` and ``.ts`` of the UCR and UEA archives, the last without time stamps. In
+      .tsv what is asked comes first (``--task.label first``), and NaN at the end is padding.
     - ``.npz``: arrays ``x`` (sequences, time) or (sequences, time, channels), ``y``, and
-      ``lengths`` where rows are padded; or each of them with ``_train`` and ``_test``.
-    - ``.ts`` of the UEA and UCR archives, without time stamps; packed as .gz or not.
+      ``lengths`` where rows are padded; or each of them with ``_train`` and ``_test``. ``.npy``: x
+      alone, with y in another file, ``--task.labels``.
+
+    Or a row is a step, of a .csv or .parquet with names: ``--task.id`` names the column that says
+    whose it is, ``--task.target`` the one with what is asked, ``--task.time`` the one with numbers
+    or dates, if there is one. The rows of a sequence are in the order of time.
+
+    Where steps lie unevenly, the time since the step before, over its median in the training part,
+    goes to the layers as `dt` (``--task.times dt``; those of some mixers read it), or is one more
+    channel (``column``), or is left out (``none``). A missing value is an error, or
+    (``--task.missing``) becomes the last one before it in its sequence (``ffill``), or the mean of
+    the training part with one more channel that says so for each (``mask``); so does what is
+    missing before the first value. Text is packed as .gz or .xz or not.
 
     Where there is no test part, a fifth of the sequences is for testing and a tenth for
     validation; where there is one, a tenth is for validation. The split is fixed and keeps the
@@ -80,12 +93,13 @@ class Table(Task):
 
     Raises:
         DataError: the file cannot be used.
-        UnknownNameError: no such kind or label.
-        ArgumentError: fewer than 1 channels.
+        UnknownNameError: no such kind, label, column, and so on.
+        ArgumentError: fewer than 1 channels, or an option without those it needs.
+        MissingExtraError: a .parquet or .arff, and what reads it is not installed.
     """
 
     Options: ClassVar[type] = TableOptions
-    summary: ClassVar[str] = "your own .csv, .npz or .ts file: --task.data FILE"
+    summary: ClassVar[str] = "your own .csv, .parquet, .npz or .ts file: --task.data FILE"
 
     chance = 0.5
     sequence_length = d_input = 1
@@ -93,18 +107,50 @@ class Table(Task):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        check_in("Table", "kind", self.options.kind, get_args(Kind))
-        check_in("Table", "label", self.options.label, get_args(Place))
-        check_positive_int("Table", channels=self.options.channels)
-        if self.options.kind == "regression":
+        given = self.options
+        for name, kinds in (("kind", Kind), ("label", Place), ("times", Times)):
+            check_in("Table", name, getattr(given, name), get_args(kinds))
+        check_in("Table", "missing", given.missing, get_args(Missing))
+        check_positive_int("Table", channels=given.channels)
+        self._reading = Reading(
+            channels=given.channels,
+            label_first=given.label == "first",
+            missing=given.missing,
+            labels=given.labels,
+            long=self._long(),
+        )
+        if given.kind == "regression":
             self.metric, self.higher_is_better = "mse", False  # type: ignore[misc]
             self.kind, self.loss_name = "regression", "mean squared error"  # type: ignore[misc]
             self.d_output, self.chance = 1, 1.0
-        if self.options.data:
+        if given.data:
             self._describe(self._loaded)
 
-    def _describe(self, loaded: _Loaded) -> None:
-        self.sequence_length, self.d_input = loaded.longest, loaded.channels
+    def _long(self) -> LongLayout | None:
+        given = self.options
+        if not given.id:
+            for name in ("target", "time", "columns"):
+                if getattr(given, name):
+                    raise ArgumentError(
+                        f"Table: id must name a column where {name} does, got none. Is a row a "
+                        "step? Which column says whose it is?"
+                    )
+            if given.times == "column":
+                raise ArgumentError("Table: time must name a column for times 'column', got none.")
+            return None
+        if not given.target or (given.times == "column" and not given.time):
+            what = "target" if not given.target else "time"
+            raise ArgumentError(f"Table: {what} must name a column where id does, got none.")
+        return LongLayout(
+            id=given.id,
+            target=given.target,
+            time=given.time,
+            columns=given.columns,
+            missing=given.missing != "error",
+        )
+
+    def _describe(self, loaded: Labelled) -> None:
+        self.sequence_length, self.d_input = loaded.longest, loaded.d_input
         test = loaded.parts[2].y
         if self.options.kind == "regression":
             self.chance = float(self._targets(test).square().mean())
@@ -114,49 +160,96 @@ class Table(Task):
         self.chance = test.count(common) / len(test)
 
     @cached_property
-    def _loaded(self) -> _Loaded:
-        if not self.options.data:
+    def _loaded(self) -> Labelled:
+        given = self.options
+        if not given.data:
             raise DataError("table: the data must be a file, got none. Say --task.data FILE.")
-        return _Loaded(self.options)
+        return Labelled(
+            self._reading,
+            given.data,
+            given.test,
+            normalise=given.normalise,
+            classes=given.kind == "classification",
+            times=given.times,
+        )
 
     def datasets(self) -> Splits:
-        """Splits of x (time, channels), target, and length where they differ."""
-        parts = self._loaded.parts
-        irregular = len({len(x) for part in parts for x in part.x}) > 1
-        made = []
-        for part in parts:
-            x, _ = self._pad(part.x, self.sequence_length)
+        """Splits of x (time, channels), target, and length and dt (time,) where they differ."""
+        loaded, made = self._loaded, []
+        irregular = len({len(x) for part in loaded.parts for x in part.x}) > 1
+        for part in loaded.parts:
+            x, _, dt, *_ = loaded.given(part, loaded.longest)
             lengths = [torch.tensor([len(x) for x in part.x])] if irregular else []
-            made.append(TensorDataset(x, self._targets(part.y), *lengths))
+            timed = [] if dt is None else [dt]
+            made.append(TensorDataset(x, self._targets(part.y), *lengths, *timed))
         return Splits(*made)
 
-    def read(self, path: Path) -> Tensor:
-        """Sequences from a user's file, padded to the longest of them: see `read_padded`."""
-        return self.read_padded(path)[0]
+    def parts(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
+        """Sequences (time, channels) of each split in the units of the data, and their answers.
 
-    def read_padded(self, path: Path) -> tuple[Tensor, Tensor | None]:
-        """Sequences of any length from a user's file, and their lengths where they differ.
+        What is missing is NaN. Answers are the numbers of classes, or numbers with mean 0 and
+        variance 1 over the training data.
+        """
+        return [(part.x, self._targets(part.y).numpy().ravel()) for part in self._loaded.parts]
+
+    def padded(self, rows: list[np.ndarray]) -> Tensor:
+        """Sequences (time, channels) as a model reads them, padded to the longest of the data."""
+        return self._loaded.given(Series(rows, []), self.sequence_length).x
+
+    def read(self, path: Path) -> Tensor:
+        """Sequences from a user's file, padded to the longest of them: see `read_given`."""
+        return self.read_given(path).x
+
+    def read_given(self, path: Path) -> Given:
+        """Sequences of any length from a user's file, with their lengths and times.
 
         What is asked may be missing and is not read: a .csv row is numbers alone, a .npz has ``x``
-        and perhaps ``lengths``, the labels of a .ts are left aside; .npy and .txt are tables with
-        as many numbers a row as the longest sequence of the training file has.
+        and perhaps ``lengths``, the labels of a .ts are left aside, and so is the column of a
+        table with a step a row; .npy and .txt are tables with as many numbers a row as the longest
+        sequence of the training file has.
         """
         if path.suffix.lower() in (".npy", ".txt"):
-            return self._normalise(super().read(path)), None
-        layout = Layout(self.options.channels, label_first=False, labelled=False)
-        rows = read_series(path, layout)["train"].x
-        if rows[0].shape[1] != self.d_input:
+            width = self.sequence_length * self._loaded.channels
+            rows = read_table(path, width).reshape(-1, self.sequence_length, self._loaded.channels)
+            return Given(self.arranged(rows))
+        return self._given(str(path), self._reading.file(path, labelled=False)["train"])
+
+    def read_frame(self, where: str, table: Any) -> Given:
+        """Sequences from a table of pandas with a step a row."""
+        return self._given(where, self._reading.frame(PandasFrame(where, table), labelled=False))
+
+    @property
+    def long(self) -> bool:
+        """Whether a row of a table is a step."""
+        return self._reading.long is not None
+
+    def _given(self, where: str, series: Series) -> Given:
+        known = self._loaded.channels
+        if series.x[0].shape[1] != known:
             raise DataError(
-                f"{path}: sequences must have {self.d_input} channels as those of the training "
-                f"data, got {rows[0].shape[1]}."
+                f"{where}: sequences must have {known} channels as those of the training data, got "
+                f"{series.x[0].shape[1]}."
             )
-        return self._pad(rows, max(map(len, rows)))
+        return self._loaded.given(series)
+
+    @property
+    def channels(self) -> int:
+        """Numbers a step in the units of the data."""
+        found: int = self._loaded.channels
+        return found
 
     def scaled(self, x: Tensor) -> Tensor:
-        """With mean 0 and variance 1 over the training data."""
-        loaded = self._loaded
-        mean, std = torch.from_numpy(loaded.mean), torch.from_numpy(loaded.std)
-        return ((x.double() - mean) / std).to(x.dtype)
+        """With mean 0 and variance 1 over the training data; missing values as `TableOptions`."""
+        if self.options.times == "column":
+            raise ArgumentError(
+                "Table: times must be 'dt' or 'none' where steps are given without their times, "
+                "got 'column'. Pass a table or a file with them."
+            )
+        return self._loaded.scaled(x)
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """Whole sequences with missing values filled, and scaled."""
+        return self.scaled(forward_filled(x) if self.options.missing == "ffill" else x)
 
     def numbers(self, y: Tensor) -> Tensor:
         """What was asked, before it was brought to mean 0 and variance 1: (batch, 1)."""
@@ -175,17 +268,6 @@ class Table(Task):
             return (y - target).square().mean(1)
         return super().scores(y, target)
 
-    def _pad(self, sequences: list[np.ndarray], steps: int) -> tuple[Tensor, Tensor | None]:
-        """Normalised and padded (sequences, steps, channels); lengths where one is shorter."""
-        x = torch.zeros(len(sequences), steps, self.d_input)
-        for row, sequence in zip(x, sequences, strict=True):
-            row[: len(sequence)] = self._normalise(torch.from_numpy(sequence))
-        lengths = torch.tensor([len(sequence) for sequence in sequences])
-        return x, lengths if lengths.min() < steps else None
-
-    def _normalise(self, x: Tensor) -> Tensor:
-        return self.scaled(x.double()).float()
-
     def _targets(self, labels: list[str]) -> Tensor:
         if self.options.kind == "classification":
             return torch.tensor([self._loaded.classes.index(label) for label in labels])
@@ -199,7 +281,8 @@ class Table(Task):
         return float(train.mean()), float(train.std()) or 1.0
 
     def _numbers(self, labels: list[str]) -> np.ndarray:
-        values = np.array([_to_float(label) for label in labels])
+        found = [number(label) for label in labels]
+        values = np.array(found, np.float64)  # None becomes NaN
         if not np.isfinite(values).all():
             bad = labels[int(np.argmin(np.isfinite(values)))]
             raise DataError(
@@ -207,57 +290,3 @@ class Table(Task):
                 f"{bad!r}. Is it --task.kind classification?"
             )
         return values
-
-
-def _to_float(label: str) -> float:
-    value = number(label)
-    return float("nan") if value is None else value
-
-
-def _in_order(labels: set[str]) -> list[str]:
-    """Numbers by their size, else words by the alphabet."""
-    numbers = all(np.isfinite(_to_float(label)) for label in labels)
-    return sorted(labels, key=_to_float if numbers else str)
-
-
-def _read(options: TableOptions) -> tuple[Series, Series | None]:
-    """The training and, if there is one, the test part."""
-    path = Path(options.data).expanduser()
-    layout = Layout(options.channels, options.label == "first")
-    parts = read_series(path, layout)
-    beside = path.with_name(path.name.replace("_TRAIN.ts", "_TEST.ts"))
-    if options.test:
-        beside = Path(options.test).expanduser()
-    elif beside != path and os.path.lexists(beside):
-        chosen("table", beside, path.parent)
-    if beside != path and (options.test or beside.is_file()):
-        parts["test"] = read_series(beside, layout)["train"]
-    train, test = parts["train"], parts.get("test")
-    if test is not None and test.x[0].shape[1] != train.x[0].shape[1]:
-        raise DataError(
-            f"{beside}: sequences must have {train.x[0].shape[1]} channels as in {path}, got "
-            f"{test.x[0].shape[1]}."
-        )
-    new = set(test.y) - set(train.y) if test is not None else set()
-    if new and options.kind == "classification":
-        raise DataError(
-            f"{beside}: classes must be among those of the training data, got {min(new)!r}."
-        )
-    return train, test
-
-
-def _split(where: str, train: Series, test: Series | None) -> tuple[Series, Series, Series]:
-    """A tenth of every class for validation, and a fifth for testing if nothing else is."""
-    if len(train.x) < 10:
-        raise DataError(f"{where}: there must be 10 sequences to split, got {len(train.x)}.")
-    order = np.random.RandomState(_SPLIT_SEED).permutation(len(train.x))
-    order = order[np.argsort(np.array(train.y)[order], kind="stable")]
-    slot = np.arange(len(order)) % 10
-    if test is None:
-        held = _take(train, order[np.isin(slot, (0, 5))])
-        return _take(train, order[~np.isin(slot, (0, 1, 5))]), _take(train, order[slot == 1]), held
-    return _take(train, order[slot != 1]), _take(train, order[slot == 1]), test
-
-
-def _take(series: Series, rows: np.ndarray) -> Series:
-    return Series([series.x[i] for i in rows], [series.y[i] for i in rows])

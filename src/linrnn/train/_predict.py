@@ -10,6 +10,7 @@ from torch import Tensor
 from linrnn._finite import all_finite
 from linrnn.errors import DataError, NonFiniteError
 from linrnn.tasks import Task
+from linrnn.tasks._base import Given
 from linrnn.train._context import Trained, open_run
 from linrnn.train._outputs import outputs
 
@@ -20,6 +21,8 @@ class Prediction:
 
     index: int
     """Of the sequence: its row in the file, from 0."""
+    id: str | None = None
+    """Of the sequence, where the file has one."""
     step: int | None = None
     """Of the sequence, from 0; None where there is one answer a sequence."""
     label: str
@@ -34,8 +37,12 @@ class Estimate:
 
     index: int
     """Of the sequence: its row in the file, from 0."""
+    id: str | None = None
+    """Of the sequence, where the file has one."""
     step: int | None = None
     """Of the sequence, or of the forecast, from 0; None where there is one answer a sequence."""
+    time: str | None = None
+    """Of the step that is forecast, where the file has time stamps that lie evenly."""
     values: Mapping[str, float]
     """By name, in the units of the data."""
 
@@ -56,29 +63,31 @@ def predict(run: Path | str, file: Path | str) -> list[Prediction] | list[Estima
     """
     trained = open_run(run)
     model, task = trained.model, trained.task
-    x, lengths = task.read_padded(Path(file))
+    given = task.read_given(Path(file))
+    x = given.x
     check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
-    y = answers_to(trained, x, lengths, file)
+    y = answers_to(trained, given, file)
     if task.kind == "regression":
-        return list(_estimates(task, y, lengths))
-    return list(_predictions(task, y, lengths))
+        return list(_estimates(task, y, given))
+    return list(_predictions(task, y, given))
 
 
 def answers_to(
-    trained: Trained,
-    x: Tensor,
-    lengths: Tensor | None,
-    where: Path | str,
-    batch_size: int | None = None,
+    trained: Trained, given: Given, where: Path | str, batch_size: int | None = None
 ) -> Tensor:
-    """What the model answers to the rows of ``x``, as it reads them, some at a time.
+    """What the model answers to sequences as it reads them, some at a time.
 
     Raises:
         NonFiniteError: an answer is not finite; named by ``where``.
     """
+    x, lengths, dt, *_ = given
     rows = torch.arange(len(x)).split(batch_size or trained.config.train.batch_size)
-    model = trained.model
-    y = torch.cat([outputs(model, x[i], None if lengths is None else lengths[i]) for i in rows])
+
+    def answer(i: Tensor) -> Tensor:
+        some, times = (None if part is None else part[i] for part in (lengths, dt))
+        return outputs(trained.model, x[i], some, dt=times)
+
+    y = torch.cat([answer(i) for i in rows])
     _check_answers(y, lengths, where)
     return y
 
@@ -112,23 +121,31 @@ def _check_answers(y: Tensor, lengths: Tensor | None, file: Path | str) -> None:
     )
 
 
-def _predictions(task: Task, y: Tensor, lengths: Tensor | None) -> Iterator[Prediction]:
+def _predictions(task: Task, y: Tensor, given: Given) -> Iterator[Prediction]:
     names = task.class_names or tuple(map(str, range(task.d_output)))
     probabilities, labels = y.softmax(-1).max(-1)
-    for index, step, place in _places(labels, lengths):
-        label = names[int(labels[place])]
+    for index, step, place in _places(labels, given.lengths):
         yield Prediction(
-            index=index, step=step, label=label, probability=probabilities[place].item()
+            index=index,
+            id=given.ids[index] if given.ids else None,
+            step=step,
+            label=names[int(labels[place])],
+            probability=probabilities[place].item(),
         )
 
 
-def _estimates(task: Task, y: Tensor, lengths: Tensor | None) -> Iterator[Estimate]:
+def _estimates(task: Task, y: Tensor, given: Given) -> Iterator[Estimate]:
     numbers = task.numbers(y)  # (batch, numbers) or (batch, steps, numbers)
     n = numbers.shape[-1]
     names = task.number_names or (("y",) if n == 1 else tuple(f"y{i + 1}" for i in range(n)))
-    for index, step, place in _places(numbers[..., 0], lengths):
-        values = dict(zip(names, numbers[place].tolist(), strict=True))
-        yield Estimate(index=index, step=step, values=values)
+    for index, step, place in _places(numbers[..., 0], given.lengths):
+        yield Estimate(
+            index=index,
+            id=given.ids[index] if given.ids else None,
+            step=step,
+            time=given.times[step] if given.times and step is not None else None,
+            values=dict(zip(names, numbers[place].tolist(), strict=True)),
+        )
 
 
 def _places(

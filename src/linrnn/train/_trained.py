@@ -17,7 +17,9 @@ from linrnn.errors import (
 )
 from linrnn.streaming import Session
 from linrnn.tasks import Task
+from linrnn.tasks._base import Given
 from linrnn.tasks._windows import ForecastTask
+from linrnn.tasks.table import Table
 from linrnn.train._context import Trained, open_run
 from linrnn.train._predict import answers_to, check_inputs
 
@@ -45,7 +47,8 @@ class TrainedModel:
     Input is in the units of the data the run was trained on: a tensor or array (sequences, time,
     channels), or (sequences, time) of one channel or of token ids; a list of such sequences of
     different lengths; or a pandas ``DataFrame``, with a sequence in each row, or, where the run
-    forecasts, with a step in each row and the columns it was trained on by their names.
+    forecasts or was trained on such a table, with a step in each row and the columns it was trained
+    on by their names. What the run was told to do with missing values is done with NaN.
 
     Attributes:
         model: the `linrnn.SequenceModel`, in evaluation mode.
@@ -63,43 +66,47 @@ class TrainedModel:
         return self.task.class_names or tuple(map(str, range(self.task.d_output)))
 
     @torch.no_grad()
-    def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
+    def predict(self, x: Any, *, dt: Any = None, batch_size: int | None = None) -> Any:
         """The answer to each sequence: the name of a class, or numbers in the units of the data.
 
         Args:
             x: sequences, as above.
+            dt: time since the step before (sequences, time), as `SequenceModel.forward` takes it;
+                of a table with time stamps it is found there. Default: 1 at every step.
             batch_size: how many are read at once. Default: as in training.
 
         Returns:
             An array (sequences,) of names, or (sequences, numbers), with an axis of steps after
             the first where there is an answer for each step, or a forecast. For a ``DataFrame``
-            of sequences a ``Series`` or ``DataFrame`` with its index; where the run forecasts, a
-            ``DataFrame`` (horizon, columns), whose index counts the steps after the last, from 1.
+            of sequences a ``Series`` or ``DataFrame`` with its index, or that of the sequences'
+            ids; where the run forecasts, a ``DataFrame`` (horizon, columns), whose index has the
+            time stamps, where they lie evenly, or counts the steps after the last, from 1.
 
         Raises:
             ArgumentError, ShapeError, DataError: input that does not fit, or is not finite.
             NonFiniteError: an answer is not finite.
         """
-        y, lengths = self._answers("predict", x, batch_size)
+        y, given = self._answers("predict", x, dt, batch_size)
         found = _named(self.task, y)
         if _is_table(x):
-            return self._table(x, found)
-        if lengths is not None and y.ndim == 3:
-            return [row[:n] for row, n in zip(found, lengths.tolist(), strict=True)]
+            return self._table(x, found, given)
+        if given.lengths is not None and y.ndim == 3:
+            return [row[:n] for row, n in zip(found, given.lengths.tolist(), strict=True)]
         return found
 
     @torch.no_grad()
-    def predict_proba(self, x: Any, *, batch_size: int | None = None) -> np.ndarray:
+    def predict_proba(self, x: Any, *, dt: Any = None, batch_size: int | None = None) -> np.ndarray:
         """The probability of each class, (sequences, classes) or (sequences, steps, classes).
 
         Args:
-            x, batch_size: as of `predict`.
+            x, dt, batch_size: as of `predict`.
 
         Raises:
             ArgumentError: the run is of numbers, not of classes; and as `predict`.
         """
         _check_classes("predict_proba", self.task)
-        return self._answers("predict_proba", x, batch_size)[0].double().softmax(-1).cpu().numpy()
+        y, _ = self._answers("predict_proba", x, dt, batch_size)
+        return y.double().softmax(-1).cpu().numpy()
 
     def stream(self) -> "TrainedStream":
         """A stream that begins with nothing read, in the units of the data."""
@@ -117,29 +124,39 @@ class TrainedModel:
         """
         return _Plain(self.model, self.task)
 
-    def _answers(self, call: str, x: Any, batch_size: int | None) -> tuple[Tensor, Tensor | None]:
+    def _answers(self, call: str, x: Any, dt: Any, batch_size: int | None) -> tuple[Tensor, Given]:
         if batch_size is not None:
             check_positive_int(call, batch_size=batch_size)
-        read, lengths = self._read(call, x)
-        weight = self.model.head.weight
+        given = self._read(call, x)
+        read, weight = given.x, self.model.head.weight
+        if dt is not None:
+            times = _tensor(call, dt).float()
+            times = times[None] if times.ndim == 1 else times
+            axes = {"sequences": len(read), "time": read.shape[1]}
+            check_shape(call, "dt", times.shape, axes)
+            given = given._replace(dt=times)
         check_inputs(read.to(weight.dtype) if read.is_floating_point() else read, call)
-        return answers_to(self._trained, read, lengths, call, batch_size), lengths
+        return answers_to(self._trained, given, call, batch_size), given
 
-    def _read(self, call: str, x: Any) -> tuple[Tensor, Tensor | None]:
-        """Sequences as the model reads them, and their lengths where these differ."""
+    def _read(self, call: str, x: Any) -> Given:
+        """Sequences as the model reads them, with their lengths where these differ."""
         if isinstance(x, str | Path):
             raise ArgumentTypeError(
                 f"{call}: x must be an array, a tensor or a table, got the text {str(x)!r:.60}. "
                 "For a file use linrnn.train.predict(run, file)."
             )
         if _is_table(x):
+            if isinstance(self.task, Table) and self.task.long:
+                return self.task.read_frame(call, x)
+            if isinstance(self.task, ForecastTask):
+                return self.task.read_frame(call, x)
             x = self._of_table(call, x)
         if isinstance(x, list | tuple) and len({np.shape(row)[:1] for row in x}) > 1:
             rows = [self._arranged(call, row, one=True) for row in x]
             lengths = torch.tensor([row.shape[1] for row in rows])
             parts = [row[0] for row in rows]
-            return nn.utils.rnn.pad_sequence(parts, batch_first=True), lengths
-        return self._arranged(call, x), None
+            return Given(nn.utils.rnn.pad_sequence(parts, batch_first=True), lengths)
+        return Given(self._arranged(call, x))
 
     def _arranged(self, call: str, given: Any, *, one: bool = False) -> Tensor:
         """(batch, time, channels) or (batch, time), as a data set has them."""
@@ -150,11 +167,11 @@ class TrainedModel:
             self._check_ids(call, x)
             return task.arranged(x.long())
         forecast = isinstance(task, ForecastTask)
-        if x.ndim == 2 and (one or forecast) and x.shape[1] == task.d_input:
+        if x.ndim == 2 and (one or forecast) and x.shape[1] == task.channels:
             x = x[None]
-        elif x.ndim < 3 and task.d_input == 1:
+        elif x.ndim < 3 and task.channels == 1:
             x = x[None, :, None] if x.ndim == 1 and (one or forecast) else x[..., None]
-        axes = {"sequences": None, "time": None, "channels": task.d_input}
+        axes = {"sequences": None, "time": None, "channels": task.channels}
         check_shape(call, "x", x.shape, axes)
         if not x.numel():
             raise ShapeError(f"{call}: x must hold a sequence with a step, got {tuple(x.shape)}.")
@@ -170,18 +187,9 @@ class TrainedModel:
             )
 
     def _of_table(self, call: str, table: Any) -> np.ndarray:
-        """The numbers of a pandas table."""
-        task = self.task
-        if isinstance(task, ForecastTask):
-            missing = [name for name in task.number_names if name not in table.columns]
-            if missing:
-                raise ArgumentError(
-                    f"{call}: the table must have the columns {', '.join(task.number_names)}, got "
-                    f"{', '.join(map(str, table.columns))}, without {missing[0]}."
-                )
-            return _numbers(call, table[list(task.number_names)])[None]
-        values = _numbers(call, table)
-        channels = 1 if task.encoder == "tokens" else task.d_input
+        """The numbers of a pandas table with a sequence a row."""
+        task, values = self.task, _numbers(call, table)
+        channels = 1 if task.encoder == "tokens" else task.channels
         if values.shape[1] % channels:
             raise ArgumentError(
                 f"{call}: a row of the table must hold steps of {channels} numbers, got "
@@ -191,18 +199,22 @@ class TrainedModel:
             return values
         return values.reshape(len(values), -1, channels)
 
-    def _table(self, table: Any, found: np.ndarray) -> Any:
+    def _table(self, table: Any, found: np.ndarray, given: Given) -> Any:
         import pandas
 
-        names = self.task.number_names
+        names, index = self.task.number_names, table.index
         if isinstance(self.task, ForecastTask):
-            steps = pandas.RangeIndex(1, found.shape[1] + 1, name="step")
+            steps: Any = pandas.RangeIndex(1, found.shape[1] + 1, name="step")
+            if given.times:
+                steps = pandas.Index(self.task.as_stamps(given.times), name=self.task.time)
             return pandas.DataFrame(found[0], columns=list(names), index=steps)
+        if given.ids and isinstance(self.task, Table):
+            index = pandas.Index(given.ids, name=self.task.options.id)
         if self.task.kind == "regression" and found.ndim == 2:
             columns = list(names) or [f"y{i + 1}" for i in range(found.shape[1])]
-            return pandas.DataFrame(found, columns=columns, index=table.index)
+            return pandas.DataFrame(found, columns=columns, index=index)
         if found.ndim == 1:
-            return pandas.Series(found, index=table.index, name="class")
+            return pandas.Series(found, index=index, name="class")
         return found
 
 
@@ -217,11 +229,15 @@ class TrainedStream:
     def __init__(self, trained: Trained) -> None:
         self._task = trained.task
         if trained.task.encoder != "tokens":
-            trained.task.scaled(torch.zeros(1, 1, trained.task.d_input))  # raises where it cannot
+            trained.task.scaled(torch.zeros(1, 1, trained.task.channels))  # raises where it cannot
         self.session = Session(trained.model)
 
-    def predict(self, x: Any) -> Any:
+    def predict(self, x: Any, dt: Any = None) -> Any:
         """Read a step (channels,) or a chunk (time, channels), and answer.
+
+        Args:
+            x: in the units of the data.
+            dt: time since the step before, as `linrnn.streaming.Session.feed` takes it.
 
         Returns:
             As `TrainedModel.predict` for one sequence: for a chunk an answer for each of its steps
@@ -231,28 +247,28 @@ class TrainedStream:
             ShapeError, DTypeError, ArgumentError, NonFiniteError: as
                 `linrnn.streaming.Session.feed`.
         """
-        return _named(self._task, self._feed(x)[None])[0]
+        return _named(self._task, self._feed(x, dt)[None])[0]
 
-    def predict_proba(self, x: Any) -> np.ndarray:
+    def predict_proba(self, x: Any, dt: Any = None) -> np.ndarray:
         """The same with the probability of each class.
 
         Raises:
             ArgumentError: the run is of numbers; and as `predict`.
         """
         _check_classes("predict_proba", self._task)
-        return self._feed(x).double().softmax(-1).cpu().numpy()
+        return self._feed(x, dt).double().softmax(-1).cpu().numpy()
 
-    def _feed(self, given: Any) -> Tensor:
+    def _feed(self, given: Any, dt: Any) -> Tensor:
         x, task = _tensor("stream", given), self._task
         if task.encoder != "tokens":
-            axes = {"time": None, "channels": task.d_input}
+            axes = {"time": None, "channels": task.channels}
             if x.ndim == 1:
                 del axes["time"]
             fix = "Pass one step (channels,) or a chunk (time, channels)."
             check_shape("stream", "x", x.shape, axes, fix)
             x = x.to(torch.promote_types(x.dtype, torch.float32))
-            x = task.scaled(x.reshape(1, -1, task.d_input)).reshape(x.shape)
-        return self.session.feed(x)
+            x = task.scaled(x.reshape(1, -1, task.channels)).reshape(*x.shape[:-1], task.d_input)
+        return self.session.feed(x, dt)
 
 
 class _Plain(nn.Module):
@@ -267,6 +283,11 @@ class _Plain(nn.Module):
         super().__init__()
         self.model, self.tokens = model, task.encoder == "tokens"
         if not self.tokens:
+            if task.channels != task.d_input:
+                raise ArgumentError(
+                    f"to_torch: missing must be 'error' or 'ffill', got a task whose steps of "
+                    f"{task.channels} numbers are read as {task.d_input}. Use linrnn.load(run)."
+                )
             zero = torch.zeros(1, 1, task.d_input, dtype=torch.float64)
             shift = task.scaled(zero)
             self.register_buffer("in_scale", (task.scaled(zero + 1) - shift)[0, 0])

@@ -93,7 +93,7 @@ def test_example(folder):
 
 def test_read_padded(tmp_path, folder):
     (tmp_path / "x.tsv").write_text("one paper\tanother\nthird\tfourth\n")
-    x, lengths = make(folder).read_padded(tmp_path / "x.tsv")
+    x, lengths, *_ = make(folder).read_given(tmp_path / "x.tsv")
     assert x.shape == (2, 2, 40)
     assert lengths.tolist() == [[10, 8], [6, 7]]
     assert decode(x[1, 1]) == "fourth"

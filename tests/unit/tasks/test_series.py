@@ -175,7 +175,7 @@ UNLABELLED = {
 @pytest.mark.parametrize("name", UNLABELLED)
 def test_sequences_without_what_is_asked_are_read_with_their_lengths(write, name):
     task = make(write("train.csv", CSV), channels=2, normalise=False)
-    x, lengths = task.read_padded(write(name, UNLABELLED[name]))
+    x, lengths, *_ = task.read_given(write(name, UNLABELLED[name]))
     assert x.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]]]
     assert lengths.tolist() == [2, 1]
 
@@ -185,7 +185,7 @@ def test_an_archive_without_what_is_asked_may_be_longer_than_in_training(write, 
     task = make(write("train.csv", CSV), normalise=False)
     x = np.arange(6.0).reshape(2, 3)
     np.savez(tmp_path / "x.npz", **{name: x})
-    read, lengths = task.read_padded(tmp_path / "x.npz")
+    read, lengths, *_ = task.read_given(tmp_path / "x.npz")
     assert read[..., 0].tolist() == x.tolist()
     assert lengths is None
 

@@ -88,9 +88,7 @@ def test_tables_of_pandas(forecast, classes, tmp_path):
     assert list(found.columns) == ["load", "price"]
     assert list(found.index) == [1, 2, 3]
     assert found.to_numpy() == pytest.approx(loaded.predict(steps)[0])
-    with pytest.raises(
-        ArgumentError, match=r"must have the columns load, price, got.*without load"
-    ):
+    with pytest.raises(DataError, match=r"8 steps of load, price, got .* without load"):
         loaded.predict(table.drop(columns="load"))
 
 
@@ -218,3 +216,59 @@ def test_threads_are_chosen_for_a_run(tiny, tmp_path, monkeypatch):
     assert torch.get_num_threads() == before
     stored = train._folder.RunFolder(tmp_path / "run").load_config()
     assert stored.train.threads == told[1]
+
+
+def test_tables_with_a_step_a_row(tiny, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.RandomState(0)
+    table = pandas.DataFrame(
+        {
+            "who": np.repeat([f"s{i}" for i in range(20)], 5),
+            "when": np.tile([0.0, 1.0, 3.0, 3.5, 4.5], 20),
+            "a": rng.randn(100),
+            "what": np.repeat(["x", "y"] * 10, 5),
+        }
+    )
+    table.loc[::6, "a"] = np.nan
+    table.to_csv(tmp_path / "x.csv", index=False)
+    options = TableOptions(
+        data=str(tmp_path / "x.csv"), id="who", time="when", target="what", missing="mask"
+    )
+    run = untrained(tiny, tmp_path / "run", "mean", task="table", task_options=options)
+    loaded, asked = linrnn.load(run), table.drop(columns="what")
+    found = loaded.predict(asked)
+    answers = train.predict(run, tmp_path / "x.csv")
+    assert found.tolist() == [answer.label for answer in answers]
+    assert found.index.tolist() == [answer.id for answer in answers] == [f"s{i}" for i in range(20)]
+    assert loaded.predict(asked[::-1].iloc[::-1]).equals(found)
+    values = table["a"].to_numpy().reshape(20, 5)
+    dt = np.tile([1.0, 1.0, 2.0, 0.5, 1.0], (20, 1))
+    shares = loaded.predict_proba(asked)
+    assert loaded.predict_proba(values, dt=dt) == pytest.approx(shares, abs=1e-6)
+    assert abs(loaded.predict_proba(values) - shares).max() > 1e-4
+    stream = loaded.stream()
+    pieces = [stream.predict_proba(values[0, i : i + 1, None], dt[0, i : i + 1]) for i in range(5)]
+    assert pieces[-1] == pytest.approx(shares[0], abs=1e-5)
+    with pytest.raises(ArgumentError, match="to_torch: missing must be 'error' or 'ffill'"):
+        loaded.to_torch()
+    with pytest.raises(ShapeError, match="dt"):
+        loaded.predict(values, dt=dt[:, 1:])
+
+
+def test_a_forecast_has_the_times_of_its_steps(tiny, tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    from linrnn.cli import main
+
+    when = pandas.date_range("2024-01-01", periods=80, freq="h")
+    table = pandas.DataFrame({"when": when, "load": np.sin(np.arange(80))})
+    table.to_csv(tmp_path / "x.csv", index=False)
+    options = ForecastOptions(data=str(tmp_path / "x.csv"), horizon=3, length=8, time="when")
+    run = untrained(tiny, tmp_path / "run", task="forecast", task_options=options)
+    found = linrnn.load(run).predict(table)
+    assert found.index.tolist() == list(pandas.date_range(when[-1], periods=4, freq="h")[1:])
+    assert found.index.name == "when"
+    capsys.readouterr()
+    assert main(["predict", str(run), str(tmp_path / "x.csv")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "index,step,time,load"
+    assert lines[1].startswith("0,0,2024-01-04 08:00:00,")
