@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import linrnn
 
 # GPU kernels are compiled by a package that not every system has
-_ABSENT = () if find_spec("triton") else ("._triton_kernels", "._triton_functions")
+_ABSENT = () if find_spec("triton") else ("_triton_kernels", "_triton_functions")
 _HF = () if find_spec("transformers") else ("linrnn.interop.hf", "linrnn.interop._hf")
 MODULES = sorted(
     module.name

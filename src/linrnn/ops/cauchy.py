@@ -97,6 +97,6 @@ _PRODUCT = Product(
     "cauchy",
     _sums,
     gradients=4,
-    kernels={"cpu": "linrnn.ops._cauchy_cpu"},
+    kernels={"cpu": "linrnn.ops._cauchy_cpu", "triton": "linrnn.ops._cauchy_triton"},
     otherwise=_Tiled(),
 )
