@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from _report import RESULTS, command_line, conditions, table, write_lines
+from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, in_turn
 from linrnn import mixers
 from linrnn.ops import use_backend
@@ -140,10 +140,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     lines = []
-    for names, size in ((ELEMENTWISE, LONG), (DENSE, MANY)):
+    for part, names, size in (("elementwise", ELEMENTWISE, LONG), ("dense", DENSE, MANY)):
         chosen = tuple(n for n in names if not options.only or n in options.only)
         if chosen:
-            lines += measure(chosen, QUICK if options.quick else size, options)
+            heading, *rows = measure(chosen, QUICK if options.quick else size, options)
+            lines += [heading, "", *section(part, rows[1:-1])]
     packages = ["torch", *(p for p in ("ncps",) if importlib.util.find_spec(p))]
     head = ["# Layers that step one after another, on a CPU", ""]
     write_lines(options.output, [*head, *conditions(command_line(), packages), "", *lines])
