@@ -2,6 +2,7 @@
 // record of 64-bit fields that starts with its own size, so that a library and a package of
 // different versions notice.
 #pragma once
+#include "block_carry_args.h"
 #include "cauchy_args.h"
 #include "causal_conv_args.h"
 #include "dplr_powers_args.h"
@@ -14,12 +15,13 @@
 #include "vandermonde_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
-    X(cauchy) X(causal_conv) X(channel_mix_step) X(dplr_powers) X(gated_scan) X(linear_step) \
-    X(log_scan) X(machine) X(mamba_step) X(memory_scan) X(norm_step) X(recorded_step)     \
-    X(scan) X(selective_scan) X(step_program) X(time_mix_step) X(vandermonde)
+    X(block_carry) X(cauchy) X(causal_conv) X(channel_mix_step) X(dplr_powers) X(gated_scan) \
+    X(linear_step) X(log_scan) X(machine) X(mamba_step) X(memory_scan) X(norm_step)       \
+    X(recorded_step) X(scan) X(selective_scan) X(step_program) X(time_mix_step) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
+    X(block_carry, LINRNN_BLOCK_CARRY_FIELDS)      \
     X(cauchy, LINRNN_CAUCHY_FIELDS)                \
     X(causal_conv, LINRNN_CAUSAL_CONV_FIELDS)      \
     X(dplr_powers, LINRNN_DPLR_POWERS_FIELDS)      \

@@ -47,6 +47,7 @@ int checks(i64 rounds) {
             one<Fractions>(random, large);
             one<SumsOfPowers>(random, large);
             one<LowRankPowers>(random, large);
+            one<Carried>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

@@ -1,7 +1,8 @@
-// The kernels of state-space layers: cauchy, vandermonde and dplr_powers.
+// The kernels of state-space layers: cauchy, vandermonde, dplr_powers and block_carry.
 #pragma once
 #include <complex>
 
+#include "../../src/native/block_carry_args.h"
 #include "../../src/native/cauchy_args.h"
 #include "../../src/native/dplr_powers_args.h"
 #include "../../src/native/vandermonde_args.h"
@@ -10,6 +11,7 @@
 extern "C" int linrnn_cauchy(const void*);
 extern "C" int linrnn_vandermonde(const void*);
 extern "C" int linrnn_dplr_powers(const void*);
+extern "C" int linrnn_block_carry(const void*);
 
 using Complex = std::complex<double>;
 inline Complex complex_at(const Values& x, i64 i) { return {x[size_t(2 * i)], x[size_t(2 * i + 1)]}; }
@@ -224,5 +226,70 @@ struct LowRankPowers : Problem {
     }
     Many backward(const Many& weights, i64 dtype, i64 threads) const override {
         return call(inputs, &weights, dtype, threads);
+    }
+};
+
+struct Carried : Problem {
+    enum { LEFT, FIRST, DECAY };
+    i64 channels, seqs, blocks, modes, parts;
+
+    Carried(Random& random, bool large) {
+        const bool turning = random.coin();
+        name = "block_carry", parts = turning ? 2 : 1;
+        dtypes = turning ? std::vector<i64>{linrnn::C64, linrnn::C128} : std::vector<i64>{linrnn::F32, linrnn::F64};
+        channels = random.size(4), seqs = random.size(3), blocks = random.size(9), modes = random.size(20);
+        if (large) channels += 20, blocks += 30;
+        inputs = {random.numbers(parts * channels * seqs * blocks * modes),
+                  random.numbers(parts * channels * seqs * modes),
+                  scaled(random.numbers(parts * channels * modes), 0.34)};  // less than 1
+    }
+    Complex number(int input, i64 i) const {
+        const Values& x = inputs[size_t(input)];
+        return parts == 2 ? complex_at(x, i) : Complex(x[size_t(i)], 0);
+    }
+    void append(Values& to, Complex z) const {
+        to.push_back(z.real());
+        if (parts == 2) to.push_back(z.imag());
+    }
+    Many loop() const override {
+        Values before, last;
+        for (i64 i = 0; i < channels * seqs; ++i) {
+            std::vector<Complex> h;
+            for (i64 m = 0; m < modes; ++m) h.push_back(number(FIRST, i * modes + m));
+            for (i64 n = 0; n < blocks; ++n)
+                for (i64 m = 0; m < modes; ++m) {
+                    append(before, h[size_t(m)]);
+                    h[size_t(m)] = number(DECAY, i / seqs * modes + m) * h[size_t(m)] +
+                                   number(LEFT, (i * blocks + n) * modes + m);
+                }
+            for (const Complex& z : h) append(last, z);
+        }
+        return {before, last};
+    }
+    linrnn::BlockCarryArgs record(i64 dtype, i64 threads) const {
+        linrnn::BlockCarryArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads;
+        args.channels = channels, args.seqs = seqs, args.blocks = blocks, args.modes = modes;
+        return args;
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        Memory left(dtype, in[LEFT]), first(dtype, in[FIRST]), decay(dtype, in[DECAY]);
+        Memory last(dtype, parts * channels * seqs * modes);
+        linrnn::BlockCarryArgs args = record(dtype, threads);
+        args.left = left.address(), args.first = first.address(), args.decay = decay.address();
+        args.last = last.address();
+        run(linrnn_block_carry, &args);
+        return {left.values(), last.values()};
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        Memory before(dtype, forward(inputs, dtype, threads)[0]), decay(dtype, inputs[DECAY]);
+        Memory left(dtype, weights[0]), last(dtype, weights[1]);
+        Memory first(dtype, parts * channels * seqs * modes), of_decay(dtype, parts * channels * modes);
+        linrnn::BlockCarryArgs args = record(dtype, threads);
+        args.left = left.address(), args.first = first.address(), args.decay = decay.address();
+        args.last = last.address(), args.before = before.address(), args.grad_decay = of_decay.address();
+        args.backward = 1;
+        run(linrnn_block_carry, &args);
+        return {left.values(), first.values(), of_decay.values()};
     }
 };

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.ops._block_carry import carry, carry_back
 from linrnn.ops._derivatives import through_definition
 from linrnn.ops._modes import seen_finite
 from linrnn.ops._pairs import pairs, rows
@@ -32,7 +33,7 @@ class FusedBlocks(torch.autograd.Function):
         if decay.ndim == 3:
             last = pairs(_carry_dense(_blocks(before, shape), rows(first), decay), h)
         else:
-            last = _carry(_states(before, h, shape), first, decay[:, None])
+            last = carry(_states(before, h, shape), first, decay)
         y = torch.baddbmm(x @ toeplitz(kernel), before, out)
         y = y if mark is None else y + mark
         ctx.marked = mark is not None
@@ -55,7 +56,7 @@ class FusedBlocks(torch.autograd.Function):
             first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
             grad_decay = before.mT @ left
         else:
-            first, grad_decay = _carry_back(
+            first, grad_decay = carry_back(
                 _states(left, h, shape), _states(before, h, shape), first, decay
             )
         grad_x = None
@@ -128,32 +129,8 @@ def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
     return columns.view(columns.shape[0], batch, time // size, -1)
 
 
-def _carry(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
-    """Puts the state before each block in the place of what the block adds; the last one."""
-    for block in left.unbind(2):
-        after = (decay * h).add_(block)  # of complex numbers `addcmul` takes four times as long
-        block.copy_(h)
-        h = after
-    return h
-
-
-def _carry_back(left: Tensor, before: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
-    """Puts the gradient of what each block adds in the place of that of the state before it.
-
-    Returns the gradients of the first state and of the decay.
-    """
-    decay = decay[:, None].conj_physical()
-    total = torch.zeros_like(grad, memory_format=torch.contiguous_format)
-    for block, h in zip(reversed(left.unbind(2)), reversed(before.unbind(2)), strict=True):
-        total.add_(h * grad.conj_physical())
-        earlier = (decay * grad).add_(block)
-        block.copy_(grad)
-        grad = earlier
-    return grad, total.sum(1).conj_physical()
-
-
 def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
-    """As `_carry`, of states as real numbers (H, B, K) and a matrix."""
+    """As `carry`, of states as real numbers (H, B, K) and a matrix."""
     for block in left.unbind(2):
         after = torch.baddbmm(block, h, decay)
         block.copy_(h)
@@ -162,7 +139,7 @@ def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
 
 
 def _carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
-    """As `_carry_back`; the gradient of the first state alone."""
+    """As `carry_back`; the gradient of the first state alone."""
     for block in reversed(left.unbind(2)):
         earlier = torch.baddbmm(block, grad, decay.mT)
         block.copy_(grad)

@@ -12,7 +12,14 @@ import pytest
 import torch
 
 from linrnn.errors import BackendError
-from linrnn.ops import _cauchy_cpu, _dplr_powers_cpu, _native, _vandermonde_cpu, linear_scan
+from linrnn.ops import (
+    _block_carry_cpu,
+    _cauchy_cpu,
+    _dplr_powers_cpu,
+    _native,
+    _vandermonde_cpu,
+    linear_scan,
+)
 from linrnn.ops.causal_conv import _cpu as conv_cpu
 from linrnn.ops.gated_scan import _cpu as gated_cpu
 from linrnn.ops.linear_scan import _cpu as linear_cpu
@@ -41,6 +48,7 @@ KERNELS = [
     gated_cpu._SCAN,
     selective_cpu._SCAN,
     conv_cpu._CONV,
+    _block_carry_cpu._CARRY,
     _cauchy_cpu._CAUCHY,
     _vandermonde_cpu._VANDERMONDE,
     _dplr_powers_cpu._POWERS,

@@ -6,6 +6,7 @@ import torch
 
 from linrnn.ops import _native, use_backend
 from linrnn.ops import cauchy as cauchy_module
+from linrnn.ops._block_carry import carry, carry_back
 from linrnn.ops._dplr_powers import _PRODUCT as POWERS
 from linrnn.ops._dplr_powers import Matrices
 from linrnn.ops.cauchy import cauchy
@@ -207,3 +208,32 @@ def test_table_of_powers_and_its_gradients(count):
     assert table(a, count, torch.complex64).dtype == torch.complex64
     for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
         assert check(lambda a: table(a, count, a.dtype), a, fast_mode=True)
+
+
+@pytest.mark.parametrize("sizes", [(3, 2, 5, 4), (1, 1, 1, 1), (2, 3, 0, 4), (2, 0, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.float64])
+def test_states_of_blocks_are_carried_in_place(dtype, sizes):
+    channels, sequences, blocks, modes = sizes
+    left, first = drawn(*sizes, dtype=dtype), drawn(channels, sequences, modes, dtype=dtype, seed=1)
+    decay = bases(channels, modes, dtype)
+    given = [x.clone().requires_grad_() for x in (left, first, decay)]
+    h, before = given[1], []
+    for n in range(blocks):
+        before.append(h)
+        h = given[2][:, None] * h + given[0][:, :, n]
+    grads = [drawn(*sizes, dtype=dtype, seed=2), drawn(*first.shape, dtype=dtype, seed=3)]
+    states = torch.stack(before, 2) if before else 0 * given[0]
+    expected = torch.autograd.grad((states, h), given, grads, materialize_grads=True)
+
+    last = carry(left, first, decay)
+    torch.testing.assert_close((left, last), (states.detach(), h.detach()))
+    of_first, of_decay = carry_back(grads[0], left, grads[1], decay)
+    torch.testing.assert_close((grads[0], of_first, of_decay), expected)
+
+
+def test_states_of_blocks_are_read_from_any_memory():
+    left, decay = drawn(3, 2, 5, 4), bases(3, 4)
+    turned = drawn(2, 3, 4, seed=1).transpose(0, 1).conj()
+    expected = carry(left.clone(), turned.resolve_conj().contiguous(), decay)
+    last = carry(left, turned, decay.T.contiguous().T)
+    torch.testing.assert_close(last, expected)
