@@ -27,6 +27,7 @@ from linrnn.ops import (
     selective_scan,
 )
 from linrnn.ops._backend import BACKENDS
+from linrnn.testing._cell_widths import leaf_widths
 
 _MODES = 3
 _HEADS = 2
@@ -360,13 +361,18 @@ def _flat(o: Tensor, normalizer: bool) -> Tensor:
 
 def _cell(cell: Cell, draw: _Draw) -> Iterator[Call]:
     """A cell; its states and its outputs as real parts of one tensor."""
-    n = draw.channels
+    widths = leaf_widths(cell, draw.channels)
+    n = widths[cell.states[0]]
+    # what is divided by is kept away from zero: next to a pole no two ways agree
+    poles = any(node.op in ("div", "reciprocal") for node in cell.program.nodes)
 
     def drawn(name: str, *shape: int) -> Tensor:
         like = draw.steps if name in cell.inputs else draw
-        return like(*shape, is_complex=name in cell.is_complex) / 2
+        value = like(*shape, is_complex=name in cell.is_complex) / 2
+        above = poles and (name in cell.constants or name == "dt") and not value.is_complex()
+        return value.abs() + 0.25 if above else value
 
-    arguments = {name: drawn(name, n) for name in (*cell.inputs, *cell.constants)}
+    arguments = {name: drawn(name, widths[name]) for name in (*cell.inputs, *cell.constants)}
     arguments |= {name: drawn(name, *_matrix(cell, name, n)) for name in cell.matrices}
     starts = torch.tensor(cell.starts(), dtype=torch.float64)[:, None]
 
