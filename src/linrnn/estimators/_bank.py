@@ -8,14 +8,19 @@ from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.preprocessing import LabelBinarizer, StandardScaler
 
 from linrnn.estimators._series import Series
-from linrnn.nn.mode_bank import ModeBank
+from linrnn.nn.mode_bank import STATISTICS, ModeBank
 
 ALPHAS = np.logspace(-3, 3, 10)
+END_WEIGHTS = (0.0, 1.0, 3.0)
+"""Of where the waves end: what a series says by its last values, and not by how often."""
 _TEMPERATURES = np.logspace(-2, 1, 121)
 
 
 class BankReadout:
-    """A bank, the scale of its features, and a ridge whose penalty leave-one-out error chooses.
+    """A bank, the scale of its features, and a ridge that reads them.
+
+    Leave-one-out error chooses its penalty, and the weight that ``end`` has beside the statistics
+    of a whole series: none, theirs, or three times theirs.
 
     Args:
         n_modes: of the bank.
@@ -29,8 +34,7 @@ class BankReadout:
 
     def classify(self, series: Series, y: np.ndarray) -> "BankReadout":
         """Fit to class labels."""
-        features = self._prepare(series)
-        self.ridge: Any = RidgeClassifierCV(ALPHAS).fit(features, y)
+        features = self._fit(RidgeClassifierCV, self._prepare(series), y)
         targets = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
         left_out = leave_one_out(features, targets, self.ridge.alpha_)
         self.temperature = temperature(left_out, targets)
@@ -38,7 +42,7 @@ class BankReadout:
 
     def regress(self, series: Series, y: np.ndarray) -> "BankReadout":
         """Fit to numbers."""
-        self.ridge = RidgeCV(ALPHAS).fit(self._prepare(series), y)
+        self._fit(RidgeCV, self._prepare(series), y)
         return self
 
     def decide(self, series: Series) -> np.ndarray:
@@ -55,6 +59,19 @@ class BankReadout:
         """Of the classes, from their scores."""
         return softmax(scores, self.temperature)
 
+    def _fit(self, ridge: Any, features: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The features that the best of the weights leaves for its ridge."""
+        fitted = {w: ridge(ALPHAS).fit(self._weighted(features, w), y) for w in END_WEIGHTS}
+        self.end_weight = max(fitted, key=lambda w: fitted[w].best_score_)
+        self.ridge: Any = fitted[self.end_weight]
+        return self._weighted(features, self.end_weight)
+
+    def _weighted(self, features: np.ndarray, weight: float) -> np.ndarray:
+        by_statistic = features.reshape(len(features), len(STATISTICS), -1)
+        weights = np.where(np.array(STATISTICS) == "end", weight, 1.0)
+        found: np.ndarray = (by_statistic * weights[:, None]).reshape(features.shape)
+        return found
+
     def _prepare(self, series: Series) -> np.ndarray:
         generator = torch.Generator().manual_seed(self.seed)
         length = float(series.lengths.max() if series.dt is None else series.dt.sum(1).max())
@@ -70,8 +87,8 @@ class BankReadout:
         return found
 
     def _read(self, series: Series) -> np.ndarray:
-        found: np.ndarray = self.scaler.transform(self._features(series))
-        return found
+        features = self.scaler.transform(self._features(series))
+        return self._weighted(features, self.end_weight)
 
     def _features(self, series: Series) -> np.ndarray:
         found: np.ndarray = self.bank(series.x, series.dt).double().numpy()

@@ -14,9 +14,10 @@ from linrnn.estimators._series import Series
 class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[misc]
     r"""Classes of series, an estimator of scikit-learn.
 
-    A frozen `linrnn.nn.ModeBank` describes each series by five statistics of each of its modes; a
+    A frozen `linrnn.nn.ModeBank` describes each series by six statistics of each of its modes; a
     ridge regression of these, standardised, on -1 and 1 for each class gives the scores. Its
-    penalty is that of the smallest leave-one-out error. Nothing is trained by gradients, unless
+    penalty, and whether where the waves end counts for nothing, as the rest or three times as much,
+    are those of the smallest leave-one-out error. Nothing is trained by gradients, unless
     ``mixer`` says so.
 
     Args:

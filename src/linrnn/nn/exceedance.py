@@ -9,7 +9,7 @@ from torch import Tensor
 from linrnn.cells import cell
 from linrnn.ops import cell_scan
 
-_STATES = "h run steps excess place longest top"
+_STATES = "h run steps excess place longest top end"
 _BELOW = -1e30  # a wave where nothing was observed: under every threshold, and no maximum
 
 
@@ -54,6 +54,8 @@ class Tally(NamedTuple):
     """The longest ``run``."""
     top: Tensor
     """The largest value of the wave."""
+    end: Tensor
+    """The last value of the wave."""
 
 
 def _read(h: Any, decay: Any, x: Any, W: Any) -> Any:
@@ -62,39 +64,40 @@ def _read(h: Any, decay: Any, x: Any, W: Any) -> Any:
 
 def _counted(wave: Any, tally: Any, q: Any, seen: Any, time: Any) -> tuple[Any, ...]:
     """The statistics after a step at which the wave is ``wave``."""
-    run, steps, excess, place, longest, top = tally
+    run, steps, excess, place, longest, top, end = tally
+    end = torch.where(seen > 0.0, wave, end)
     wave = torch.where(seen > 0.0, wave, _BELOW)
     above = wave > q
     one = torch.where(above, 1.0, 0.0)
     run = torch.where(above, run + 1.0, torch.where(seen > 0.0, 0.0, run))
     excess = excess + torch.where(above, wave - q, 0.0)
     longest, top = torch.maximum(longest, run), torch.maximum(top, wave)
-    return run, steps + one, excess, place + one * time, longest, top
+    return run, steps + one, excess, place + one * time, longest, top, end
 
 
 @cell(state=_STATES, constant="decay out q", matrix="W ones", complex="h decay out")
 def _steps(
-    h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any,
+    h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any, end: Any,
     x: Any, seen: Any, t: Any,
     decay: Any, out: Any, q: Any, W: Any, ones: Any,
 ) -> Any:  # fmt: skip
     """Equal steps. The products with ones hand a number to all modes without a copy of it."""
     h = _read(h, decay, x, W)
-    tally = (run, steps, excess, place, longest, top)
+    tally = (run, steps, excess, place, longest, top, end)
     after = _counted((out * h).real, tally, q, F.linear(seen, ones), F.linear(t, ones))
     return (), (h, *after)
 
 
 @cell(state=_STATES, constant="rate angle out q", matrix="W ones", complex="h out")
 def _times(
-    h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any,
+    h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any, end: Any,
     x: Any, seen: Any, t: Any, dt: Any,
     rate: Any, angle: Any, out: Any, q: Any, W: Any, ones: Any,
 ) -> Any:  # fmt: skip
     """Steps that a time of ``dt`` lies before."""
     dt = F.linear(dt, ones)
     h = _read(h, torch.polar(torch.exp(-rate * dt), angle * dt), x, W)
-    tally = (run, steps, excess, place, longest, top)
+    tally = (run, steps, excess, place, longest, top, end)
     after = _counted((out * h).real, tally, q, F.linear(seen, ones), F.linear(t, ones))
     return (), (h, *after)
 

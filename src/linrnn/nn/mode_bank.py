@@ -9,7 +9,7 @@ from linrnn.nn.gaps import increments
 from linrnn.nn.mode_draws import random_modes, random_quantiles, some_rows
 from linrnn.typing import Float, Times
 
-STATISTICS = ("share", "mean", "place", "longest", "top")
+STATISTICS = ("share", "mean", "place", "longest", "top", "end")
 """What is counted of each mode, in the order of the features; see `ModeBank`."""
 
 _CHUNK = 4096  # steps that are counted in single precision before they are added up in double
@@ -36,7 +36,8 @@ class ModeBank(nn.Module):
     - ``place``: their mean time, as part of the time of the last observed step; -1 where there are
       none;
     - ``longest``: the longest stretch of them, as part of the observed steps;
-    - ``top``: the largest ``y_t`` of all observed steps.
+    - ``top``: the largest ``y_t`` of all observed steps;
+    - ``end``: ``y_t`` at the last observed step.
 
     They are counted inside the scan: nothing of size (batch, time, modes) is written, and a series
     read in pieces, with a state of constant size, gives the same numbers. Nothing is trained and
@@ -60,7 +61,7 @@ class ModeBank(nn.Module):
         >>> x = torch.randn(8, 100, 1).cumsum(1)
         >>> bank = ModeBank(1, 50, length=100).calibrate(x)
         >>> bank(x).shape
-        torch.Size([8, 250])
+        torch.Size([8, 300])
         >>> state = bank.init_state(8)
         >>> for piece in x.split(30, dim=1):
         ...     state = bank.update(piece, state)
@@ -162,7 +163,7 @@ class ModeBank(nn.Module):
             dt: the time since the step before, at least 0; None is 1 everywhere.
 
         Returns:
-            (batch, 5 * n_modes), one statistic of all modes after the other.
+            (batch, 6 * n_modes), one statistic of all modes after the other.
 
         Raises:
             ShapeError: other shapes.
@@ -184,7 +185,7 @@ class ModeBank(nn.Module):
         sums, numbers = zero.double(), zero.new_zeros(batch_size, dtype=torch.float64)
         return {
             "h": torch.complex(zero, zero),
-            **dict.fromkeys(("run", "longest"), zero),
+            **dict.fromkeys(("run", "longest", "end"), zero),
             **dict.fromkeys(("steps", "excess", "place"), sums),
             "top": torch.full_like(zero, -torch.inf),
             "last": self.mean.new_full((batch_size, self.d_input), torch.nan),
@@ -225,6 +226,7 @@ class ModeBank(nn.Module):
             torch.where(state["steps"] > 0, state["place"] / above / until, _NEVER),
             state["longest"] / seen,
             torch.where(observed > 0, state["top"], q),
+            torch.where(observed > 0, state["end"], q),
         )
         return torch.cat([x.to(q.dtype) for x in found], 1)
 
@@ -244,12 +246,13 @@ class ModeBank(nn.Module):
     def _chunk(self, x: Tensor, state: dict[str, Tensor], dt: Tensor | None) -> dict[str, Tensor]:
         drive, last = self._drive(x, state["last"], dt)
         none = torch.zeros_like(state["run"])
-        so_far = (state["h"], state["run"], none, none, none, state["longest"], state["top"])
-        new = tally(self._modes(), self.threshold, drive, Tally(*so_far))
+        kept = {name: state[name] for name in ("h", "run", "longest", "top", "end")}
+        before = Tally(**kept, steps=none, excess=none, place=none)
+        new = tally(self._modes(), self.threshold, drive, before)
         seen, time = drive.seen[..., 0] > 0, drive.time[..., 0].double()
         until = state["time"] + torch.where(seen, time, 0.0).amax(1)
         return {
-            **{name: getattr(new, name) for name in ("h", "run", "longest", "top")},
+            **{name: getattr(new, name) for name in kept},
             **{name: state[name] + getattr(new, name) for name in ("steps", "excess")},
             "place": state["place"] + new.place + state["time"][:, None] * new.steps,
             "last": last,

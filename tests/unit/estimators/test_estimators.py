@@ -55,6 +55,12 @@ def test_it_learns_numbers():
     assert model.score(X[50:], period[50:]) > 0.9
 
 
+def test_what_the_last_values_alone_say_is_heard():
+    X = np.random.default_rng(0).normal(size=(160, 60))
+    y = X[:, -2:].sum(1)
+    assert RecurrentRegressor(**SIZE).fit(X[:120], y[:120]).score(X[120:], y[120:]) > 0.8
+
+
 def test_all_ways_to_give_series_are_one():
     X, y = waves()
     table = RecurrentClassifier(**SIZE).fit(X, y).decision_function(X)

@@ -55,6 +55,7 @@ def written_out(bank, x, dt):
         found["place"].append(place)
         found["longest"].append(max(map(len, marks.split(" "))) / len(waves))
         found["top"].append(max(waves))
+        found["end"].append(waves[-1])
     return torch.tensor([v for name in module.STATISTICS for v in found[name]], dtype=x.dtype)
 
 
