@@ -15,7 +15,7 @@ FORMS = {
     "pair": "`(h_n, c_n)`, as `nn.LSTM`",
     "rest": "`(h_n, c_n)`: last output, state",
 }
-SAME = {"gru": "all of `nn.GRU`", "lstm": "all of `nn.LSTM` but `proj_size`"}
+SAME = {"gru": "all of `nn.GRU`", "lstm": "all of `nn.LSTM`"}
 BLOCK = re.compile(r"(<!-- mixers: [^>]*-->\n).*?(<!-- end of mixers -->)", re.DOTALL)
 
 

@@ -20,7 +20,8 @@ class Hidden:
     """How the states of a stack's mixers are one tensor, or a pair of them, and back.
 
     ``vector``  the state is one real vector of the layer's width: h_n is it, as that of a GRU;
-    ``pair``    it is h and c, as that of an LSTM: (h_n, c_n);
+    ``pair``    it is h and c, as that of an LSTM: (h_n, c_n), h as wide as the output where the
+                recurrence projects it;
     ``rest``    it is anything else: (h_n, c_n), where h_n is the last output and c_n the state as
                 real numbers (layers, batch, numbers), a complex one and a counter as two. A state
                 that grows with what was read is a tuple of its tensors, and of a stack whose mixers
@@ -38,17 +39,20 @@ class Hidden:
     ) -> None:
         self.layers, self.hidden_size, self.output_size = len(mixers), hidden_size, output_size
         self.mixed, self._specs = mixed, [mixer.state_spec() for mixer in mixers]
-        self.form, spec = "rest", self._specs[0]
+        self.form, spec, self.h_size = "rest", self._specs[0], output_size
         if not mixed and not mixers[0].like_lstm and self._fits(spec):
-            self.form = "vector"
+            self.form, self.h_size = "vector", hidden_size
         if not mixed and isinstance(spec, dict) and spec.keys() == {"h", "c"}:
-            self.form = "pair" if all(map(self._fits, spec.values())) else "rest"
+            projected = self._fits(spec["h"], output_size)
+            fits = self._fits(spec["c"]) and (projected or self._fits(spec["h"]))
+            self.form = "pair" if fits else "rest"
+            self.h_size = hidden_size if fits and not projected else output_size
 
-    def _fits(self, spec: Spec) -> bool:
+    def _fits(self, spec: Spec, size: int | None = None) -> bool:
         return (
             isinstance(spec, Part)
             and spec.kind == "real"
-            and [*spec.axes.values()] == [self.hidden_size]
+            and [*spec.axes.values()] == [size or self.hidden_size]
         )
 
     @property

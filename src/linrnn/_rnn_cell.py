@@ -46,23 +46,25 @@ class Cell(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self.width = width = hidden_size
+        width = hidden_size
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.native = _reads_any_width(choice)
         self.in_proj: nn.Module = nn.Identity()
         self.out_proj: nn.Module = nn.Identity()
+        projects = self.native and proj_size > 0 and choice.takes("proj_size")
         if self.native:
-            choice = replace(choice, options={**choice.options, "d_state": width})
+            own = {"d_state": width} | ({"proj_size": proj_size} if projects else {})
+            choice = replace(choice, options={**choice.options, **own})
             mixer = choice.build(input_size, {}, **factory)
             mixer.out_proj = nn.Identity()  # the states themselves, not back to the input's width
         else:
             mixer = choice.build(width, {}, **factory)
             if input_size != width:
                 self.in_proj = nn.Linear(input_size, width, bias, **factory)
-        self.mixer = mixer
+        self.mixer, self.width = mixer, proj_size if projects else width
         linear = type(mixer).eigenvalues is not Mixer.eigenvalues
-        self.glu = GLU(width, **factory) if (linear if glu is None else glu) else None
-        if proj_size:
+        self.glu = GLU(self.width, **factory) if (linear if glu is None else glu) else None
+        if proj_size and not projects:
             self.out_proj = nn.Linear(width, proj_size, bias, **factory)
 
     def forward(

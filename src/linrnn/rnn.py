@@ -32,7 +32,7 @@ class RNN(nn.Module):
                                         GRU and the LSTM u = x, whose weights have the input's width
         v, h = mixer(u)                 d_model = hidden_size
         v = GLU(GELU(v))                where glu
-        y = W_out v + b_out             where proj_size, else y = v
+        y = W_out v + b_out             where proj_size, else y = v; the LSTM projects its h itself
 
     The directions' outputs are concatenated; dropout stands between layers. There are no norms
     and no skips: for a deep model take `linrnn.SequenceModel`. With ``mixer="gru"`` or ``"lstm"``
@@ -53,8 +53,9 @@ class RNN(nn.Module):
     begin anew, also where the state has another size. For classification `last_output` means the
     same with every mixer.
 
-    With ``mixer="gru"`` or ``"lstm"`` and neither ``glu`` nor ``proj_size`` parameters have the
-    names that torch.nn gives them, so the ``state_dict`` of either loads into the other.
+    With ``mixer="gru"`` or ``"lstm"`` and without ``glu`` (of the GRU without ``proj_size`` too)
+    parameters have the names that torch.nn gives them, so the ``state_dict`` of either loads into
+    the other.
 
     Args:
         mixer: a name, an import path, a class, an instance or a pattern, as for
@@ -66,8 +67,9 @@ class RNN(nn.Module):
             channels). The state is not affected.
         dropout: probability, on the output of every layer but the last.
         bidirectional: a second mixer in every layer reads backward.
-        proj_size: channels out of every layer, as in `torch.nn.LSTM`; 0 leaves hidden_size. The
-            projection stands after the recurrence and not in it, so ``h_n`` keeps its size.
+        proj_size: channels out of every layer; 0 leaves hidden_size. Of ``"lstm"`` the projection
+            stands in the recurrence, as in `torch.nn.LSTM`, and ``h_n`` has this size; elsewhere
+            it stands after it, so ``h_n`` keeps its own.
         mixer_options: keyword arguments of the mixers besides ``d_model``, as for
             `linrnn.SequenceModel`.
         glu: put a gate after each mixer. Default: where the mixer is linear, as the LRU and S4D
@@ -164,8 +166,7 @@ class RNN(nn.Module):
             module: it is not changed; parameters are copied.
 
         Raises:
-            ArgumentError: another module, or an LSTM with ``proj_size``, whose projection stands in
-                the recurrence.
+            ArgumentError: another module.
         """
         name = {nn.GRU: "gru", nn.LSTM: "lstm"}.get(type(module))
         if name is None:
@@ -173,14 +174,9 @@ class RNN(nn.Module):
                 "RNN.from_torch: module must be a torch.nn.GRU or torch.nn.LSTM, got "
                 f"{type(module).__name__}."
             )
-        if module.proj_size:
-            raise ArgumentError(
-                "RNN.from_torch: module must have no projection in its recurrence, got proj_size="
-                f"{module.proj_size}. Train one without, or put a Linear after it."
-            )
         weight: Tensor = cast(Tensor, module.weight_ih_l0)
         sizes = module.input_size, module.hidden_size, module.num_layers
-        others = ("bias", "batch_first", "dropout", "bidirectional")
+        others = ("bias", "batch_first", "dropout", "bidirectional", "proj_size")
         options: dict[str, Any] = {name: getattr(module, name) for name in others}
         found = cls(name, *sizes, **options, device=weight.device, dtype=weight.dtype)
         found.load_state_dict(module.state_dict())
@@ -249,8 +245,7 @@ class RNN(nn.Module):
             rows = int(batch_sizes[0])
         else:
             rows = input.shape[0] if self.batch_first else input.shape[1]
-        inner = self.hidden.form != "rest"
-        return len(self.cells), rows, self.hidden_size if inner else self.hidden.output_size
+        return len(self.cells), rows, self.hidden.h_size
 
     def get_expected_cell_size(
         self, input: Tensor, batch_sizes: Tensor | None

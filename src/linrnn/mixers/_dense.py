@@ -137,9 +137,11 @@ class TorchRNN(LearnedStart):
         blocks: str,
         keeps: str,
         against: str = "",
+        d_output: int | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        d_output = d_output or self.d_state  # of h
         self.bias, self.gates, self.t_max, self._kind = bias, gates, t_max, kind
         where = type(self).__name__
         check_positive_int(where, d_state=self.d_state)
@@ -150,13 +152,13 @@ class TorchRNN(LearnedStart):
         self._against = [blocks.index(gate) for gate in against if gate in blocks]
         self._add_start(learn_initial, self.d_state, device=device, dtype=dtype)
         empty, rows = empty_parameters(device, dtype), len(blocks) * self.d_state
-        self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, self.d_state)
+        self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, d_output)
         self.bias_ih_l0 = empty(rows) if bias else None
         self.bias_hh_l0 = empty(rows) if bias else None
         self.out_proj: nn.Module = nn.Identity()
         self._lent: list[str] = []  # parameters that are somebody else's: see `lend`
-        if self.d_state != d_model:
-            self.out_proj = nn.Linear(self.d_state, d_model, device=device, dtype=dtype)
+        if d_output != d_model:
+            self.out_proj = nn.Linear(d_output, d_model, device=device, dtype=dtype)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

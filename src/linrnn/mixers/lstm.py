@@ -24,7 +24,8 @@ class LSTM(TorchRNN):
         o_t = sigmoid(W_o x_t + b_o + U_o h_{t-1} + d_o)
         c_t = f_t * c_{t-1} + i_t * g_t                    c in R^{d_state}
         h_t = o_t * tanh(c_t)                              h in R^{d_state}
-        y_t = h_t, or W_out h_t + b_out where d_state is not d_model
+        y_t = h_t, or W_out h_t + b_out where h has not d_model channels
+        With proj_size h_t = R (o_t * tanh(c_t)), h in R^{proj_size}.
         With peepholes i and f also see p_i * c_{t-1} and p_f * c_{t-1}, and o sees p_o * c_t. Of
         coupled gates i = 1 - f, and f has parameters.
         |h_t| < 1; |c_t| grows by at most 1 a step. The gates see h_{t-1}, so time cannot be
@@ -33,6 +34,7 @@ class LSTM(TorchRNN):
     Args:
         d_state: channels of h and of c. Default: d_model.
         bias: the vectors b and d.
+        proj_size: channels of h where they are fewer than d_state, see above; 0: as many.
         peepholes: the vectors p.
         coupled: one gate for what is kept and what is written: then |c_t| < 1 if |c_0| < 1.
         forget_bias: initial b_f + d_f, the same for all channels; 1 is the usual choice, and with
@@ -44,8 +46,9 @@ class LSTM(TorchRNN):
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:
-        The forget gate came later (Gers et al., 2000), as did peepholes (Gers et al., 2002) and
-        coupled gates (Greff et al., 2017, arXiv:1503.04069). Parameters have the names and the gate
+        The forget gate came later (Gers et al., 2000), as did peepholes (Gers et al., 2002), the
+        projection (Sak et al., 2014, arXiv:1402.1128) and coupled gates (Greff et al., 2017,
+        arXiv:1503.04069). Parameters have the names and the gate
         order (i, f, g, o) of torch.nn.LSTM, so its state_dict loads; coupled gates leave i out.
 
     Example:
@@ -68,6 +71,7 @@ class LSTM(TorchRNN):
         *,
         d_state: int | None = None,
         bias: bool = True,
+        proj_size: int = 0,
         peepholes: bool = False,
         coupled: bool = False,
         forget_bias: float | None = None,
@@ -85,13 +89,25 @@ class LSTM(TorchRNN):
                     f"coupled={coupled}, peepholes={peepholes}."
                 )
             kind = "lstm_refined"
+        if proj_size:
+            _check_projection(proj_size, d_state or d_model, kind, learn_initial)
+            kind = "lstm_projected"
         start = gates, t_max, learn_initial, device, dtype
         blocks = "fgo" if coupled else "ifgo"
         super().__init__(
-            d_model, d_state, bias, *start, kind=kind, blocks=blocks, keeps="f", against="i"
+            d_model,
+            d_state,
+            bias,
+            *start,
+            kind=kind,
+            blocks=blocks,
+            keeps="f",
+            against="i",
+            d_output=proj_size or None,
         )
         self.peepholes, self.coupled, self.forget_bias = peepholes, coupled, forget_bias
-        empty = empty_parameters(device, dtype)
+        self.proj_size, empty = proj_size, empty_parameters(device, dtype)
+        self.weight_hr_l0 = empty(proj_size, self.d_state) if proj_size else None
         self.weight_ch_l0 = empty(3 - coupled, self.d_state) if peepholes else None
         if forget_bias is not None and not isfinite(forget_bias):
             raise ArgumentError(f"LSTM: forget_bias must be finite, got {forget_bias}.")
@@ -118,7 +134,12 @@ class LSTM(TorchRNN):
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`."""
-        return {"h": real(d_state=self.d_state), "c": real(d_state=self.d_state)}
+        h = real(proj_size=self.proj_size) if self.proj_size else real(d_state=self.d_state)
+        return {"h": h, "c": real(d_state=self.d_state)}
+
+    def _weights(self) -> list[Tensor]:
+        last = [] if self.weight_hr_l0 is None else [wide(self.weight_hr_l0)]
+        return [*super()._weights(), *last]
 
     def _constants(self) -> list[Tensor]:
         return [] if self.weight_ch_l0 is None else [*wide(self.weight_ch_l0)]
@@ -128,3 +149,15 @@ class LSTM(TorchRNN):
 
     def _whole(self, parts: list[Tensor]) -> dict[str, Tensor]:
         return {"h": parts[0], "c": parts[1]}
+
+
+def _check_projection(proj_size: int, d_state: int, kind: str, learn_initial: bool) -> None:
+    if not 0 < proj_size < d_state:
+        raise ArgumentError(
+            f"LSTM: proj_size must be in 0..{d_state - 1}, below d_state, got {proj_size}."
+        )
+    if kind != "lstm" or learn_initial:
+        raise ArgumentError(
+            "LSTM: proj_size must be 0 with peepholes, coupled or refined gates and learn_initial, "
+            f"got {proj_size}."
+        )

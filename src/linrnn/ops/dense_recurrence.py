@@ -96,6 +96,17 @@ def _refined(
     return h, (h, c)
 
 
+def _projected(
+    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    Wi: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    i, f = torch.sigmoid(xi + F.linear(h, Wi)), torch.sigmoid(xf + F.linear(h, Wf))
+    g, o = torch.tanh(xg + F.linear(h, Wg)), torch.sigmoid(xo + F.linear(h, Wo))
+    c = f * c + i * g
+    h = F.linear(o * torch.tanh(c), Wr)
+    return h, (h, c)
+
+
 def _tanh(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
     h = torch.tanh(x + F.linear(h, W))
     return h, h
@@ -123,6 +134,7 @@ CELLS = {
     ),
     # where the LSTM has its input gate, which is tied to the other here, stands the refine gate
     "lstm_refined": Cell(_refined, state="h c", matrix="Wr Wf Wg Wo", name="lstm_refined"),
+    "lstm_projected": Cell(_projected, state="h c", matrix="Wi Wf Wg Wo Wr", name="lstm_projected"),
     "tanh": Cell(_tanh, state="h", matrix="W", name="tanh"),
     "relu": Cell(_relu, state="h", matrix="W", name="relu"),
 }
@@ -192,11 +204,13 @@ def arguments(
     Args:
         kind: one of `CELLS`.
         x: (batch, time, d_model).
-        weights: as `recurrence` takes them.
+        weights: as `recurrence` takes them, and the projection of "lstm_projected" behind them.
         constants: those of the cell but the bias inside of the GRU, which is of the weights.
     """
-    W, U, *bias = weights
-    D, cell = U.shape[1], CELLS[kind]
+    cell = CELLS[kind]
+    gates, others = len(cell.inputs), len(cell.matrices) - len(cell.inputs)
+    W, U, *bias = weights[: len(weights) - others]
+    D = U.shape[0] // gates
     b = None if not bias else bias[0] + bias[1]
     if kind == "gru":
         # the third gate multiplies its product with h together with its bias
@@ -204,7 +218,8 @@ def arguments(
         b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
     given = dict(zip(cell.constants, constants, strict=True))
     given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
-    given |= zip(cell.matrices, U.split(D), strict=True)
+    matrices = [*U.split(D), *weights[len(weights) - others :]]
+    given |= zip(cell.matrices, matrices, strict=True)
     return given
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import LSTM
+from linrnn.ops import use_backend
 from linrnn.ops.cell_scan import forms
 from linrnn.ops.dense_recurrence import CELLS
 from linrnn.testing import check_law
@@ -53,6 +54,36 @@ def test_equation_of_the_docstring():
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         torch.testing.assert_close(y[:, t], layer.out_proj(h))
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+@pytest.mark.parametrize("gates", ["plain", "chrono"])
+def test_a_projection_stands_in_the_recurrence(gates, backend):
+    torch.manual_seed(0)
+    t_max = {"t_max": 9} if gates == "chrono" else {}
+    ours = LSTM(5, d_state=7, proj_size=3, gates=gates, **t_max, dtype=torch.float64)
+    theirs = nn.LSTM(5, 7, batch_first=True, proj_size=3, dtype=torch.float64)
+    theirs.load_state_dict({n: p for n, p in ours.state_dict().items() if "out_proj" not in n})
+    x, h, c = (torch.randn(*shape).double() for shape in ((2, 9, 5), (2, 3), (2, 7)))
+    expected, last = theirs(x, (h[None], c[None]))
+    with use_backend(backend):
+        y, state = ours(x, {"h": h, "c": c})
+        one, _ = ours.step(x[:, 0], {"h": h, "c": c})
+    torch.testing.assert_close(y, ours.out_proj(expected))
+    torch.testing.assert_close(one, y[:, 0])
+    torch.testing.assert_close((state["h"], state["c"]), (last[0][0], last[1][0]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"proj_size": 4}, {"proj_size": -1}]
+    + [{"proj_size": 2, n: True} for n in ("coupled", "peepholes", "learn_initial")]
+    + [{"proj_size": 2, "gates": "ur"}],
+    ids=str,
+)
+def test_a_projection_that_does_not_fit_is_refused(options):
+    with pytest.raises(ArgumentError, match=r"LSTM: proj_size must be"):
+        LSTM(4, **options)
 
 
 VARIANTS = [{"peepholes": True}, {"coupled": True}, {"peepholes": True, "coupled": True}]
