@@ -1,30 +1,37 @@
 """The speed of state-space layers on a CPU, beside their equations as people copy them.
 
 Prints the median times of everyone, measured in turn in one run: a forward, a forward with all
-gradients, and a streaming step; writes ``benchmarks/results/conv-cpu.md``. The plain path makes
+gradients, a streaming step, and the peak of memory of a training step; writes
+``benchmarks/results/conv-cpu.md``. The plain path makes
 the whole kernel, from an array of modes times nodes or lengths, and convolves by FFT, with the
 parameters of the same layer. The limits are what nobody can leave out: the three FFTs of a
 convolution, and the matrix products of blocks of time. Plain paths are checked against the layers
-before anything is timed. One thread.
+before anything is timed. S5 stands beside s5-pytorch, if that is installed. One thread.
 """
 
 import argparse
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from _report import RESULTS, command_line, conditions, table, write_lines
+from _layers import LAYERS as OTHERS
+from _peak import OPTION, megabytes, print_peak
+from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, in_turn
-from linrnn.mixers import DSS, S4, S4D
+from linrnn.mixers import DSS, S4, S4D, S5
 from linrnn.ops import dplr, siso
 from sequential import Size, call
 
 LAYERS: dict[str, Callable[..., Any]] = {"s4d": S4D, "s4": S4, "dss": DSS}
 SIZES = (Size(8, 256, 256), Size(8, 1024, 256), Size(1, 16384, 256))
 QUICK = (Size(2, 64, 8),)
+PLAIN, S5_PEER = "plain path", "s5-pytorch"
+MEMORY_LIMIT = 120  # seconds
 
 
 def plain(layer: Any, x: Tensor) -> Tensor:
@@ -115,7 +122,7 @@ def everyone(name: str, size: Size, train: bool) -> dict[str, Candidate]:
         expected = layers["scan"](x)[0]
         assert (plain(layers["scan"], x) - expected).abs().max() < 1e-2 * expected.abs().max()
     found = {form: call(layer, x.clone(), train, None) for form, layer in layers.items()}
-    found["plain path"] = call(Plain(layers["scan"]), x.clone(), train, None)
+    found[PLAIN] = call(Plain(layers["scan"]), x.clone(), train, None)
     kernel = torch.randn(width, time)
     found["FFTs alone"] = call(Transforms(kernel), torch.randn(batch, width, time), train, None)
     block = min(dplr.block(time) if name == "s4" else siso.BLOCK, time)
@@ -125,21 +132,71 @@ def everyone(name: str, size: Size, train: bool) -> dict[str, Candidate]:
     return found
 
 
+def beside_s5(size: Size, train: bool) -> dict[str, Candidate]:
+    """S5, of us and of others, and S4D, whose modes are as many a channel as S5's are in all."""
+    torch.manual_seed(0)
+    peer, x = OTHERS[S5_PEER], torch.randn(*size)
+    layers: dict[str, torch.nn.Module] = {"scan": S5(size.width), "s4d, scan": S4D(size.width)}
+    found = {name: call(layer, x.clone(), train, None) for name, layer in layers.items()}
+    if not peer.missing():
+        theirs = torch.nn.Sequential(peer.build(size.width), Alone())
+        found[S5_PEER] = call(theirs, x.clone(), train, None)
+    return found
+
+
+class Alone(torch.nn.Module):
+    """An output as `call` expects it."""
+
+    def forward(self, y: Tensor) -> tuple[Tensor]:
+        """``(y,)``."""
+        return (y,)
+
+
 def measure(size: Size, options: argparse.Namespace) -> list[str]:
     """The table of a size."""
     rows = []
-    for name in options.only or LAYERS:
+    groups = {name: partial(everyone, name, size) for name in options.only or LAYERS}
+    for name, group in (groups | {"s5": partial(beside_s5, size)}).items():
         times = [
-            in_turn(everyone(name, size, train), seconds=options.seconds, limit=options.limit)
+            in_turn(group(train), seconds=options.seconds, limit=options.limit)
             for train in (False, True)
         ]
         for who in times[0]:
             cells = [some[who].text() for some in times]
             ratios = [some[who].seconds / some["scan"].seconds for some in times]
             rows.append([name, who, *cells, *(f"{ratio:.2f}" for ratio in ratios)])
+        print(f"{size.text()} {name}: done", file=sys.stderr, flush=True)
     head = ["layer", "who", "forward [ms]", "with gradients [ms]"]
     head += ["forward, times scan's", "with gradients, times scan's"]
-    return [f"## {size.text()}", "", *table(head, rows), ""]
+    name = f"steps-{size.time}"
+    return [f"## {size.text()}", "", *section(name, table(head, rows))]
+
+
+def memory(size: Size, options: argparse.Namespace) -> list[str]:
+    """The table of memory at a size."""
+    rows = []
+    for name in options.only or LAYERS:
+        peaks = [
+            megabytes(__file__, name, who, *size, limit=MEMORY_LIMIT)
+            for who in ("scan", "conv", PLAIN)
+        ]
+        rows.append([name, *peaks])
+    head = ["layer", "scan [MB]", "conv [MB]", f"{PLAIN} [MB]"]
+    title = f"## What a training step adds to the peak, {size.text()}"
+    return [title, "", *section("memory", table(head, rows))]
+
+
+def measure_memory(name: str, who: str, size: Size) -> None:
+    """Print the bytes of one training step."""
+    torch.manual_seed(0)
+    layer = LAYERS[name](size.width, form="scan" if who == PLAIN else who)
+    module = Plain(layer) if who == PLAIN else layer
+    print_peak(
+        *(
+            call(module, torch.randn(*some), True, None).call
+            for some in (Size(1, min(64, size.time), size.width), size)
+        )
+    )
 
 
 def steps(width: int, options: argparse.Namespace) -> list[str]:
@@ -151,7 +208,8 @@ def steps(width: int, options: argparse.Namespace) -> list[str]:
         calls[name] = Candidate(_step(layer, x, layer.init_state(1)))
     found = in_turn(calls, seconds=options.seconds, limit=options.limit)
     rows = [[name, f"{1e6 * time.seconds:.0f}"] for name, time in found.items()]
-    return [f"## A step, {width} channels", "", *table(["layer", "step [µs]"], rows), ""]
+    head = ["layer", "step [µs]"]
+    return [f"## A step, {width} channels", "", *section("step", table(head, rows))]
 
 
 def _step(layer: Any, x: Tensor, state: Tensor) -> Callable[[], None]:
@@ -170,14 +228,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     parser.add_argument("--only", nargs="+", choices=LAYERS, help="these layers alone")
     parser.add_argument("--output", type=Path, default=RESULTS / "conv-cpu.md")
+    parser.add_argument(OPTION, nargs=5, metavar=("LAYER", "WHO", "BATCH", "TIME", "CHANNELS"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    lines = []
-    for size in QUICK if options.quick else SIZES:
+    if options.memory_of:
+        name, who, *size = options.memory_of
+        measure_memory(name, who, Size(*map(int, size)))
+        return
+    sizes, lines = QUICK if options.quick else SIZES, []
+    for size in sizes:
         lines += measure(size, options)
-    lines += steps(8 if options.quick else 256, options)
+    lines += steps(8 if options.quick else 256, options) + memory(sizes[-1], options)
     head = ["# State-space layers on a CPU", ""]
-    write_lines(options.output, [*head, *conditions(command_line(), ["torch"]), "", *lines])
+    installed = ["torch", *([] if OTHERS[S5_PEER].missing() else [S5_PEER])]
+    write_lines(options.output, [*head, *conditions(command_line(), installed), "", *lines])
     print("\n".join(lines))
 
 

@@ -6,8 +6,6 @@ of a training step, each measured in a process of its own; writes
 """
 
 import argparse
-import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,9 +20,9 @@ from _layers import (
     streaming_steps,
     training_step,
 )
+from _peak import megabytes, print_peak
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, Timing, in_turn
-from linrnn.compare._usage import added_peak
 
 D_MODEL, N_LAYERS = 256, 6
 SHAPES = {256: 8, 512: 8, 1024: 8, 4096: 4, 16384: 1}  # time: batch
@@ -73,26 +71,10 @@ def time_streaming(options: argparse.Namespace) -> dict[str, Timing]:
     return in_turn(calls, seconds=options.seconds, limit=options.limit, max_calls=51)
 
 
-def peak_memory(name: str, batch: int, time: int) -> float | None:
-    """Megabytes a training step adds to a fresh process that has built the layer; None: failed."""
-    command = [sys.executable, __file__, "--memory-of", name, str(batch), str(time)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=MEMORY_LIMIT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    return json.loads(done.stdout) / 2**20 if done.returncode == 0 else None
-
-
-def measure_memory(name: str, batch: int, time: int) -> int:
-    """Bytes a training step adds to this process's peak."""
-    # a first, short step: what is imported, packed or compiled once does not count
-    training_step(LAYERS[name], D_MODEL, 1, 2)()
-    step = training_step(LAYERS[name], D_MODEL, batch, time)
-    found = added_peak(step)
-    assert found is not None, "the peak of memory can only be read on Linux and macOS"
-    return found
+def measure_memory(name: str, batch: int, time: int) -> None:
+    """Print the bytes a training step adds to this process's peak."""
+    layer = LAYERS[name]
+    print_peak(training_step(layer, D_MODEL, 1, 2), training_step(layer, D_MODEL, batch, time))
 
 
 def training_table(times: Mapping[int, Mapping[str, Timing]]) -> list[str]:
@@ -147,9 +129,8 @@ def memory_table(options: argparse.Namespace) -> list[str]:
     """Megabytes of a training step."""
     time, batch = (32, 2) if options.quick else (MEMORY_TIME, SHAPES[MEMORY_TIME])
     rows = []
-    for name, layer in LAYERS.items():
-        found = None if layer.missing() else peak_memory(name, batch, time)
-        rows.append([name, "over a minute" if found is None else f"{found:.0f}"])
+    for name in (name for name, layer in LAYERS.items() if not layer.missing()):
+        rows.append([name, megabytes(__file__, name, batch, time, limit=MEMORY_LIMIT)])
     return table([f"T = {time}, batch {batch}", "MB added to the peak by a training step"], rows)
 
 
@@ -188,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     if options.memory_of:
         name, batch, time = options.memory_of
-        print(json.dumps(measure_memory(name, int(batch), int(time))))
+        measure_memory(name, int(batch), int(time))
         return 0
     missing = sorted({layer.package for layer in LAYERS.values() if layer.missing()})
     lines = report(options, missing)

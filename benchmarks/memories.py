@@ -7,8 +7,6 @@ a forward with gradients has three times as much.
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +16,9 @@ from pathlib import Path
 import torch
 
 from _memories import CHUNK, KINDS, PEERS, Shape, call, candidates, op_of, ours, problem
+from _peak import megabytes, print_peak
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import in_turn
-from linrnn.compare._usage import added_peak
 
 SHAPES = (
     Shape(1, 4096, 8, 64, 64),
@@ -107,38 +105,19 @@ def memory(options: argparse.Namespace) -> list[str]:
         peaks: list[str] = []
         for length in lengths:  # what takes too long at one takes too long at the next
             over = bool(peaks) and peaks[-1].startswith("over")
-            peaks.append(peaks[-1] if over else _peak(name, kind, length))
+            peaks.append(
+                peaks[-1] if over else megabytes(__file__, name, kind, length, limit=LIMIT)
+            )
         rows.append([name, kind, *peaks])
         _say(f"memory of {name}")
     return table(["who", "decay", *(f"T = {t} [MB]" for t in lengths)], rows)
 
 
-def _peak(name: str, kind: str, length: int) -> str:
-    """Megabytes a training step adds to the peak of a process, or why there is no such number.
-
-    Raises:
-        RuntimeError: the process failed.
-    """
-    command = [sys.executable, __file__, "--memory-of", name, kind, str(length)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        return f"over {LIMIT} s"
-    if done.returncode:
-        raise RuntimeError(f"{name}, {kind}, {length} steps: {done.stderr}")
-    return f"{float(json.loads(done.stdout)) / 1e6:.0f}"
-
-
-def measure_memory(name: str, kind: str, length: int) -> int:
-    """Bytes a training step adds to this process's peak."""
-    given = problem(kind, Shape(1, length, 8, 64, 64))
+def measure_memory(name: str, kind: str, length: int) -> None:
+    """Print the bytes a training step adds to this process's peak."""
     prepare = ours if name == "linrnn" else PEERS[name].prepare
-    small = problem(kind, Shape(1, CHUNK, 8, 64, 64))
-    call(prepare(small), True).call()  # imports and caches are nobody's memory
-    train = call(prepare(given), True)
-    found = added_peak(train.call)
-    assert found is not None, "the peak of memory can only be read on Linux and macOS"
-    return found
+    small, given = (problem(kind, Shape(1, steps, 8, 64, 64)) for steps in (CHUNK, length))
+    print_peak(*(call(prepare(x), True).call for x in (small, given)))
 
 
 def _limits(options: argparse.Namespace) -> dict[str, float]:
@@ -172,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse(argv)
     if options.memory_of:
         name, kind, length = options.memory_of
-        print(json.dumps(measure_memory(name, kind, int(length))))
+        measure_memory(name, kind, int(length))
         return
     torch.manual_seed(0)
     lines = ["# Matrix memories on a CPU", ""]
