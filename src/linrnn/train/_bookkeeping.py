@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from linrnn._signals import StopRequest
+from linrnn._signals import NoStopRequest, StopRequest
 from linrnn._storage import link
 from linrnn.errors import InterruptedRunError
 from linrnn.train._checkpoint import save_tensors
@@ -34,7 +34,7 @@ class Bookkeeping(Callback):
         self,
         run: Run,
         records: MetricsLog | NoRecords,
-        stop: StopRequest,
+        stop: StopRequest | NoStopRequest,
         group: Group = ALONE,
     ) -> None:
         self.run, self.folder, self.records, self.stop = run, run.folder, records, stop
@@ -44,6 +44,8 @@ class Bookkeeping(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clocks, so that reading data is not counted as training."""
         assert isinstance(pl_module, RunModule)
+        if self.group.size > 1:  # in its own handler Lightning would talk to the other processes
+            self.stop.renew()
         pl_module.started_at = self._saved_at = time.monotonic()
         if pl_module.guard.on_nan == "rollback":
             self._find_rollback(trainer, pl_module)

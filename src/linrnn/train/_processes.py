@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -83,9 +83,8 @@ def processes(run: Run) -> Iterator[Group]:
             with joined(job) as group:
                 yield group
             _wait_for_end(others)
-        except (Exception, SystemExit) as error:
-            # what another process says is the reason for what this one sees of it
-            if not isinstance(error, (LinrnnError, SystemExit)):
+        except RuntimeError as error:
+            if not isinstance(error, LinrnnError):  # it may be that nobody answers any more
                 _raise_first_fault(others, error)
             raise
         finally:
@@ -96,7 +95,7 @@ def processes(run: Run) -> Iterator[Group]:
 def joined(job: Job) -> Iterator[Group]:
     """Inside, this process can talk to the others."""
     size = job.train["devices"]
-    store = dist.FileStore(job.store, size)
+    store = dist.FileStore(job.store, size)  # type: ignore[attr-defined]
     # plain values go by the CPU also where gradients go from GPU to GPU
     gpu = job.train["device"] != "cpu" and torch.cuda.is_available()
     backend = "cpu:gloo,cuda:nccl" if gpu else "gloo"
@@ -138,8 +137,9 @@ def _start(job: Job, config: Config) -> Other:
     assert process.stderr is not None
     listener = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
     listener.start()
-    process.stdin.write(json.dumps(job._asdict()) + "\n")
-    process.stdin.flush()  # and left open: its end is that of this process
+    with suppress(BrokenPipeError):  # it has ended, and will be asked why
+        process.stdin.write(json.dumps(job._asdict()) + "\n")
+        process.stdin.flush()  # and left open: its end is that of this process
     return Other(job.rank, process, said, listener)
 
 

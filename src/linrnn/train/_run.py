@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from linrnn import learn
-from linrnn._signals import StopRequest
+from linrnn._signals import NoStopRequest, StopRequest
 from linrnn._storage import DENIED, FULL, cannot_write
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
@@ -199,7 +199,9 @@ def _fit(run: Run, metrics: str) -> None:
         log.close()
 
 
-def steps(run: Run, group: Group, records: MetricsLog | NoRecords, stop: StopRequest) -> None:
+def steps(
+    run: Run, group: Group, records: MetricsLog | NoRecords, stop: StopRequest | NoStopRequest
+) -> None:
     """The steps that are left, in one of the processes that train the run."""
     from linrnn.train._bookkeeping import Bookkeeping
     from linrnn.train._lightning import make_trainer, quiet

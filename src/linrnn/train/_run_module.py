@@ -22,7 +22,7 @@ from linrnn.train._optim import make_optimizer
 from linrnn.train._restored import Expected, restore_point
 from linrnn.train._seeding import derive, generator
 from linrnn.train._shares import own_rows, share_of, split_seed
-from linrnn.train._together import ALONE, Group
+from linrnn.train._together import ALONE, Group, NeverUsed
 
 
 class RunModule(TrainingModule):
@@ -48,6 +48,7 @@ class RunModule(TrainingModule):
         )
         self.run, self.guard, self.group = run, run.guard(), group
         self._own_rows = 0  # of the batch at hand
+        self.never_used = NeverUsed() if group.size > 1 else None
         self.epoch_steps, self.total_steps = run.plan.steps_per_epoch, run.plan.steps
         self.seconds_before = 0.0
         self.started_at = time.monotonic()

@@ -1,10 +1,10 @@
 """What the processes that train one run say to one another."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributed as dist
 
 T = TypeVar("T")
@@ -58,6 +58,24 @@ class Group:
         parts = [part for part in every if part]
         names = parts[0] if parts else ()
         return {name: _in_turn([part[name] for part in parts]) for name in names}
+
+
+class NeverUsed(nn.Module):
+    """A parameter beside a model, in no checkpoint.
+
+    DDP has to be told to look for parameters that a batch does not come to, and says once, on the
+    terminal and past every filter, that there were none. With this one there is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parameter = nn.Parameter(torch.zeros(()))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        pass
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        pass
 
 
 ALONE = Group()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -10,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from linrnn import learn
-from linrnn._signals import StopRequest
+from linrnn._signals import NoStopRequest
 from linrnn.errors import LinrnnError
 from linrnn.train._config import TrainConfig
 from linrnn.train._context import Run
@@ -26,8 +25,8 @@ from linrnn.train._seeding import process_settings
 
 def main() -> None:
     """Read the run, say so, and train until it is done or the first process is no more."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the first process says when to stop
+    stop = NoStopRequest()  # the first process says when
+    stop.renew()
     job = Job(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_the_first, daemon=True).start()
     code = 0
@@ -37,7 +36,7 @@ def main() -> None:
         sys.stdout.flush()
         os.dup2(2, 1)  # nobody reads the one any more
         with process_settings(run.plan.threads), joined(job) as group:
-            steps(run, group, NoRecords(), StopRequest())
+            steps(run, group, NoRecords(), stop)
     except LinrnnError as error:
         code = 1
         sys.stderr.write(f"{error}\n")

@@ -74,7 +74,7 @@ def no_plots(monkeypatch):
     monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda run: None)
 
 
-def test_two_processes_train_as_one(one, tmp_path):
+def test_two_processes_train_as_one(one, tmp_path, capfd):
     expected = train.run(one, out=tmp_path / "one")
     result = train.run(on(one, 2), out=tmp_path / "two")
     check_close(tmp_path / "two", tmp_path / "one", 1e-5)
@@ -83,6 +83,7 @@ def test_two_processes_train_as_one(one, tmp_path):
     assert names[0] == names[1]
     events = list((tmp_path / "two" / "tensorboard").iterdir())
     assert len(events) == 1  # the first process alone writes
+    assert capfd.readouterr() == ("", "")
     assert '"devices": 2' in (tmp_path / "two" / "environment.json").read_text()
 
 
