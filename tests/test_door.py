@@ -39,6 +39,7 @@ CHECKED = "its folder was checked, and a new name is chosen by the library"
 SOURCE = "the sources of this package"
 SYSTEM = "a file of the system below /proc"
 NEW = "a new folder of the system's choice, for processes to leave their results in"
+STORE = "a new folder of the system's choice, in which processes find one another"
 DECLARED = {
     ("_memory.py", "Path(name).read_text"): "a file of the system below /sys",
     ("cli/_streams.py", "os.open"): "the null device, in the place of a stream that is closed",
@@ -59,12 +60,12 @@ DECLARED = {
     ("tasks/_kept.py", "os.fdopen"): OPENED,
     ("tasks/_kept.py", "file.truncate"): OPENED,
     ("tasks/_kept.py", "np.memmap"): OPENED,
+    ("tasks/_image_files.py", "Image.open"): OPENED,
     ("tasks/_numpy.py", "zipfile.is_zipfile"): OPENED,
     ("tasks/_numpy.py", "zipfile.ZipFile"): OPENED,
     ("tasks/_numpy.py", "archive.open"): OPENED,
     ("tasks/_numpy.py", "np.load"): OPENED,
     ("tasks/_pairs.py", "mmap.mmap"): OPENED,
-    ("tasks/_pathfinder.py", "Image.open"): OPENED,
     ("_storage.py", "folder.open"): "the door's own method",
     ("train/_metrics.py", "SummaryWriter"): CHECKED,
     ("train/_figures.py", "figure.savefig"): "into memory",
@@ -79,6 +80,8 @@ DECLARED = {
     ("cli/doctor.py", "info.read_text"): SYSTEM,
     ("lightning/_fit.py", "from tempfile import TemporaryDirectory"): NEW,
     ("lightning/_fit.py", "TemporaryDirectory"): NEW,
+    ("train/_processes.py", "from tempfile import TemporaryDirectory"): STORE,
+    ("train/_processes.py", "TemporaryDirectory"): STORE,
     ("compare/_usage.py", "status.read_text"): SYSTEM,
     ("compare/_usage.py", "Path('/proc/self/clear_refs').write_text"): SYSTEM,
     ("compare/_usage.py", "ctypes.CDLL"): "the C library of this process",

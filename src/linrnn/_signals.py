@@ -42,8 +42,28 @@ class StopRequest:
     def __exit__(self, *error: Any) -> None:
         self._signals.__exit__(*error)
 
+    def renew(self) -> None:
+        """Be the one who answers again, where somebody else has come in the place."""
+        _answer(self._handle)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             # not KeyboardInterrupt: Lightning would catch it and exit with its own code
             raise SystemExit(128 + signal.SIGINT)
         self.requested = True
+
+
+class NoStopRequest:
+    """In a process that another one stops: signals are let pass, and nothing is requested."""
+
+    requested = False
+
+    def renew(self) -> None:
+        """Let them pass from here on."""
+        _answer(signal.SIG_IGN)
+
+
+def _answer(handler: Any) -> None:
+    if threading.current_thread() is threading.main_thread():
+        for number in _STOP:
+            signal.signal(number, handler)

@@ -97,6 +97,10 @@ class InterruptedRunError(LinrnnError):
     exit_code = 130  # what shells report for a program ended by Ctrl-C
 
 
+class ProcessError(LinrnnError, RuntimeError):
+    """One of the processes that train together ended before the others."""
+
+
 def check_shape(
     where: str, what: str, got: Sequence[int], expected: Mapping[str, int | None], fix: str = ""
 ) -> None:

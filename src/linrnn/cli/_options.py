@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 UNTUNED = "none"
 """Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
 
+SHORT = {"on-nan": "train.on-nan", "devices": "train.devices"}
+"""Short names of options of every task."""
 
 MOST_SEEDS = 10_000
 """Runs of one setting that anybody asks for."""
@@ -67,7 +69,7 @@ def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None
     kept = config.learner_options if learner == config.learner else {}
     learners = learner_class(learner, kept)
     command = _command(start, mixer, mixer_class(mixer, defaults), learner, learners)
-    short = {"on-nan": "train.on-nan"} | dict(tasks.load(config.task).short_options)
+    short = SHORT | dict(tasks.load(config.task).short_options)
     also = ", ".join(f"--{name} for --{option}" for name, option in short.items())
     chosen: Any = tyro.cli(
         command,

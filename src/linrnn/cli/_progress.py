@@ -56,13 +56,16 @@ def summary(result: Result) -> str:
 
 def heading(plan: Plan) -> str:
     """What will run, for how long, and where it goes."""
+    where = f"on {plan.device} with {plan.threads} threads"
+    if plan.devices > 1:
+        where = f"on {plan.device} in {plan.devices} processes with {plan.threads} threads each"
     start = f", from step {plan.start_step:,}" if plan.start_step else ""
     return (
         f"{plan.task} with {plan.mixer}: {plan.n_parameters:,} parameters, "
         f"{plan.n_state:,} floats of state, seed {plan.seed}\n"
         f"{plan.n_train:,} training, {plan.n_validation:,} validation, {plan.n_test:,} test "
         f"sequences; {plan.epochs} epochs of {plan.steps_per_epoch} steps, "
-        f"{plan.steps:,} in all{start}, on {plan.device} with {plan.threads} threads\n"
+        f"{plan.steps:,} in all{start}, {where}\n"
         f"run folder {plan.folder}; Ctrl-C stops, `linrnn train --resume {plan.folder}` goes on\n"
     )
 

@@ -13,7 +13,8 @@ from linrnn.errors import DataError
 if TYPE_CHECKING:
     from linrnn.train import Estimate, Prediction
 
-EPILOG = """FILE holds the sequences to answer for, without what is asked:
+EPILOG = """FILE holds the sequences to answer for, without what is asked; where there are several,
+the answers say which they are for:
   most tasks      a table of numbers, one sequence a row: .npy, .npz, .csv or .txt
                   (for digits a row is 64 pixels, 0 to 16; token ids are integers)
   table           what the run was trained on, labels left out or not read: .csv rows, .npz with
@@ -22,7 +23,8 @@ EPILOG = """FILE holds the sequences to answer for, without what is asked:
   forecast, ett   a .csv or .parquet like the one of the training; what follows its last step is
                   forecast
   imdb            text, a review a line
-  speech          a .wav
+  images          an image, or a folder of images
+  sounds, speech  a .wav; for sounds a folder of them as well
 
 The answer is a class and its probability or, in regression, numbers in the units of the data; where
 there is one a step, the steps are counted from 0."""
@@ -37,12 +39,12 @@ def main(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    parser.add_argument("file", type=Path, metavar="FILE", help="the rows to answer for")
+    parser.add_argument("file", type=Path, metavar="FILE", nargs="+", help="the rows to answer for")
     parser.add_argument("--out", type=Path, metavar="CSV", help="write here, not to the terminal")
     args = parser.parse_args(argv)
     from linrnn.train import predict
 
-    answers = predict(args.run, args.file)
+    answers = predict(args.run, args.file if len(args.file) > 1 else args.file[0])
     text = _table(answers)
     if args.out is None:
         sys.stdout.write(text)

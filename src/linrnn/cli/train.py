@@ -7,19 +7,20 @@ from typing import Any, cast, get_args
 
 from linrnn import recipes, tasks
 from linrnn.cli._entries import summaries
-from linrnn.cli._options import UNTUNED, Start, parse_train, peek
+from linrnn.cli._options import SHORT, UNTUNED, Start, parse_train, peek, spell_out
 from linrnn.cli._progress import make_reporter, summary
 from linrnn.cli._recipes import expectation
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import Result
 
 USAGE = """usage: linrnn train TASK [OPTIONS]
-       linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback]
+       linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback] [--devices N]
 
 Trains a model on a task. The run folder it leaves holds the configuration, metrics, weights,
 newest checkpoint and plots; a run stopped by Ctrl-C, or killed, continues with --resume and
 ends with the same weights. Where its newest checkpoint is damaged, --fallback goes on from the one
-before it. --on-nan says what becomes of a step whose loss or gradient is NaN or infinite.
+before it. --on-nan says what becomes of a step whose loss or gradient is NaN or infinite, and
+--devices (--train.devices) by how many GPUs, or processes on a CPU, it is trained.
 
 tasks:
 {tasks}
@@ -56,12 +57,23 @@ def _start(args: list[str]) -> Result:
         )
     if task not in tasks.names():
         raise UnknownNameError("task", task, tasks.names())
+    _check_strategy(args)
     start = starting_config(task, args)
     config, out = parse_train(args[1:], start)
     from linrnn.train import run
 
     sys.stdout.write(_announcement(task, start))
     return run(config, out=out, reporter=make_reporter())
+
+
+def _check_strategy(args: Sequence[str]) -> None:
+    strategy = peek(args, "--train.strategy") or peek(args, "--strategy")
+    if strategy is not None:
+        raise ArgumentError(
+            "train: --train.strategy must not be given, for several devices (--train.devices N) "
+            f"train by DDP, got {strategy!r}. For FSDP2 and other strategies of Lightning use "
+            "linrnn.fit(..., devices=N, strategy=ModelParallelStrategy(...)), which takes any."
+        )
 
 
 def starting_config(task: str, args: Sequence[str]) -> Start:
@@ -121,23 +133,29 @@ def _resume(args: list[str], folder: str) -> Result:
     from linrnn.train import resume
     from linrnn.train._config import OnNan
 
-    on_nan = peek(args, "--on-nan")
+    args = spell_out(args, SHORT)
+    on_nan, devices = peek(args, "--train.on-nan"), peek(args, "--train.devices")
     said = ["--resume", folder, f"--resume={folder}", "--fallback"]
-    if on_nan is not None:
-        said += ["--on-nan", on_nan, f"--on-nan={on_nan}"]
+    for name, value in (("--train.on-nan", on_nan), ("--train.devices", devices)):
+        if value is not None:
+            said += [name, value, f"{name}={value}"]
     others = [a for a in args if a not in said]
     if others:
         raise ArgumentError(
-            f"train: --resume must come alone, or with --fallback or --on-nan, since a run keeps "
-            f"its configuration, got {' '.join(others)}. Use: linrnn train --resume {folder}"
+            "train: --resume must come alone, or with --fallback, --on-nan or --devices, since a "
+            f"run keeps its configuration, got {' '.join(others)}. "
+            f"Use: linrnn train --resume {folder}"
         )
     if on_nan not in (None, *get_args(OnNan)):
         raise UnknownNameError("--on-nan", on_nan, get_args(OnNan))
+    if devices is not None and not (devices.isascii() and devices.isdigit()):
+        raise ArgumentError(f"train: --devices must be an integer of at least 1, got {devices!r}.")
     return resume(
         folder,
         reporter=make_reporter(),
         fallback="--fallback" in args,
         on_nan=cast(Any, on_nan),
+        devices=None if devices is None else int(devices),
     )
 
 

@@ -9,12 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from linrnn._import_path import is_import_path
-from linrnn._pattern import pattern
 from linrnn._signals import stop_signals
 from linrnn.errors import InterruptedRunError
 from linrnn.train import Config
 from linrnn.train._config import to_json
+from linrnn.train._processes import environment_for, reason
 
 
 def train_in_process(folder: Path, config: Config) -> str | None:
@@ -36,7 +35,7 @@ def train_in_process(folder: Path, config: Config) -> str | None:
 
     with ExitStack() as held:
         held.enter_context(stop_signals(hand_on))
-        process = _start(folder, held, _environment(config))
+        process = _start(folder, held, environment_for(config))
         running.append(process)
         if asked:
             process.terminate()
@@ -48,16 +47,7 @@ def train_in_process(folder: Path, config: Config) -> str | None:
     code = process.returncode
     if asked or code == InterruptedRunError.exit_code:
         raise InterruptedRunError(f"compare: stopped in {folder}; the same command goes on there.")
-    return _reason(code, errors.strip().splitlines()) if code else None
-
-
-def _environment(config: Config) -> dict[str, str]:
-    """That of this process, and where mixers are import paths, what it takes to import them."""
-    paths = [str(part) for part in pattern(config.mixer) if is_import_path(part)]
-    if not paths:
-        return dict(os.environ)
-    where = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": where, "LINRNN_TRUST": ",".join(paths)}
+    return reason(code, errors.strip().splitlines()) if code else None
 
 
 def _start(folder: Path, held: ExitStack, environment: dict[str, str]) -> "subprocess.Popen[str]":
@@ -78,9 +68,3 @@ def _start(folder: Path, held: ExitStack, environment: dict[str, str]) -> "subpr
         )
     finally:
         os.close(read)
-
-
-def _reason(code: int, errors: list[str]) -> str:
-    if code < 0:
-        return f"ended by {signal.Signals(-code).name}"
-    return errors[-1] if errors else f"exit code {code}"

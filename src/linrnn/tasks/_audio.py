@@ -4,16 +4,16 @@ import io
 import wave
 from abc import abstractmethod
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from linrnn._door import read_bytes
-from linrnn.errors import DataError, check_positive_int
+from linrnn.errors import DataError, MissingExtraError, check_positive_int
 from linrnn.tasks._base import Given, Splits, Task
 from linrnn.tasks._files import read_tar
 from linrnn.tasks._ragged import join
@@ -98,26 +98,94 @@ class AudioTask(Task):
         return x, ceil(len(clip) / self.d_input)
 
 
+class Clip(NamedTuple):
+    """Samples of one channel."""
+
+    samples: np.ndarray
+    """(time,) float32 in [-1, 1)."""
+    rate: int
+    """Samples a second."""
+
+
+class _Wave(NamedTuple):
+    """What a .wav file holds."""
+
+    channels: int
+    bits: int
+    rate: int
+    content: np.ndarray
+    """Bytes."""
+    announced: int
+    """How many of them there should be."""
+
+
 def read_wav(where: str, content: bytes, rate: int) -> np.ndarray:
     """The samples of a clip: one channel, 16 bits.
 
     Raises:
         DataError: damaged, or of another kind.
     """
+    found = _read(where, content)
+    if found[:3] != (1, 16, rate):
+        raise DataError(
+            f"{where} must have 1 channel of 16 bits and {rate} samples a second, got "
+            f"{found.channels}, {found.bits} and {found.rate}. Convert it."
+        )
+    _check_whole(where, found)
+    return found.content.view("<i2")
+
+
+def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
+    """The samples (time, channels) of a clip, float32 in [-1, 1), and how many there are a second.
+
+    Raises:
+        DataError: damaged, or of other samples than integers of 8, 16, 24 or 32 bits.
+    """
+    found = _read(where, content)
+    _check_whole(where, found)
+    width = found.bits // 8
+    if found.bits == 8:  # the one kind without a sign
+        whole = found.content.astype(np.int32) - 128
+    elif width in (2, 3, 4):
+        padded = np.zeros((found.content.size // width, 4), np.uint8)
+        padded[:, 4 - width :] = found.content.reshape(-1, width)
+        whole = padded.view("<i4")[:, 0] >> (32 - found.bits)
+    else:
+        raise DataError(f"{where} must have 8, 16, 24 or 32 bits, got {found.bits}. Convert it.")
+    samples = whole.astype(np.float32) / np.float32(2 ** (found.bits - 1))
+    return samples.reshape(-1, found.channels), found.rate
+
+
+def resampled(clip: Clip, rate: int) -> Clip:
+    """A clip at another rate, by SciPy's polyphase filter; the same one where it has that rate.
+
+    Raises:
+        MissingExtraError: SciPy is not installed.
+    """
+    if clip.rate == rate:
+        return clip
+    try:
+        from scipy.signal import resample_poly
+    except ImportError as error:
+        raise MissingExtraError("resampling", "scipy", "train") from error
+    common = gcd(clip.rate, rate)
+    found = resample_poly(clip.samples, rate // common, clip.rate // common)
+    return Clip(found.astype(np.float32), rate)
+
+
+def _read(where: str, content: bytes) -> _Wave:
     try:
         with wave.open(io.BytesIO(content)) as clip:
-            found = (clip.getnchannels(), 8 * clip.getsampwidth(), clip.getframerate())
+            channels, bits, rate = clip.getnchannels(), 8 * clip.getsampwidth(), clip.getframerate()
             samples = np.frombuffer(clip.readframes(clip.getnframes()), np.uint8)
             announced = clip.getnframes() * clip.getsampwidth() * clip.getnchannels()
     except (wave.Error, EOFError, RuntimeError) as error:  # the last: a chunk beyond the end
         raise DataError(f"{where} must be a complete .wav, got: {error or 'its end'}.") from error
-    if found != (1, 16, rate):
+    return _Wave(channels, bits, rate, samples, announced)
+
+
+def _check_whole(where: str, found: _Wave) -> None:
+    if found.content.size != found.announced or not found.content.size:
         raise DataError(
-            f"{where} must have 1 channel of 16 bits and {rate} samples a second, got {found[0]}, "
-            f"{found[1]} and {found[2]}. Convert it."
+            f"{where} must be a complete .wav, got {found.content.size} bytes of {found.announced}."
         )
-    if samples.size != announced or not samples.size:
-        raise DataError(
-            f"{where} must be a complete .wav, got {samples.size} bytes of {announced}."
-        )
-    return samples.view("<i2")

@@ -263,6 +263,17 @@ class Task(ABC):
         """
         return self.scaled(x)
 
+    def flattened(self, x: Tensor) -> Tensor:
+        """Inputs in a shape of their own, such as images, as (batch, time, channels).
+
+        Args:
+            x: real numbers in the units of the data.
+
+        Returns:
+            Default, and whatever has another shape: as they are.
+        """
+        return x
+
     def read(self, path: Path) -> Tensor:
         """Inputs from a user's file, a sequence a row.
 

@@ -82,7 +82,7 @@ class Labelled:
         self.parts = _split(path, *_read(reading, path, test, classes))
         self.channels: int = self.parts[0].x[0].shape[1]
         self.longest = max(len(x) for part in self.parts for x in part.x)
-        self.classes = _in_order({label for part in self.parts for label in part.y})
+        self.classes = in_order({label for part in self.parts for label in part.y})
         steps = np.concatenate(self.parts[0].x).astype(np.float64)
         empty = np.flatnonzero(np.isnan(steps).all(0))
         if len(empty):
@@ -97,6 +97,10 @@ class Labelled:
         gaps = [_gaps(part) for part in self.parts]
         self.unit = float(np.median(gaps[0])) if len(gaps[0]) else 1.0
         self.uneven = not even(np.concatenate(gaps))
+        if times == "column" and self.parts[0].gaps is None:
+            raise DataError(
+                f"{path}: the file must have time stamps where --task.times is column, got none."
+            )
 
     @property
     def d_input(self) -> int:
@@ -133,7 +137,11 @@ class Labelled:
 
     def _times(self, series: Series, steps: int) -> Tensor | None:
         """The time since the step before as part of the usual one; 1 at the first step."""
-        if series.gaps is None or self.times == "none":
+        if self.times == "none":
+            return None
+        if series.gaps is None:
+            if self.parts[0].gaps is not None:
+                raise DataError("table: steps must have time stamps, as in training, got none.")
             return None
         if self.times == "dt" and not self.uneven:
             self._check_even(series)
@@ -157,7 +165,7 @@ def _gaps(series: Series) -> np.ndarray:
     return np.concatenate(series.gaps) if series.gaps else np.zeros(0)
 
 
-def _in_order(labels: set[str]) -> list[str]:
+def in_order(labels: set[str]) -> list[str]:
     """Numbers by their size, else words by the alphabet."""
     if all(number(label) is not None for label in labels):
         return sorted(labels, key=lambda label: number(label) or 0.0)

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn._door import open_file, read_bytes
-from linrnn.errors import ArgumentError, DataError, MissingExtraError, check_in
+from linrnn._door import read_bytes
+from linrnn.errors import ArgumentError, DataError, check_in
 from linrnn.tasks._base import Splits, Task
 from linrnn.tasks._drawing import check_options
 from linrnn.tasks._files import chosen, folder_of
 from linrnn.tasks._generated import SPLITS, BatchDataset, mix
+from linrnn.tasks._image_files import opened
 from linrnn.tasks._images import read_pixels
 from linrnn.tasks._kept import KeptImages
 from linrnn.tasks._numpy import DAMAGED, open_numpy
@@ -189,20 +190,10 @@ def read_image(path: Path, size: int) -> np.ndarray:
         DataError: damaged, or of another size.
         MissingExtraError: Pillow is not installed.
     """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("reading images", "Pillow", "train") from error
-    try:
-        with (
-            open_file(path, inside=path.parent) as file,
-            Image.open(file, formats=["PNG"]) as image,
-        ):
-            found = image.size
-            if found == (size, size):  # before there is memory for its pixels
-                return np.array(image.convert("L"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: the file must hold an image, got: {error}.") from error
+    with opened(path, path.parent, ["PNG"]) as image:
+        found = image.size
+        if found == (size, size):  # before there is memory for its pixels
+            return np.array(image.convert("L"))
     raise DataError(
         f"{path}: the image must have {size}x{size} pixels, got "
         f"{found[1]}x{found[0]}. Choose another --task.size."

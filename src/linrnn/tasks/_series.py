@@ -4,6 +4,7 @@ They are .ts, .tsv and .arff of the UEA and UCR archives, .npz, .csv and .parque
 """
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,9 @@ from linrnn.tasks._files import read_packed
 from linrnn.tasks._frame import is_missing, open_frame
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 from linrnn.tasks._table import filled_lines, split_row
+from linrnn.tasks._ts_stamps import Stamped, merge, split_pairs
 
+_COLON = re.compile(r":(?![^(]*\))")  # outside of parentheses
 SUFFIXES = (".ts", ".npz", ".csv", ".tsv", ".arff", ".parquet")
 
 
@@ -132,39 +135,57 @@ def check_series(path: Path | str, series: Series, missing: bool) -> None:
 
 
 def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
-    """Dimensions are separated by colons, values by commas; what is asked comes last."""
+    """Dimensions are separated by colons, values by commas; what is asked comes last.
+
+    With time stamps a value is ``(time,value)``.
+    """
     lines = [(n, line) for n, line in lines if not line.startswith("#")]
     start = next((i for i, (_, v) in enumerate(lines) if v.lower() == "@data"), None)
     if start is None:
         raise DataError(f"{path}: the file must have a line '@data', got none. Is it truncated?")
     words = [line.split() for _, line in lines[:start]]
     header = {w[0].lower(): w[1:] for w in words}
-    if (header.get("@timestamps") or ["false"])[0].lower() == "true":
-        raise DataError(f"{path}: a .ts file must be without time stamps, got some. Resample it.")
+    stamped = (header.get("@timestamps") or ["false"])[0].lower() == "true"
     labels = header.get("@classlabel") or header.get("@targetlabel") or ["false"]
     has_labels = labels[0].lower() == "true"
     if layout.labelled and not has_labels:
         raise DataError(f"{path}: the file must have class or target labels, got none.")
-    x, y = [], []
+    x, y, stamps = [], [], []
     for place, line in lines[start + 1 :]:
-        *dimensions, label = line.split(":") if has_labels else [*line.split(":"), ""]
-        columns = [
-            _numbers(path, f"line {place}", values.split(","), layout.missing)
-            for values in dimensions
-        ]
-        if not columns or len({len(column) for column in columns}) > 1:
-            raise DataError(
-                f"{path}: the dimensions of a sequence must be equally long, got "
-                f"{[len(column) for column in columns]} in line {place}. Is it truncated?"
-            )
+        # a date may have colons, and stands in parentheses
+        parts = _COLON.split(line)
+        *dimensions, label = parts if has_labels else [*parts, ""]
         if layout.labelled and labels[1:] and label.strip() not in labels[1:]:
             raise DataError(
                 f"{path}: a label must be one of {', '.join(labels[1:])}, got "
                 f"{label.strip()[:40]!r} in line {place}. Is it truncated?"
             )
-        x.append(np.stack(columns, 1))
+        if stamped and dimensions:
+            pairs = [split_pairs(path, place, values) for values in dimensions]
+            stamps.append(
+                [
+                    Stamped(place, at, _numbers(path, f"line {place}", values, layout.missing))
+                    for at, values in pairs
+                ]
+            )
+        else:
+            x.append(_stacked(path, place, dimensions, layout.missing))
         y.append(label.strip())
+    if stamped and stamps:
+        x, gaps = merge(path, stamps, layout.missing)
+        return Series(x, y, gaps)
     return Series(x, y)
+
+
+def _stacked(path: Path, place: int, dimensions: list[str], missing: bool) -> np.ndarray:
+    """A sequence (time, dimensions) of a line."""
+    columns = [_numbers(path, f"line {place}", values.split(","), missing) for values in dimensions]
+    if not columns or len({len(column) for column in columns}) > 1:
+        raise DataError(
+            f"{path}: the dimensions of a sequence must be equally long, got "
+            f"{[len(column) for column in columns]} in line {place}. Is it truncated?"
+        )
+    return np.stack(columns, 1)
 
 
 def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:

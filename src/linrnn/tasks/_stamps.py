@@ -1,6 +1,6 @@
 """Time stamps: numbers, or dates and times as ISO 8601 writes them; and what lies between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
@@ -35,7 +35,22 @@ def read_stamps(frame: Frame, name: str) -> Stamps:
         DataError: a cell that is neither a finite number nor a date, or a mixture of them.
     """
     frame.check_has([name])
-    cells = frame.cells(name)
+    return parse_stamps(
+        frame.cells(name), frame.where, lambda row: f"{frame.place(row)}, column {name}"
+    )
+
+
+def parse_stamps(cells: Sequence[str], where: str, place: Callable[[int], str]) -> Stamps:
+    """Stamps that are written in one way.
+
+    Args:
+        cells: their texts.
+        where: the file, for messages.
+        place: says of a cell by its number where it stands.
+
+    Raises:
+        DataError: as `read_stamps`.
+    """
     numbers = [number(cell) for cell in cells]
     if None not in numbers and np.isfinite(np.array(numbers, np.float64)).all():
         return Stamps(np.array(numbers, np.float64), "{:.12g}".format)
@@ -44,9 +59,9 @@ def read_stamps(frame: Frame, name: str) -> Stamps:
     for row, date in enumerate(dates):
         if date is None or (date.tzinfo is not None) is not zoned:
             raise DataError(
-                f"{frame.where}: time stamps must be all numbers, or all dates as 2016-07-01 or "
+                f"{where}: time stamps must be all numbers, or all dates as 2016-07-01 or "
                 f"2016-07-01T12:30:00, with a time zone or without, got {cells[row]!r:.60} in "
-                f"{frame.place(row)}, column {name}."
+                f"{place(row)}."
             )
     epoch = _EPOCH.replace(tzinfo=timezone.utc) if zoned else _EPOCH
     at = np.array([(date - epoch).total_seconds() for date in dates if date is not None])

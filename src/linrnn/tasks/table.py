@@ -64,8 +64,9 @@ class Table(Task):
 
     - ``.csv`` and ``.parquet``: step after step, with what is asked in the last cell, or the first.
       Rows may differ in length, with empty cells at their end. A first row of names is skipped.
-    - ``.tsv``, ``.arff`` and ``.ts`` of the UCR and UEA archives, the last without time stamps. In
-      .tsv what is asked comes first (``--task.label first``), and NaN at the end is padding.
+    - ``.tsv``, ``.arff`` and ``.ts`` of the UCR and UEA archives, the last with time stamps
+      (``@timeStamps true``, values ``(time,value)``) or without. In .tsv what is asked comes first
+      (``--task.label first``), and NaN at the end is padding.
     - ``.npz``: arrays ``x`` (sequences, time) or (sequences, time, channels), ``y``, and
       ``lengths`` where rows are padded; or each of them with ``_train`` and ``_test``. ``.npy``: x
       alone, with y in another file, ``--task.labels``.
@@ -135,7 +136,7 @@ class Table(Task):
                         f"Table: id must name a column where {name} does, got none. Is a row a "
                         "step? Which column says whose it is?"
                     )
-            if given.times == "column":
+            if given.times == "column" and ".ts" not in Path(given.data).suffixes:
                 raise ArgumentError("Table: time must name a column for times 'column', got none.")
             return None
         if not given.target or (given.times == "column" and not given.time):

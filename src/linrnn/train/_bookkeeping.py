@@ -6,17 +6,18 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from linrnn._signals import StopRequest
+from linrnn._signals import NoStopRequest, StopRequest
 from linrnn._storage import link
 from linrnn.errors import InterruptedRunError
 from linrnn.train._checkpoint import save_tensors
 from linrnn.train._context import Run
 from linrnn.train._means import Mean
-from linrnn.train._metrics import MetricsLog
+from linrnn.train._metrics import MetricsLog, NoRecords
 from linrnn.train._optim import lr_factor
 from linrnn.train._report import EpochReport, StepReport
 from linrnn.train._restored import progress
 from linrnn.train._run_module import RunModule
+from linrnn.train._together import ALONE, Group
 
 
 class Bookkeeping(Callback):
@@ -26,15 +27,25 @@ class Bookkeeping(Callback):
         run: what is trained.
         records: gets a row for each epoch.
         stop: whether the user asked for it.
+        group: the processes that train, of which the first writes and decides.
     """
 
-    def __init__(self, run: Run, records: MetricsLog, stop: StopRequest) -> None:
+    def __init__(
+        self,
+        run: Run,
+        records: MetricsLog | NoRecords,
+        stop: StopRequest | NoStopRequest,
+        group: Group = ALONE,
+    ) -> None:
         self.run, self.folder, self.records, self.stop = run, run.folder, records, stop
+        self.group = group
         self._saved_at = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clocks, so that reading data is not counted as training."""
         assert isinstance(pl_module, RunModule)
+        if self.group.size > 1:  # in its own handler Lightning would talk to the other processes
+            self.stop.renew()
         pl_module.started_at = self._saved_at = time.monotonic()
         if pl_module.guard.on_nan == "rollback":
             self._find_rollback(trainer, pl_module)
@@ -57,7 +68,8 @@ class Bookkeeping(Callback):
         if module.done_steps % module.epoch_steps == 0:
             return  # validation comes first, then `on_train_epoch_end` saves
         minutes = (time.monotonic() - self._saved_at) / 60
-        if self.stop.requested or minutes > self.run.config.train.checkpoint_minutes:
+        due = self.stop.requested or minutes > self.run.config.train.checkpoint_minutes
+        if self.group.decided(due):
             module.check_weights()
             self._save(trainer)
         self._stop_if_asked(module)
@@ -81,8 +93,9 @@ class Bookkeeping(Callback):
         # wherever a run is killed in here, `usable_checkpoint` can do what is left to do
         self._save(trainer)
         if better:
-            weights = module.model.state_dict()
-            save_tensors(weights, self.folder.model, inside=self.folder.path)
+            if self.group.first:
+                weights = module.model.state_dict()
+                save_tensors(weights, self.folder.model, inside=self.folder.path)
             trainer.save_checkpoint(self.folder.best)
         self._keep_for_rollback(module)
         self.run.reporter.epoch_done(row)
@@ -129,9 +142,9 @@ class Bookkeeping(Callback):
             if module.done_steps == 0:
                 self._save(trainer)
             self._keep_for_rollback(module)
-        elif not self._before_this_epoch(module):
+        elif self.group.decided(self.group.first and not self._before_this_epoch(module)):
             self._save(trainer)
-            link(self.folder.last, self.folder.epoch, inside=self.folder.path)
+            self._keep_for_rollback(module)
 
     def _before_this_epoch(self, module: RunModule) -> bool:
         if not os.path.lexists(self.folder.epoch):
@@ -141,7 +154,7 @@ class Bookkeeping(Callback):
         return bool(begin <= step <= module.done_steps)
 
     def _keep_for_rollback(self, module: RunModule) -> None:
-        if module.guard.on_nan == "rollback":
+        if self.group.first and module.guard.on_nan == "rollback":
             link(self.folder.last, self.folder.epoch, inside=self.folder.path)
 
     def _stop_if_asked(self, module: RunModule) -> None:

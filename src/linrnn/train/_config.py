@@ -81,9 +81,12 @@ class TrainConfig:
     """Number format: float32, float32 with bfloat16 products, or float64."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
+    devices: int = 1
+    """GPUs, or processes on a CPU, each of which reads its share of every batch (DDP)."""
     threads: int | Literal["auto"] | None = None
     """CPU threads; auto times one and all of them for a second each and takes what is faster; None
-    takes PyTorch's choice. The same number gives the same bits."""
+    takes PyTorch's choice, on several devices divided by their number. The same number gives the
+    same bits."""
     checkpoint_minutes: float = 5.0
     """Longest time between two checkpoints; there is one after every epoch anyway."""
     on_nan: OnNan = "stop"
@@ -194,7 +197,7 @@ _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": 
 _LATER = {
     *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias", "skip"),
     *("encoder_scale", "logit_soft_cap", "d_ffn", "tiers", "expand", "unet"),  # of models
-    *("order", "carry_state", "on_nan"),  # of training
+    *("order", "carry_state", "on_nan", "devices"),  # of training
     *("frame", "rows"),  # of tasks
 }
 
@@ -238,12 +241,24 @@ def _check_optim(optim: OptimConfig) -> None:
 def _check_train(train: TrainConfig) -> None:
     sizes = {"train.epochs": train.epochs, "train.batch_size": train.batch_size}
     check_positive_int("Config", **sizes)
+    check_devices(train.devices, train.batch_size)
     if train.threads is not None and train.threads != "auto":
         check_positive_int("Config", **{"train.threads": train.threads})
         most = max(256, _THREADS * (os.cpu_count() or 1))
         _check_range("train.threads", train.threads, train.threads <= most, f"at most {most}")
     minutes = train.checkpoint_minutes
     _check_range("train.checkpoint_minutes", minutes, minutes > 0, "above 0")
+
+
+def check_devices(devices: int, batch_size: int) -> None:
+    """Raise `ArgumentError` unless each of so many devices has rows of a batch."""
+    check_positive_int("Config", **{"train.devices": devices})
+    _check_range(
+        "train.devices",
+        devices,
+        devices <= batch_size,
+        f"at most train.batch_size, {batch_size}, so that each has rows of a batch",
+    )
 
 
 def _check_range(name: str, value: object, fits: bool, rule: str) -> None:

@@ -82,6 +82,7 @@ class Run(Trained):
             device="gpu" if gpu else "cpu",
             threads=threads,
             folder=self.folder.path,
+            devices=config.train.devices,
         )
 
     def guard(self) -> Guard:

@@ -290,6 +290,7 @@ class RunFolder:
             "seed": plan.seed,
             "threads": plan.threads,
             "device": plan.device,
+            "devices": plan.devices,
             "scan backends": backend_report(),
             "start_step": plan.start_step,
         }

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping
 
-from torch import Tensor
-
 
 class Mean:
     """Running means of loss and metric; goes into checkpoints, so it holds plain numbers."""
@@ -12,11 +10,11 @@ class Mean:
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         self.values = dict(values or {"loss": 0.0, "metric": 0.0, "examples": 0.0})
 
-    def add(self, loss: float, scores: Tensor) -> None:
-        """Count one batch in, given its mean loss and the score of each example."""
-        self.values["loss"] += loss * len(scores)
-        self.values["metric"] += scores.double().sum().item()
-        self.values["examples"] += len(scores)
+    def add(self, loss: float, metric: float, examples: float) -> None:
+        """Count one batch in, given its mean loss and the sum of the scores of its examples."""
+        self.values["loss"] += loss * examples
+        self.values["metric"] += metric
+        self.values["examples"] += examples
 
     @property
     def loss(self) -> float:

@@ -89,6 +89,15 @@ class MetricsLog:
         self._board.close()
 
 
+class NoRecords:
+    """In the place of `MetricsLog` where another process writes."""
+
+    text = ""
+
+    def append(self, row: EpochReport) -> None:
+        """Nothing."""
+
+
 def read_metrics(folder: RunFolder) -> list[EpochReport]:
     """The rows of ``metrics.csv``; a last line cut off by a crash is left out.
 

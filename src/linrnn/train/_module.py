@@ -103,6 +103,7 @@ class TrainingModule(LightningModule):
         self.done_steps = 0
         self.left_out = False  # whether the step at hand is
         self._owed: list[Tensor] = []  # losses whose backward pass is Lightning's
+        self.weight = 1.0  # of those, where a process reads its share of a batch
         self.carried: State | None = None  # of the training rows, before the next step
         self.validation_carried: State | None = None
         self._default_dtype = torch.get_default_dtype()
@@ -116,6 +117,15 @@ class TrainingModule(LightningModule):
     def prepare(self, batch: Batch) -> Batch:
         """What is learned from, of a batch; called again where a step is computed once more."""
         return batch
+
+    def share(self, batch: Batch) -> Batch:
+        """What of a validation batch this process reads."""
+        return batch
+
+    @property
+    def rows_stay(self) -> bool:
+        """Whether the same rows come to the same process in every batch."""
+        return not self.together
 
     def rows_begin(self, batch_idx: int) -> bool:
         """Whether no row of this batch goes on where one before it ended."""
@@ -141,7 +151,7 @@ class TrainingModule(LightningModule):
                 "TrainingModule: the trainer must have a precision other than 16-mixed, got that. "
                 "Use 32-true, bf16-mixed or 64-true."
             )
-        if self.together and self.carry_state:
+        if self.carry_state and not self.rows_stay:
             raise ArgumentError(
                 "TrainingModule: carry_state must be False in a trainer of several processes, "
                 "which give the batches of a loader to one after the other, got True and "
@@ -272,22 +282,33 @@ class TrainingModule(LightningModule):
         return self.learner.step(self.called(), batch, carried, loop), batch.target
 
     def _check(self, step: Step) -> None:
-        value = step.loss.item()
-        fits = math.isfinite(value)
-        if self.together and not self.trainer.strategy.reduce_boolean_decision(fits):
+        fault = self._of_all(self._fault(step))
+        if fault is not None:
             self._owed = []
-            if fits:
-                raise LeftOut("the loss", "other numbers on another process", None)
-        if not fits:
-            raise LeftOut("the loss", str(value), self._first_bad("loss"))
+            raise fault
+
+    def _fault(self, step: Step) -> LeftOut | None:
+        value = step.loss.item()
+        if not math.isfinite(value):
+            return LeftOut("the loss", str(value), self._first_bad("loss"))
         bad = bad_state("the state", step.state) if self.carry_state else None
         if bad:
-            where = self._first_bad("state") or bad
-            raise LeftOut("the carried state", "other numbers", where)
+            return LeftOut("the carried state", "other numbers", self._first_bad("state") or bad)
+        return None
+
+    def _of_all(self, fault: LeftOut | None) -> LeftOut | None:
+        """What is wrong in this process, or else in the first of those that train with it."""
+        if not self.together or self.trainer.strategy.reduce_boolean_decision(fault is None):
+            return fault
+        found: list[Any] = [None] * self.trainer.world_size
+        said = None if fault is None else (fault.what, fault.value, fault.where)
+        torch.distributed.all_gather_object(found, said)
+        what, value, where = next(one for one in found if one is not None)
+        return LeftOut(what, value, where)
 
     def _backward(self, loss: Tensor) -> None:
         if self.together:
-            self._owed.append(loss)
+            self._owed.append(loss * self.weight)
             return
         with self._outside():
             if self._trainer is None:
@@ -383,16 +404,20 @@ class TrainingModule(LightningModule):
 
     def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
         """Count one batch into the means."""
-        unpacked = unpack(batch)
+        unpacked = self.share(unpack(batch))
         target = unpacked.target
         before = first_rows(self.validation_carried, len(unpacked.x))
         y, after = read(self.called(), unpacked, before)
         self.validation_carried = after if self.carry_state else None
-        loss = self.loss(y, target).item()
+        loss, fault = self.loss(y, target).item(), None
         if not math.isfinite(loss):
+            where = self._first_bad_in_validation(unpacked, before)
+            fault = LeftOut("the validation loss", str(loss), where)
+        fault = self._of_all(fault)
+        if fault is not None:
             raise self.guard.stop(
-                f"the validation loss must be finite, got {loss} in batch {batch_idx + 1} after "
-                f"{self.place(self.done_steps)}: {self._first_bad_in_validation(unpacked, before)}"
+                f"{fault.what} must be finite, got {fault.value} in batch {batch_idx + 1} after "
+                f"{self.place(self.done_steps)}: {fault.where}"
             )
         self.observe("validation", loss, y, target)
 

@@ -1,8 +1,9 @@
 """Let a trained model answer for a user's file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,13 +49,16 @@ class Estimate:
 
 
 @torch.no_grad()
-def predict(run: Path | str, file: Path | str) -> list[Prediction] | list[Estimate]:
+def predict(
+    run: Path | str, file: Path | str | Sequence[Path | str]
+) -> list[Prediction] | list[Estimate]:
     """The answers to a file: classes with their probability or, in regression, numbers.
 
     Args:
         run: the run folder.
         file: one that the run's task can read, with sequences of different lengths where the
-            task has them: see `Task.read`.
+            task has them: see `Task.read_given`. Or several of them; their names are in the ids
+            then.
 
     Raises:
         RunFolderError: the run cannot be used.
@@ -62,10 +66,25 @@ def predict(run: Path | str, file: Path | str) -> list[Prediction] | list[Estima
         NonFiniteError: the answer to a sequence is not finite.
     """
     trained = open_run(run)
+    if isinstance(file, str | Path):
+        return _answers_of(trained, Path(file))
+    found: list[Any] = []
+    for path in file:
+        found += _answers_of(trained, Path(path), named=True)
+    return found
+
+
+def _answers_of(
+    trained: Trained, file: Path, *, named: bool = False
+) -> list[Prediction] | list[Estimate]:
+    """The answers to one file, whose name is in their ids if it is to be."""
     model, task = trained.model, trained.task
-    given = task.read_given(Path(file))
+    given = task.read_given(file)
     x = given.x
     check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
+    if named:
+        ids = given.ids or ("",) * len(x)
+        given = given._replace(ids=tuple(f"{file}: {name}" if name else str(file) for name in ids))
     y = answers_to(trained, given, file)
     if task.kind == "regression":
         return list(_estimates(task, y, given))

@@ -26,6 +26,7 @@ class Plan:
     device: str
     threads: int
     folder: Path
+    devices: int = 1
 
     @property
     def steps(self) -> int:

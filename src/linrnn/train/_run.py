@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from linrnn import learn
-from linrnn._signals import StopRequest
+from linrnn._signals import NoStopRequest, StopRequest
 from linrnn._storage import DENIED, FULL, cannot_write
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
@@ -19,13 +20,15 @@ from linrnn.train._context import Run
 from linrnn.train._data import check_memory, check_order, train_loader, unpack
 from linrnn.train._evaluate import score
 from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import MetricsLog, read_metrics, restore_metrics
+from linrnn.train._metrics import MetricsLog, NoRecords, read_metrics, restore_metrics
 from linrnn.train._model import build_model, build_stored, build_task, restore
+from linrnn.train._processes import processes
 from linrnn.train._recover import BEGINNING, usable_checkpoint
 from linrnn.train._report import Reporter, Result
 from linrnn.train._restored import progress
 from linrnn.train._seeding import process_settings
 from linrnn.train._threads import trial_of_training
+from linrnn.train._together import Group
 
 
 def run(
@@ -80,6 +83,7 @@ def resume(
     reporter: Reporter | None = None,
     fallback: bool = False,
     on_nan: OnNan | None = None,
+    devices: int | None = None,
 ) -> Result:
     """Continue an interrupted run to the weights it would have had without the interruption.
 
@@ -92,6 +96,8 @@ def resume(
         fallback: where the newest checkpoint is damaged, go on from the one before it, and put
             the damaged file aside under a name that ends in ``.damaged``.
         on_nan: from here on in the place of ``train.on_nan``; None takes that of the run.
+        devices: from here on in the place of ``train.devices``, which gives the same bits only
+            where it is the same; None takes that of the run.
 
     Returns:
         What `run` would have returned.
@@ -113,6 +119,9 @@ def resume(
         )
     if on_nan is not None:
         config = replace(config, train=replace(config.train, on_nan=on_nan))
+    if devices is not None and devices != config.train.devices:
+        # the number of threads was found for the other one
+        config = replace(config, train=replace(config.train, devices=devices, threads=None))
     _check_device(config)
     reporter = reporter or Reporter()
     with folder.locked():
@@ -178,21 +187,40 @@ def _cannot_go_on(folder: RunFolder, error: OSError) -> RunFolderError:
 
 def _fit(run: Run, metrics: str) -> None:
     """The steps that are left, given what ``metrics.csv`` holds."""
+    plan = run.plan
+    if plan.start_step >= plan.steps:
+        return
+    _notice_norms(run)
+    log = MetricsLog(run.folder, plan.start_step, metrics)
+    try:
+        with StopRequest() as stop, processes(run) as group:
+            steps(run, group, log, stop)
+    finally:
+        log.close()
+
+
+def steps(
+    run: Run, group: Group, records: MetricsLog | NoRecords, stop: StopRequest | NoStopRequest
+) -> None:
+    """The steps that are left, in one of the processes that train the run."""
     from linrnn.train._bookkeeping import Bookkeeping
     from linrnn.train._lightning import make_trainer, quiet
     from linrnn.train._run_module import RunModule
 
-    plan = run.plan
-    if plan.start_step >= plan.steps:
-        return
-    log = MetricsLog(run.folder, plan.start_step, metrics)
-    module = RunModule(run)
-    try:
-        with quiet(), StopRequest() as stop:
-            trainer = make_trainer(run, module, Bookkeeping(run, log, stop))
-            trainer.fit(module, ckpt_path=run.folder.last if plan.start_step else None)
-    finally:
-        log.close()
+    module = RunModule(run, group)
+    with quiet():
+        trainer = make_trainer(run, module, Bookkeeping(run, records, stop, group))
+        trainer.fit(module, ckpt_path=run.folder.last if run.start.step else None)
+
+
+def _notice_norms(run: Run) -> None:
+    """Say where several processes are not one: a batch norm's statistics are of a share."""
+    norms = any(isinstance(part, nn.BatchNorm1d) for part in run.model.modules())
+    if norms and run.config.train.devices > 1:
+        run.reporter.noticed(
+            "batch norm: each process has the statistics of its own share of a batch, and the "
+            "first one's are kept; --model.norm layer gives the numbers of one process"
+        )
 
 
 def _finish(run: Run) -> Result:
@@ -239,7 +267,10 @@ def _with_threads(
     reporter: Reporter,
 ) -> Config:
     """With the number of threads that PyTorch would take, or that is faster, if none is named."""
-    threads = config.train.threads or torch.get_num_threads()
+    devices = config.train.devices
+    threads = config.train.threads or max(1, torch.get_num_threads() // devices)
+    if threads == "auto" and devices > 1:
+        threads = max(1, torch.get_num_threads() // devices)  # they would try in turns, and alone
     if threads == "auto" and config.train.device != "cpu" and torch.cuda.is_available():
         threads = torch.get_num_threads()  # what a GPU does takes as long with any
     if threads == "auto":
@@ -253,7 +284,13 @@ def _with_threads(
 
 
 def _check_device(config: Config) -> None:
-    if config.train.device == "gpu" and not torch.cuda.is_available():
+    train, gpus = config.train, torch.cuda.device_count()
+    if train.device != "cpu" and torch.cuda.is_available() and train.devices > gpus:
+        raise ArgumentError(
+            f"Config: train.devices must be at most {gpus}, the GPUs of this machine, got "
+            f"{train.devices}. Use --train.device cpu for processes on the CPU."
+        )
+    if train.device == "gpu" and not torch.cuda.is_available():
         raise ArgumentError(
             "Config: train.device must be one this machine has, got 'gpu' and no GPU is visible. "
             "Use --train.device cpu."

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from linrnn._finite import first_bad
 from linrnn.learn import Batch
-from linrnn.state import flatten
+from linrnn.state import flatten, leaves, map_state
 from linrnn.train._context import Run
 from linrnn.train._data import eval_loader, train_loader
 from linrnn.train._means import Mean
@@ -21,6 +21,8 @@ from linrnn.train._nonfinite import bad_state
 from linrnn.train._optim import make_optimizer
 from linrnn.train._restored import Expected, restore_point
 from linrnn.train._seeding import derive, generator
+from linrnn.train._shares import own_rows, share_of, split_seed
+from linrnn.train._together import ALONE, Group, NeverUsed
 
 
 class RunModule(TrainingModule):
@@ -29,9 +31,12 @@ class RunModule(TrainingModule):
     Lightning's restored loop counters are not used: their meaning depends on the hook a checkpoint
     was written in. Here the order of the data, dropout and augmentation follow from ``(seed,
     step)``, an epoch cut short is continued as a shorter one, and the step is all there is to know.
+
+    One of several processes reads its share of each batch; losses, means, faults and checkpoints
+    are those of whole batches, on all of them.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, group: Group = ALONE) -> None:
         train = run.config.train
         super().__init__(
             run.model,
@@ -41,7 +46,9 @@ class RunModule(TrainingModule):
             scores=run.task.scores,
             carry_state=train.carry_state,
         )
-        self.run, self.guard = run, run.guard()
+        self.run, self.guard, self.group = run, run.guard(), group
+        self._own_rows = 0  # of the batch at hand
+        self.never_used = NeverUsed() if group.size > 1 else None
         self.epoch_steps, self.total_steps = run.plan.steps_per_epoch, run.plan.steps
         self.seconds_before = 0.0
         self.started_at = time.monotonic()
@@ -85,8 +92,20 @@ class RunModule(TrainingModule):
     def prepare(self, batch: Batch) -> Batch:
         """Augmented, with the generators at the seeds of this step."""
         seed, step = self.run.config.seed, self.done_steps
-        torch.manual_seed(derive(seed, "dropout", step))
-        return batch._replace(x=self.run.task.augment(batch.x, generator(seed, "augment", step)))
+        torch.manual_seed(derive(seed, split_seed("dropout", self.group), step))
+        varied = self.run.task.augment(batch.x, generator(seed, "augment", step))
+        return self.share(batch._replace(x=varied))
+
+    def share(self, batch: Batch) -> Batch:
+        """The rows that this process reads, all of them where it is alone."""
+        found = share_of(batch, self.group)
+        self.weight, self._own_rows = found.weight, found.rows
+        return found.batch
+
+    @property
+    def rows_stay(self) -> bool:
+        """Rows are dealt out in the same way in every batch."""
+        return True
 
     def rows_begin(self, batch_idx: int) -> bool:
         """At the first step of an epoch, which after an interruption is not the first batch."""
@@ -95,7 +114,9 @@ class RunModule(TrainingModule):
     def observe(self, stage: str, loss: float, y: Tensor, target: Tensor) -> None:
         """Count a batch into the means of the epoch."""
         mean = self.train_mean if stage == "train" else self.validation_mean
-        mean.add(loss, self.run.task.scores(y, target))
+        scores = self.run.task.scores(y, target)[: self._own_rows].double().sum().item()
+        share = loss * self.weight / self.group.size
+        mean.add(*self.group.sums(share, scores, self._own_rows))
 
     def place(self, step: int) -> str:
         """A step, of so many."""
@@ -104,7 +125,10 @@ class RunModule(TrainingModule):
     def learn_from(self, batch: Sequence[Tensor], batch_idx: int = 0) -> Tensor | None:
         """Note the means before the step, which may be left out."""
         self._mean_before = dict(self.train_mean.values)
-        return super().learn_from(batch, batch_idx)
+        loss = super().learn_from(batch, batch_idx)
+        if not self._own_rows:
+            self.carried = None
+        return loss
 
     def undo(self) -> None:
         """Go back to what was before this step, or before this epoch."""
@@ -163,6 +187,7 @@ class RunModule(TrainingModule):
         """Put our counters in the place of Lightning's."""
         del checkpoint["loops"]
         checkpoint["run"] = self.progress() | {
+            "carried": self._carried_by_all(),
             "seconds": self.seconds(),
             "best": dict(self.best),
             "train_mean": self.train_mean.values,
@@ -179,3 +204,12 @@ class RunModule(TrainingModule):
         self.seconds_before, self.best = run["seconds"], run["best"]
         self.train_mean = Mean(run["train_mean"])
         self.go_on(run)
+        if self.carried is not None:
+            own = map_state(lambda h: own_rows(h, self.group), self.carried)
+            self.carried = own if len(leaves(own)[0]) else None
+
+    def _carried_by_all(self) -> dict[str, Tensor] | None:
+        if self.group.size == 1 or not self.carry_state:
+            return None if self.carried is None else flatten(self.carried)
+        flat = {} if self.carried is None else flatten(self.carried)
+        return self.group.rows(flat) or None

@@ -166,6 +166,7 @@ class TrainedModel:
             check_shape(call, "x", x.shape, {"sequences": None, "time": None})
             self._check_ids(call, x)
             return task.arranged(x.long())
+        x = task.flattened(x)
         forecast = isinstance(task, ForecastTask)
         if x.ndim == 2 and (one or forecast) and x.shape[1] == task.channels:
             x = x[None]

@@ -32,6 +32,8 @@ def write_all(root):
     write_idx(root / "mnist")
     write_idx(root / "fashion_mnist")
     write_table(root / "table")
+    write_images(root / "images")
+    write_sounds(root / "sounds")
     write_cifar(root / "cifar10" / "cifar-10-binary.tar.gz")
     write_ett(root / "ett" / "ETTh1.csv")
     write_imdb(root / "imdb" / "aclImdb_v1.tar.gz")
@@ -49,6 +51,34 @@ def write_table(folder):
     (folder / "x.csv").write_text(text)
 
 
+def write_images(folder, each=6, size=(4, 5), classes=("dark", "light")):
+    """Grey images of two classes, which differ in brightness; returns their pixels by path."""
+    from PIL import Image
+
+    rng, found = np.random.RandomState(0), {}
+    for place, name in enumerate(classes):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i in range(each):
+            pixels = (rng.randint(0, 90, size) + 150 * place).astype("u1")
+            path = folder / name / f"{i}.png"
+            Image.fromarray(pixels).save(path)
+            found[path] = pixels
+    return found
+
+
+def write_sounds(folder, each=6, rate=8_000, classes=("low", "high")):
+    """Clips of 30 to 40 samples; one class is louder. Returns their samples by path."""
+    rng, found = np.random.RandomState(0), {}
+    for place, name in enumerate(classes):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i in range(each):
+            samples = (rng.randn(30 + 2 * i) * (300 + 6000 * place)).astype("<i2")
+            path = folder / name / f"{i}.wav"
+            path.write_bytes(wav(samples, rate))
+            found[path] = samples
+    return found
+
+
 def options(task, root):
     """What a task has to be told beside the folder of all data."""
     own = {
@@ -60,6 +90,8 @@ def options(task, root):
         "retrieval": {"length": 40},
         "path_x": {"train_size": 10, "validation_size": 10, "test_size": 10},
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
+        "images": {"path": str(root / "images")},
+        "sounds": {"path": str(root / "sounds")},
     }
     return own.get(task, {})
 

@@ -10,6 +10,7 @@ from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.tasks.table import Table, TableOptions
 
 HEADER = "# about\n@problemName X\n@timeStamps false\n@classLabel true a b\n@data\n"
+STAMPED = HEADER.replace("false", "true")
 CASES = "".join(f"{i},2,3:4,{i},6:{'ab'[i % 2]}\n" for i in range(20))
 CSV = "".join(f"{i},{i + 1},{'xy'[i % 2]}\n" for i in range(20))
 
@@ -209,6 +210,60 @@ def test_numbers_are_those_of_the_file(write):
     torch.testing.assert_close(task.numbers(target).float(), 10 * x[:, 0] + 3)
 
 
+def stamped(i, *, dates=False):
+    """A case of two dimensions at uneven times, and what it holds."""
+    at = np.cumsum(1 + np.arange(4) * (i % 3))
+    x = np.array([[i + step, i - step] for step in range(4)])
+    day = "2024-03-01 {:02}:00:00" if dates else "{}"
+    parts = [
+        ",".join(f"({day.format(a)},{v})" for a, v in zip(at, column, strict=True))
+        for column in x.T
+    ]
+    return f"{':'.join(parts)}:{'ab'[i % 2]}\n", at, x
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_stamps_of_ts_files_go_to_the_layers(write, dates):
+    cases = [stamped(i, dates=dates) for i in range(20)]
+    path = write("x.ts", STAMPED + "".join(text for text, _, _ in cases))
+    task = make(path, normalise=False)
+    assert (task.d_input, task.sequence_length, task.class_names) == (2, 4, ("a", "b"))
+    for part in task.datasets():
+        x, _, dt = part[:]
+        for row, times in zip(x, dt, strict=True):
+            (at,) = [at for _, at, whole in cases if np.array_equal(row.numpy(), whole)]
+            unit = np.median([np.diff(a) for _, a, w in cases if in_train(task, w)])
+            assert times[0] == 1
+            np.testing.assert_allclose(times[1:].numpy(), np.diff(at) / unit, rtol=1e-6)
+    column = make(path, times="column")
+    assert column.d_input == 3
+    assert column.datasets().train[:][0][:, 1:, 2].std() > 0
+
+
+def in_train(task, whole):
+    return any(np.array_equal(x.numpy(), whole) for x in task.datasets().train[:][0])
+
+
+def test_dimensions_of_ts_files_may_have_stamps_of_their_own(write):
+    case = "(0,1),(2,2),(5,3):(1,10),(5,30):{}\n"
+    path = write("x.ts", STAMPED + "".join(case.format("ab"[i % 2]) for i in range(20)))
+    task = make(path, normalise=False, missing="ffill")
+    x, _, dt = task.datasets().train[:]
+    assert x[0, :, 0].tolist() == [1, 1, 2, 3]
+    assert x[0, 1:, 1].tolist() == [10, 10, 30]
+    assert dt[0].tolist() == [1, 1, 1, 3]
+
+
+@pytest.mark.unchecked
+def test_stamps_are_in_all_files_or_in_none(write):
+    cases = [stamped(i)[0] for i in range(20)]
+    task = make(write("x.ts", STAMPED + "".join(cases)))
+    with pytest.raises(DataError, match="steps must have time stamps, as in training, got none"):
+        task.read_given(write("y.ts", HEADER + "1,2:3,4:a\n"))
+    with pytest.raises(DataError, match=r"must have time stamps where --task\.times is column"):
+        make(write("z.ts", HEADER + "1,2:3,4:a\n" * 20), times="column")
+
+
 def test_constant_channel_is_left_alone(write):
     text = "".join(f"7,{i},{i % 2}\n" for i in range(20))
     x, _ = make(write("x.csv", text), channels=2).datasets().train[:]
@@ -218,7 +273,21 @@ def test_constant_channel_is_left_alone(write):
 BAD = {
     "truncated header": ("x.ts", "@problemName X\n", "a line '@data', got none. Is it truncated"),
     "no case": ("x.ts", HEADER, "at least one sequence, got none"),
-    "time stamps": ("x.ts", HEADER.replace("false", "true"), "without time stamps"),
+    "no stamps": ("x.ts", STAMPED + "1,2:a\n", r"pairs \(time,value\) .* got '1,2' in line 6"),
+    "half a pair": ("x.ts", STAMPED + "(1,2),(3:a\n", "in line 6. Is it truncated"),
+    "pair of three": ("x.ts", STAMPED + "(1,2,3):a\n", r"pairs \(time,value\)"),
+    "falling": ("x.ts", STAMPED + "(2,1),(1,1):a\n", "must rise, got '1' after '2' in line 6"),
+    "twice": ("x.ts", STAMPED + "(1,1),(1,2):a\n", "must rise, got '1' after '1' in line 6"),
+    "mixed stamps": (
+        "x.ts",
+        STAMPED + "(1,1):a\n(2024-03-01,2):a\n",
+        "all numbers, or all dates .* got '1' in line 6",
+    ),
+    "other stamps": (
+        "x.ts",
+        STAMPED + "(1,1),(2,1):(1,2):a\n",
+        "same time stamps, got 1 of 2 in dimension 2 in line 6",
+    ),
     "no label": ("x.ts", HEADER.replace("true a b", "false"), "class or target labels, got none"),
     "unknown class": ("x.ts", HEADER + "1,2:c\n", "one of a, b, got 'c' in line 6"),
     "truncated case": ("x.ts", HEADER + "1,2:3,4:a\n1,2:3", "one of a, b, got '3' in line 7"),

@@ -1,0 +1,353 @@
+"""A file for each example: a folder for each class, or a table of files and their classes."""
+
+import hashlib
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from linrnn._door import what_is
+from linrnn._reading import reading
+from linrnn._schema import record
+from linrnn._storage import read_json
+from linrnn.errors import ArgumentError, DataError
+from linrnn.tasks._base import Given, Splits, Task
+from linrnn.tasks._files import chosen
+from linrnn.tasks._frame import open_frame
+from linrnn.tasks._labelled import in_order
+
+Content = TypeVar("Content")
+
+TABLES = (".csv", ".parquet")
+KEPT = "files.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """Options of the tasks with a file for each example."""
+
+    path: str = ""
+    """A folder with a folder for each class, or a .csv or .parquet with columns file and label."""
+    test: str = ""
+    """A second one, for testing; empty: a fifth of each class."""
+    data_seed: int = 0
+    """Of the split; the seed of a run does not change it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What a model needs to know of the files it was trained on; kept in its run folder."""
+
+    classes: list[str]
+    sha256: str
+    """Of the names, sizes and classes of all files."""
+    chance: float
+    """The part of the test files that is of the class most frequent in training."""
+    measured: dict[str, int]
+    """What is the same for all files, such as a size."""
+
+
+class Listing(NamedTuple):
+    """Files and their classes."""
+
+    root: Path
+    paths: list[Path]
+    labels: list[str]
+
+
+class LabelledFiles(Task, Generic[Content]):
+    """Classes for files of a user's own.
+
+    A subclass says what files it takes, reads them, and makes data sets of their contents.
+    """
+
+    Options: ClassVar[type] = FileOptions
+    suffixes: ClassVar[tuple[str, ...]]
+    """Endings of the names of files, in small letters."""
+    short_options: ClassVar[Mapping[str, str]] = {"path": "task.path"}
+
+    chance = 0.5
+    sequence_length = d_input = 1
+    d_output = 2
+
+    def __init__(self, options: Any = None, known: Known | None = None) -> None:
+        super().__init__(options)
+        if not 0 <= self.options.data_seed < 2**32:
+            raise ArgumentError(
+                f"{self._name}: data_seed must be from 0 to 2^32 - 1, got {self.options.data_seed}."
+            )
+        self.check()
+        self.known = known
+        if known is None and self.options.path:
+            self.known = self._find_out()
+        if self.known is not None:
+            self.class_names = tuple(self.known.classes)
+            self.d_output, self.chance = len(self.class_names), self.known.chance
+            self.describe(self.known.measured)
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise unless the options have a meaning."""
+
+    @abstractmethod
+    def content(self, path: Path, inside: Path | None) -> Content:
+        """What a file holds.
+
+        Raises:
+            DataError: nothing that can be read without a doubt.
+        """
+
+    @abstractmethod
+    def measure(self, paths: Sequence[Path], contents: Sequence[Content]) -> dict[str, int]:
+        """What is the same for all files.
+
+        Raises:
+            DataError: it is not.
+        """
+
+    @abstractmethod
+    def describe(self, measured: Mapping[str, int]) -> None:
+        """Set the numbers that describe the data."""
+
+    @abstractmethod
+    def dataset(self, contents: Sequence[Content], labels: np.ndarray) -> Any:
+        """A split."""
+
+    @abstractmethod
+    def given(self, paths: Sequence[Path], contents: Sequence[Content]) -> Given:
+        """Files to be answered for."""
+
+    @cached_property
+    def _loaded(self) -> tuple[tuple[list[Path], list[Content], list[str]], ...]:
+        """Files, contents and classes of the three parts."""
+        options = self.options
+        if not options.path:
+            raise DataError(f"{self._name}: the data must be a folder, got none. Say --task.path.")
+        given = self._listing(options.path)
+        tested = self._listing(options.test) if options.test else None
+        new = set(tested.labels) - set(given.labels) if tested else set()
+        if new:
+            raise DataError(
+                f"{options.test}: classes must be among those of the training files, got "
+                f"{min(new)!r:.60}."
+            )
+        places = split(given.labels, options.data_seed, test=tested is None)
+        parts = [_take(given, rows) for rows in places]
+        if tested is not None:
+            parts[2] = tested
+        return tuple(
+            (part.paths, [self.content(p, part.root) for p in part.paths], part.labels)
+            for part in parts
+        )
+
+    @property
+    def _name(self) -> str:
+        return type(self).__module__.rpartition(".")[2]
+
+    def _listing(self, place: str) -> Listing:
+        return list_files(self._name, Path(place).expanduser(), self.suffixes)
+
+    def _find_out(self) -> Known:
+        (_, _, train), _, (_, _, test) = self._loaded
+        paths = [path for part in self._loaded for path in part[0]]
+        contents = [content for part in self._loaded for content in part[1]]
+        common = max(in_order(set(train)), key=train.count)
+        return Known(
+            classes=in_order(set(train)),
+            sha256=self._sha256(),
+            chance=test.count(common) / len(test),
+            measured=self.measure(paths, contents),
+        )
+
+    def _sha256(self) -> str:
+        digest = hashlib.sha256()
+        for place in filter(None, (self.options.path, self.options.test)):
+            found = self._listing(place)
+            for path, label in zip(found.paths, found.labels, strict=True):
+                name = os.path.relpath(path, found.root)
+                digest.update(f"{name}\0{path.stat().st_size}\0{label}\n".encode())
+        return digest.hexdigest()
+
+    def datasets(self) -> Splits:
+        """Splits of the files: see `Task.datasets`."""
+        loaded, known = self._loaded, self.known
+        assert known is not None
+        if known.sha256 != self._sha256():
+            raise DataError(
+                f"{self.options.path}: the files must be those the run began with, got others: "
+                "some were added, taken away or changed in size. Restore them, or start anew."
+            )
+        places = {name: i for i, name in enumerate(known.classes)}
+        return Splits(
+            *(
+                self.dataset(contents, np.array([places[label] for label in labels]))
+                for _, contents, labels in loaded
+            )
+        )
+
+    def kept(self) -> Mapping[str, str]:
+        """What a model has to know of the files."""
+        assert self.known is not None
+        return {KEPT: json.dumps(vars(self.known), indent=2) + "\n"}
+
+    @classmethod
+    def of_run(cls, options: Any, folder: Path) -> "LabelledFiles[Content]":
+        """With what a run knows of its files, which are not needed to use its model."""
+        file = folder / KEPT
+        with reading(file, DataError, "hold what is known of files", "Restore it from a copy."):
+            known = Known(**record("files", Known, read_json(file, inside=folder)))
+        return cls(options, known)
+
+    def read_given(self, path: Path) -> Given:
+        """A file, all files of a folder and of those in it, or a table as other tasks read it."""
+        if path.is_dir():
+            paths = [p for p in _below(path) if _is_wanted(self._name, p, self.suffixes)]
+            if not paths:
+                raise DataError(f"{path}: the folder must hold a file to answer for, got none.")
+            contents = [self.content(chosen(self._name, p, path), path) for p in paths]
+            found = self.given(paths, contents)
+            return found._replace(ids=tuple(str(p.relative_to(path)) for p in paths))
+        if path.suffix.lower() not in self.suffixes:
+            return Given(self.read(path))
+        if not path.is_file():
+            raise DataError(f"{path}: the file must exist, got {what_is(path)}. Check the path.")
+        return self.given([path], [self.content(path, None)])
+
+
+def list_files(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
+    """The files of a folder, a folder for each class, or those that a table names.
+
+    Names that begin with a dot are not looked at.
+
+    Raises:
+        DataError: it is neither, or holds something that is not of a class; fewer than two classes,
+            or a class with a single file.
+    """
+    if place.is_dir():
+        found = _of_folder(task, place, suffixes)
+    elif place.suffix.lower() in TABLES:
+        found = _of_table(task, place, suffixes)
+    else:
+        raise DataError(
+            f"{place}: the data must be a folder with a folder for each class, or a table of files "
+            f"({', '.join(TABLES)}), got {what_is(place)}."
+        )
+    counts = {label: found.labels.count(label) for label in in_order(set(found.labels))}
+    if len(counts) < 2:
+        raise DataError(f"{place}: there must be at least 2 classes, got {', '.join(counts)}.")
+    for label, count in counts.items():
+        if count < 2:
+            raise DataError(
+                f"{place}: a class must have at least 2 files, for training and for testing, got "
+                f"{count} in {label!r:.60}. Give more, or leave the class out."
+            )
+    return found
+
+
+def _of_folder(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
+    paths, labels = [], []
+    for folder in _visible(place):
+        if not folder.is_dir():
+            raise DataError(
+                f"{folder}: what lies beside the folders of the classes must be none, got a file. "
+                "Put it into the folder of its class, or elsewhere."
+            )
+        files = _visible(folder)
+        for file in files:
+            _is_wanted(task, file, suffixes)
+            paths.append(chosen(task, file, place))
+            labels.append(folder.name)
+        if not files:
+            raise DataError(f"{folder}: the folder of a class must hold files, got none.")
+    if not paths:
+        raise DataError(f"{place}: the folder must hold a folder for each class, got none.")
+    return Listing(place, paths, labels)
+
+
+def _of_table(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
+    frame = open_frame(place)
+    frame.check_has(["file", "label"])
+    root, names = place.parent, frame.cells("file")
+    labels = [label.strip() for label in frame.cells("label")]
+    seen: set[Path] = set()
+    paths = []
+    for row, (name, label) in enumerate(zip(names, labels, strict=True)):
+        path = root / name.strip()
+        if not label or not name.strip() or path in seen:
+            raise DataError(
+                f"{place}: a row must name a file of its own and its label, got {name!r:.60} and "
+                f"{label!r:.60} in {frame.place(row)}."
+            )
+        _is_wanted(task, path, suffixes)
+        seen.add(path)
+        paths.append(chosen(task, path, root))
+    return Listing(root, paths, labels)
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _below(folder: Path) -> list[Path]:
+    found = []
+    for path in _visible(folder):
+        found += _below(path) if path.is_dir() and not path.is_symlink() else [path]
+    return found
+
+
+def _is_wanted(task: str, path: Path, suffixes: tuple[str, ...]) -> bool:
+    """True; raises `DataError` for another kind of file."""
+    if path.suffix.lower() not in suffixes or path.is_dir():
+        what = "a folder" if path.is_dir() else repr(path.suffix)
+        raise DataError(
+            f"{path}: the task {task} must be given files that end in {', '.join(suffixes)}, got "
+            f"{what}. Take it out, or convert it."
+        )
+    return True
+
+
+def split(labels: Sequence[str], seed: int, *, test: bool) -> tuple[list[int], ...]:
+    """Rows for training, validation and testing, each class in proportion.
+
+    Of n files of a class a fifth is for testing and a tenth for validation, rounded, but one at
+    least; where there are two, none is for validation. At least one is for training.
+
+    Args:
+        labels: of all rows.
+        seed: of the choice.
+        test: whether there is a test part.
+
+    Raises:
+        DataError: nothing is left for validation.
+
+    Example:
+        >>> split(["a"] * 5 + ["b"] * 5, 0, test=True)
+        ([1, 2, 4, 6, 7, 9], [3, 8], [0, 5])
+    """
+    parts: tuple[list[int], ...] = ([], [], [])
+    random = np.random.RandomState(seed)  # whose stream is frozen by NumPy's promise
+    for label in sorted(set(labels)):
+        rows = [i for i, found in enumerate(labels) if found == label]
+        order = [rows[i] for i in random.permutation(len(rows))]
+        tested = max(1, round(len(rows) / 5)) if test else 0
+        held = max(1, round(len(rows) / 10)) if len(rows) - tested > 1 else 0
+        cut = (order[tested + held :], order[tested : tested + held], order[:tested])
+        for part, some in zip(parts, cut, strict=True):
+            part.extend(some)
+    if not parts[1]:
+        raise DataError(
+            "split: a class must have at least 3 files, so that one is for validation, got at most "
+            "2. Give more."
+        )
+    return tuple(sorted(part) for part in parts)
+
+
+def _take(listing: Listing, rows: Sequence[int]) -> Listing:
+    root, paths, labels = listing
+    return Listing(root, [paths[i] for i in rows], [labels[i] for i in rows])

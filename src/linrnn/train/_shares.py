@@ -1,0 +1,68 @@
+"""The part of each batch that one of several processes reads.
+
+Every process is given every batch whole: the same rows in the same order, varied by the same random
+numbers, as one process would see them. Rows are dealt out as cards are, so that a row of the
+batches stays with a process also where the last batches are shorter, and its state can be carried.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from linrnn.learn import Batch
+from linrnn.tasks._base import IGNORE
+from linrnn.train._together import Group
+
+
+class Share(NamedTuple):
+    """What a process reads of a batch."""
+
+    batch: Batch
+    """Its rows; where nothing is asked in them, one row of all, for nothing."""
+    rows: int
+    """How many of them are its own."""
+    weight: float
+    """What its mean loss is multiplied by, so that the mean over the processes is that of the
+    whole batch: the number of processes times the part of what is asked that is asked here."""
+
+
+def share_of(batch: Batch, group: Group) -> Share:
+    """What a process reads of a batch.
+
+    Args:
+        batch: the whole, at least a row.
+        group: the processes.
+    """
+    rows = len(batch.x)
+    if group.size == 1:
+        return Share(batch, rows, 1.0)
+    asked = asked_of(batch.target)
+    own = asked[group.rank :: group.size]
+    if float(own.sum()) > 0:
+        weight = group.size * float(own.sum()) / float(asked.sum())
+        return Share(_rows(batch, slice(group.rank, None, group.size)), len(own), weight)
+    # the loss of nothing is NaN, whatever it is multiplied by
+    other = int(asked.argmax())
+    weight = 0.0 if float(asked.sum()) > 0 else 1.0
+    return Share(_rows(batch, slice(other, other + 1)), 0, weight)
+
+
+def asked_of(target: Tensor) -> Tensor:
+    """How much is asked about each row (batch,): classes that count, or numbers that are known."""
+    known = ~target.isnan() if target.is_floating_point() else target != IGNORE
+    return known.reshape(len(target), -1).sum(1)
+
+
+def own_rows(h: Tensor, group: Group) -> Tensor:
+    """The rows of a carried state that are those of a process."""
+    return h if group.size == 1 else h[group.rank :: group.size].clone()
+
+
+def _rows(batch: Batch, rows: slice) -> Batch:
+    parts = (None if part is None else part[rows] for part in batch)
+    return Batch(*parts)  # type: ignore[arg-type]
+
+
+def split_seed(purpose: str, group: Group) -> str:
+    """A purpose of random numbers that are drawn by each process for rows of its own."""
+    return purpose if group.first else f"{purpose} of process {group.rank}"
