@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 UNTUNED = "none"
 """Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
 
-SHORT = {"on-nan": "train.on-nan", "devices": "train.devices"}
-"""Short names of options of every task."""
+SHORT = {
+    "on-nan": "train.on-nan",
+    "devices": "train.devices",
+    "trainer.devices": "train.devices",  # as in programs of Lightning
+}
+"""Other names of options of every task."""
 
 MOST_SEEDS = 10_000
 """Runs of one setting that anybody asks for."""

@@ -67,7 +67,8 @@ def _start(args: list[str]) -> Result:
 
 
 def _check_strategy(args: Sequence[str]) -> None:
-    strategy = peek(args, "--train.strategy") or peek(args, "--strategy")
+    names = (f"--{section}strategy" for section in ("", "train.", "trainer."))
+    strategy = next((found for name in names if (found := peek(args, name)) is not None), None)
     if strategy is not None:
         raise ArgumentError(
             "train: --train.strategy must not be given, for several devices (--train.devices N) "

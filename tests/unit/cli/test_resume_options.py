@@ -32,6 +32,7 @@ def asked(monkeypatch):
         (["--on-nan=rollback", "--resume", "x"], {"on_nan": "rollback"}),
         (["--resume", "x", "--train.on-nan", "skip"], {"on_nan": "skip"}),
         (["--resume", "x", "--devices", "2"], {"devices": 2}),
+        (["--resume", "x", "--trainer.devices", "2"], {"devices": 2}),
         (["--resume", "x", "--train.devices=3", "--fallback"], {"devices": 3, "fallback": True}),
     ],
 )
@@ -61,7 +62,9 @@ def test_on_nan_is_short_for_the_option_of_a_run():
     assert parse_train([], start)[0].train.on_nan == "stop"
 
 
-@pytest.mark.parametrize("args", [["--train.strategy", "fsdp"], ["--strategy=ddp"]])
+@pytest.mark.parametrize(
+    "args", [["--train.strategy", "fsdp"], ["--strategy=ddp"], ["--trainer.strategy", "ddp"]]
+)
 def test_other_strategies_are_a_matter_of_fit(capsys, args):
     assert main(["train", "digits", *args]) == 2
     said = capsys.readouterr().err
