@@ -101,6 +101,7 @@ class Labelled:
             raise DataError(
                 f"{path}: the file must have time stamps where --task.times is column, got none."
             )
+        self.check_stamps(test or path, self.parts[2])
 
     @property
     def d_input(self) -> int:
@@ -135,13 +136,17 @@ class Labelled:
             tuple(series.ids or ()),
         )
 
+    def check_stamps(self, where: str, series: Series) -> None:
+        """Raise `DataError` for sequences without times where those of the training have some."""
+        if self.times != "none" and self.parts[0].gaps is not None and series.gaps is None:
+            raise DataError(
+                f"{where}: steps must have time stamps, as in training, got none. Train with "
+                "--task.times none where there may be none."
+            )
+
     def _times(self, series: Series, steps: int) -> Tensor | None:
         """The time since the step before as part of the usual one; 1 at the first step."""
-        if self.times == "none":
-            return None
-        if series.gaps is None:
-            if self.parts[0].gaps is not None:
-                raise DataError("table: steps must have time stamps, as in training, got none.")
+        if series.gaps is None or self.times == "none":
             return None
         if self.times == "dt" and not self.uneven:
             self._check_even(series)

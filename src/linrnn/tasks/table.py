@@ -231,6 +231,7 @@ class Table(Task):
                 f"{where}: sequences must have {known} channels as those of the training data, got "
                 f"{series.x[0].shape[1]}."
             )
+        self._loaded.check_stamps(where, series)
         return self._loaded.given(series)
 
     @property

@@ -262,6 +262,10 @@ def test_stamps_are_in_all_files_or_in_none(write):
         task.read_given(write("y.ts", HEADER + "1,2:3,4:a\n"))
     with pytest.raises(DataError, match=r"must have time stamps where --task\.times is column"):
         make(write("z.ts", HEADER + "1,2:3,4:a\n" * 20), times="column")
+    with pytest.raises(DataError, match=r"y\.ts: steps must have time stamps, as in training"):
+        make(task.options.data, test=str(write("y.ts", HEADER + "1,2:3,4:a\n")))
+    rows = [np.zeros((3, 2), np.float32)]
+    assert task.padded(rows).shape == (1, 4, 2)
 
 
 def test_constant_channel_is_left_alone(write):
