@@ -24,7 +24,7 @@ class Stream:
         self.input, self.parts = about["input"], about["states"]
         self.names = [part["name"] for part in self.parts]
         self.state = [
-            np.broadcast_to(np.array(part["initial"], part["dtype"]), part["shape"])
+            np.broadcast_to(np.array(part["initial"], part["dtype"]), one_row(part["shape"]))
             for part in self.parts
         ]
 
@@ -36,10 +36,15 @@ class Stream:
         return y
 
 
+def one_row(shape: list[int | str]) -> list[int]:
+    """A shape with one stream where there may be any number."""
+    return [1 if size == "batch" else size for size in shape]
+
+
 def main() -> None:
     """Print the outputs of every line as it comes."""
     stream = Stream(sys.argv[1])
-    shape, dtype = stream.input["shape"], stream.input["dtype"]
+    shape, dtype = one_row(stream.input["shape"]), stream.input["dtype"]
     for line in sys.stdin:
         x = np.array(line.replace(",", " ").split(), dtype).reshape(shape)
         print(*(f"{y:.6g}" for y in stream.step(x).ravel()), flush=True)

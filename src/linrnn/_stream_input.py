@@ -81,6 +81,11 @@ def vocabulary(model: Streamable) -> int | None:
     return model.d_input if tokens and isinstance(model, SequenceModel) else None
 
 
+def pools(model: Streamable) -> bool:
+    """Whether a model gives one output for a whole sequence."""
+    return isinstance(model, SequenceModel) and model.pool.kind != "none"
+
+
 def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
     """Raise unless ``x`` is one token or a row of tokens of the model's vocabulary."""
     size = vocabulary(model)

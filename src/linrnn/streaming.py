@@ -21,7 +21,7 @@ from linrnn._reading import reading
 from linrnn._schema import check_type
 from linrnn._storage import checksum
 from linrnn._stream_input import Streamable as Streamable
-from linrnn._stream_input import as_input, as_times, check_finite, check_state
+from linrnn._stream_input import as_input, as_times, check_finite, check_state, pools
 from linrnn._stream_input import check_streamable as check_streamable
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, check_positive_int, show
@@ -369,7 +369,7 @@ def read(
     """
     if x.shape[1] == 1:
         y, state = model.step(x[:, 0], state, **({} if dt is None else {"dt": dt[:, 0]}))
-        return (y if _pools(model) else y[:, None]), state
+        return (y if pools(model) else y[:, None]), state
     if x.shape[1] <= chunk:
         y, state = model(x, state, **({} if dt is None else {"dt": dt}))
         return y, state
@@ -378,7 +378,7 @@ def read(
         times = {} if dt is None else {"dt": dt[:, i * chunk :][:, :chunk]}
         y, state = model(part, state, **times)
         ys.append(y)
-    return (ys[-1] if _pools(model) else torch.cat(ys, 1)), state
+    return (ys[-1] if pools(model) else torch.cat(ys, 1)), state
 
 
 def save_stream(
@@ -471,10 +471,6 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
         "shapes": hashlib.sha256(text).hexdigest(),
         "weights": checksum(weights, {}),
     }
-
-
-def _pools(model: Streamable) -> bool:
-    return isinstance(model, SequenceModel) and model.pool.kind != "none"
 
 
 def _describe(model: Any) -> str:

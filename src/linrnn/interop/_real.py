@@ -105,6 +105,9 @@ class _Writer:
             return target(*args, **kwargs)
         if target is operator.getitem:
             return args[0][args[1]]
+        if target is torch.ops.aten.sym_size.int:  # both parts have it
+            whose = args[0].re if isinstance(args[0], Pair) else args[0]
+            return self._emit(target, (whose, *args[1:]), kwargs)
         if tree_any(_is_complex, (args, kwargs)) or _name(target) in _MAKES_COMPLEX:
             return _in_pairs(target, args, kwargs, self._emit)
         return self._emit(target, args, kwargs)

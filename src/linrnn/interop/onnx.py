@@ -1,67 +1,56 @@
-"""A streaming step as an ONNX file: one time step in, one out, the state handed in and out.
+"""Models as ONNX files: a streaming step, or whole sequences; the state handed in and out.
 
-The file needs nothing of linrnn or PyTorch: ``examples/onnx_stream.py`` runs one with onnxruntime
-and NumPy alone. What a program has to know beside the graph lies in it as JSON, under the metadata
-key ``linrnn``:
+The files need nothing of linrnn or PyTorch: ``examples/onnx_stream.py`` runs a step with
+onnxruntime and NumPy alone. What a program has to know beside the graph lies in it as JSON, under
+the metadata key ``linrnn``:
 
-- ``format``: 1.
-- ``input``: ``name``, ``shape``, ``dtype``; with ``vocabulary`` where it is a token id.
+- ``format``: 2.
+- ``input``: ``name``, ``shape``, ``dtype``; with ``vocabulary`` where it is a token id. In a shape
+  an axis of any size is its name, ``"batch"`` or ``"time"``.
 - ``output``: the same of the model's output.
 - ``states``: for each part of the state its ``name`` as an input and ``next``, its name as an
   output, ``shape``, ``dtype``, whether its last axis holds real and imaginary parts (``complex``),
-  and ``initial``, what to start from: one number where all are equal, else nested lists.
+  and ``initial``, what to start from: one number where all are equal, else nested lists, of one row
+  where the batch is open.
 - ``model``: `linrnn.streaming.fingerprint` of the weights.
 - ``tokenizer``: the content of a run's ``tokenizer.json``, or null.
 """
 
 import json
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from linrnn import __version__
 from linrnn._door import read_bytes
 from linrnn._memory import available
 from linrnn._reading import reading
 from linrnn._storage import write_atomically
-from linrnn._stream_input import vocabulary
+from linrnn._stream_input import pools, vocabulary
 from linrnn.backbone import SequenceModel
-from linrnn.errors import (
-    ArgumentError,
-    DataError,
-    LinrnnError,
-    MissingExtraError,
-    check_positive_int,
-)
+from linrnn.errors import ArgumentError, DataError, LinrnnError, check_positive_int
+from linrnn.interop._onnx_proto import OPSET, check_opset, quiet, require, to_proto
+from linrnn.interop._onnx_record import METADATA, record_of
+from linrnn.interop._onnx_record import initial_state as initial_state
+from linrnn.interop._onnx_time import over_time
 from linrnn.interop._operators import decompositions
 from linrnn.interop._real import real_graph
-from linrnn.state import flatten, leaves, n_floats, ordered, unflatten
-from linrnn.streaming import Streamable, check_streamable, fingerprint
+from linrnn.state import flatten, n_floats, unflatten
+from linrnn.streaming import Streamable, check_streamable
 from linrnn.typing import State
 
-FORMAT = 1
-"""Of the metadata; rises when a program that reads it has to change."""
-
-METADATA = "linrnn"
-"""The key of the metadata."""
-
-OPSET = 20
 _LIMIT = 2**31 - 1  # bytes of a protocol buffer
+_ROWS = 2  # of the example that an open batch is traced with; 0 and 1 are taken for constants
 
 
 def export_step(
     model: Streamable,
     path: Path | str,
     *,
-    batch_size: int = 1,
+    batch_size: int | None = None,
+    opset: int = OPSET,
     tokenizer: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``model.step`` to an ONNX file.
@@ -75,32 +64,53 @@ def export_step(
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode, whose state has a fixed
             size.
         path: the file, replaced if it exists, all of it or nothing.
-        batch_size: streams in a step.
+        batch_size: streams in a step, for runtimes that need to know it; by default any number.
+        opset: version of ONNX's operators, 18 to 23.
         tokenizer: the content of a run's ``tokenizer.json``, to go into the file.
 
     Raises:
-        ArgumentError: the model cannot be streamed; see `linrnn.streaming.check_streamable`.
+        ArgumentError: the model cannot be streamed, see `linrnn.streaming.check_streamable`; or
+            there is no such ``opset``.
         MissingExtraError: the packages ``onnx`` and ``onnxscript`` are not installed.
         LinrnnError: the model takes more than 2 GiB, ONNX's limit for one file.
     """
-    _require("onnxscript", "onnx")
-    graph, inputs = step_graph(model, batch_size)
-    with torch.no_grad():
-        start = model.init_state(batch_size)
-        y = model.step(inputs[0], start)[0]
-        record = _record(model, inputs[0], y, start, tokenizer)
-        proto = _to_onnx(graph, inputs, record)
-    entry = proto.metadata_props.add()
-    entry.key, entry.value = METADATA, json.dumps(record, sort_keys=True)
-    if proto.ByteSize() > _LIMIT:
-        raise LinrnnError(
-            f"export_step: the model must take at most 2 GiB, got {proto.ByteSize():,} bytes."
-        )
-    write_atomically(Path(path), proto.SerializeToString())
+    require("onnxscript", "onnx")
+    check_opset("export_step", opset)
+    proto, record = _step_proto(model, batch_size, opset, tokenizer, [batch_size or "batch"])
+    _write("export_step", path, proto, record)
+
+
+def export_sequence(
+    model: Streamable,
+    path: Path | str,
+    *,
+    opset: int = OPSET,
+    tokenizer: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``model(x, state)`` to an ONNX file: a whole sequence in, of any batch and time.
+
+    What is done at every step alone is done for all steps at once, and each recurrence is a
+    ``Scan`` over time. Inputs and outputs are those of `export_step`, with an axis of time behind
+    that of the batch: ``x`` (batch, time, channels) or ``token`` (batch, time), the state before,
+    ``y`` and the state after; of a model with a pooling over time, ``y`` is the answer after the
+    last step. There is at least one step.
+
+    Args:
+        model, path, opset, tokenizer: see `export_step`.
+
+    Raises:
+        ArgumentError, MissingExtraError, LinrnnError: see `export_step`.
+    """
+    require("onnxscript", "onnx")
+    check_opset("export_sequence", opset)
+    step, record = _step_proto(model, None, opset, tokenizer, ["batch", "time"])
+    _write("export_sequence", path, over_time(step, last=pools(model)), record)
 
 
 @torch.no_grad()
-def step_graph(model: Streamable, batch_size: int = 1) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def step_graph(
+    model: Streamable, batch_size: int | None = 1
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The function that `export_step` writes, before it is ONNX, and inputs to call it with.
 
     Args:
@@ -108,24 +118,31 @@ def step_graph(model: Streamable, batch_size: int = 1) -> tuple[nn.Module, tuple
 
     Returns:
         ``(graph, inputs)``: ``graph(x, *parts)`` is ``(y, *parts)``, where the parts of the state
-        are those of `linrnn.state.flatten`; the inputs are zeros and the initial state.
+        are those of `linrnn.state.flatten`; the inputs are zeros and the initial state, of two rows
+        where the batch is open.
 
     Raises:
         ArgumentError: the model cannot be streamed; see `linrnn.streaming.check_streamable`.
         LinrnnError: it uses an operator on complex numbers that has no rule in real ones.
     """
-    check_positive_int("export_step", batch_size=batch_size)
+    rows = _ROWS if batch_size is None else batch_size
+    check_positive_int("export_step", batch_size=rows)
     check_streamable("export_step", model, growing=False)
-    size = 8 * batch_size * (1 + n_floats(model.init_state(1)))
+    size = 8 * rows * (1 + n_floats(model.init_state(1)))
     if size > available():
         raise ArgumentError(
             f"export_step: batch_size must be one whose states fit into {available():,} bytes of "
-            f"memory, got {batch_size:,}."
+            f"memory, got {rows:,}."
         )
-    start = model.init_state(batch_size)
-    inputs = (_example(model, batch_size), *flatten(start).values())
-    with _quiet():
-        program = torch.export.export(_Step(model, start), inputs, strict=False)
+    start = model.init_state(rows)
+    inputs = (_example(model, rows), *flatten(start).values())
+    axes = None
+    if batch_size is None:
+        each = {0: torch.export.Dim.DYNAMIC}
+        axes = {"x": each, "parts": tuple(each for _ in inputs[1:])}
+    with quiet():
+        step = _Step(model, start)
+        program = torch.export.export(step, inputs, dynamic_shapes=axes, strict=False)
         program = program.run_decompositions(decompositions())
     return real_graph(program).eval(), inputs
 
@@ -136,7 +153,7 @@ def metadata(path: Path | str) -> dict[str, Any]:
     Raises:
         DataError: no such file, or one without.
     """
-    _require("onnx")
+    require("onnx")
     import onnx
 
     with reading(path, DataError, "be an ONNX model"):
@@ -152,14 +169,30 @@ def metadata(path: Path | str) -> dict[str, Any]:
     return record
 
 
-def initial_state(record: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The state before the first step, by the names of the graph's inputs, from `metadata`."""
-    return {
-        part["name"]: np.broadcast_to(
-            np.array(part["initial"], dtype=part["dtype"]), part["shape"]
-        ).copy()
-        for part in record["states"]
-    }
+@torch.no_grad()
+def _step_proto(
+    model: Streamable,
+    batch_size: int | None,
+    opset: int,
+    tokenizer: Mapping[str, Any] | None,
+    axes: Sequence[str | int],
+) -> tuple[Any, dict[str, Any]]:
+    """One step as a protocol buffer, and its metadata."""
+    graph, inputs = step_graph(model, batch_size)
+    y = model.step(inputs[0], model.init_state(len(inputs[0])))[0]
+    start = model.init_state(batch_size or 1)
+    record = record_of(model, inputs[0], y, start, axes=axes, tokenizer=tokenizer)
+    return to_proto(graph, inputs, record, opset=opset, open_batch=batch_size is None), record
+
+
+def _write(where: str, path: Path | str, proto: Any, record: Mapping[str, Any]) -> None:
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = METADATA, json.dumps(record, sort_keys=True)
+    if proto.ByteSize() > _LIMIT:
+        raise LinrnnError(
+            f"{where}: the model must take at most 2 GiB, got {proto.ByteSize():,} bytes."
+        )
+    write_atomically(Path(path), proto.SerializeToString())
 
 
 class _Step(nn.Module):
@@ -181,88 +214,3 @@ def _example(model: Streamable, batch_size: int) -> Tensor:
         return torch.zeros(batch_size, dtype=torch.long, device=weight.device)
     width = model.d_input if isinstance(model, SequenceModel) else model.d_model
     return torch.zeros(batch_size, width, dtype=weight.dtype, device=weight.device)
-
-
-def _to_onnx(graph: nn.Module, inputs: Sequence[Tensor], record: Mapping[str, Any]) -> Any:
-    """The graph as a protocol buffer."""
-    with _quiet():
-        program = torch.onnx.export(
-            graph,
-            tuple(inputs),
-            dynamo=True,
-            verbose=False,
-            optimize=False,  # onnxruntime does it again, and faster
-            opset_version=OPSET,
-            input_names=[record["input"]["name"], *(s["name"] for s in record["states"])],
-            output_names=[record["output"]["name"], *(s["next"] for s in record["states"])],
-        )
-    assert program is not None
-    return program.model_proto
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what PyTorch's exporter says about itself: that torchvision is missing, and so on."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
-def _record(
-    model: Streamable, x: Tensor, y: Tensor, start: State, tokenizer: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """The metadata."""
-    size = vocabulary(model)
-    read = _shape_of("x" if size is None else "token", x)
-    if size is not None:
-        read["vocabulary"] = size
-    paths = [keystr(path) for path, _ in tree_flatten_with_path(ordered(start))[0]]
-    parts = zip(paths, leaves(start), flatten(start).values(), strict=True)
-    return {
-        "format": FORMAT,
-        "linrnn": __version__,
-        "model": fingerprint(model),
-        "tokenizer": tokenizer,
-        "input": read,
-        "output": _shape_of("y", y),
-        "states": [
-            _shape_of(f"state{path}", real)
-            | {"next": _plain(f"next{path}"), "complex": h.is_complex(), "initial": _values(real)}
-            for path, h, real in parts
-        ],
-    }
-
-
-def _shape_of(name: str, x: Tensor) -> dict[str, Any]:
-    return {
-        "name": _plain(name),
-        "shape": list(x.shape),
-        "dtype": str(x.dtype).removeprefix("torch."),
-    }
-
-
-def _plain(path: str) -> str:
-    """A place in a tree with dots in place of brackets."""
-    return path.replace("['", ".").replace("']", "").replace("[", ".").replace("]", "")
-
-
-def _values(x: Tensor) -> Any:
-    """One number where all are equal, else nested lists."""
-    x = x.cpu()
-    if x.numel() and bool((x == x.flatten()[0]).all()):
-        return x.flatten()[0].item()
-    return x.tolist()
-
-
-def _require(*packages: str) -> None:
-    import importlib.util
-
-    for package in packages:
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError("an ONNX file", package, "onnx")

@@ -1,4 +1,4 @@
-"""An exported step gives in onnxruntime what the model gives in PyTorch."""
+"""An exported step or sequence gives in onnxruntime what the model gives in PyTorch."""
 
 import json
 import subprocess
@@ -17,7 +17,13 @@ from linrnn.streaming import read
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from linrnn.interop.onnx import export_step, initial_state, metadata, step_graph  # noqa: E402
+from linrnn.interop.onnx import (  # noqa: E402
+    export_sequence,
+    export_step,
+    initial_state,
+    metadata,
+    step_graph,
+)
 
 D, BATCH = 6, 2
 CLOSE = 1e-5  # float32, outputs near 1, the same operations in another order
@@ -54,6 +60,7 @@ STACKS = {
 
 EACH = [*sorted({*mixers.names()} - (GROWING - {*OPTIONS})), *VARIANTS, *STACKS]
 QUICK = ("lru", "mamba")  # an export takes seconds, however little is in it
+SOME = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in EACH]
 
 
 def built(name):
@@ -80,40 +87,106 @@ def session(path):
 @pytest.mark.parametrize("name", EACH)
 def test_the_exported_function_is_the_step(name):
     model = built(name)
-    graph, (_, *state) = step_graph(model, BATCH)
+    graph, (_, *parts) = step_graph(model, None)
     operators = {str(n.target) for n in graph.graph.nodes if n.op == "call_function"}
     assert not any(o.startswith("linrnn") for o in operators)
-    assert not any(h.is_complex() for h in [*state, *graph.buffers()])
-    expected = model.init_state(BATCH)
-    for _ in range(20):
-        x = torch.randn(BATCH, D)
-        with torch.no_grad():
-            y, expected = model.step(x, expected)
-            got, *state = graph(x, *state)
-        torch.testing.assert_close(got, y, rtol=0, atol=CLOSE)
-        for h, part in zip(flatten(expected).values(), state, strict=True):
-            torch.testing.assert_close(part, h, rtol=0, atol=10 * CLOSE)  # sums are larger
+    assert not any(h.is_complex() for h in [*parts, *graph.buffers()])
+    for batch in (1, 3):
+        expected = model.init_state(batch)
+        state = list(flatten(expected).values())
+        for _ in range(20):
+            x = torch.randn(batch, D)
+            with torch.no_grad():
+                y, expected = model.step(x, expected)
+                got, *state = graph(x, *state)
+            torch.testing.assert_close(got, y, rtol=0, atol=CLOSE)
+            for h, part in zip(flatten(expected).values(), state, strict=True):
+                torch.testing.assert_close(part, h, rtol=0, atol=10 * CLOSE)  # sums are larger
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in EACH]
-)
+@pytest.mark.parametrize("name", SOME)
 def test_a_thousand_steps_in_onnxruntime_are_those_of_pytorch(name, tmp_path):
     model, path = built(name), tmp_path / "step.onnx"
-    export_step(model, path, batch_size=BATCH)
+    export_step(model, path)
     graph, record = session(path), metadata(path)
-    state, fed = model.init_state(BATCH), initial_state(record)
-    for h, start in zip(flatten(state).values(), fed.values(), strict=True):
-        assert np.array_equal(h.detach().numpy(), start)
-    for _ in range(1000):
-        x = torch.randn(BATCH, D)
+    for batch, steps in ((BATCH, 1000), (1, 20)):
+        state, fed = model.init_state(batch), initial_state(record, batch)
+        for h, start in zip(flatten(state).values(), fed.values(), strict=True):
+            assert np.array_equal(h.detach().numpy(), start)
+        for _ in range(steps):
+            x = torch.randn(batch, D)
+            with torch.no_grad():
+                y, state = model.step(x, state)
+            got, *own = graph.run(None, {"x": x.numpy(), **fed})
+            fed = dict(zip(fed, own, strict=True))
+            check_close(got, y)
+            for h, part in zip(flatten(state).values(), own, strict=True):
+                check_close(part, h)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_a_sequence_in_onnxruntime_is_that_of_pytorch(name, tmp_path):
+    model, path = built(name), tmp_path / "sequence.onnx"
+    export_sequence(model, path)
+    graph, record = session(path), metadata(path)
+    for batch, time in ((3, 19), (1, 70), (2, 1)):
+        x, fed = torch.randn(batch, time, D), initial_state(record, batch)
         with torch.no_grad():
-            y, state = model.step(x, state)
-        got, *own = graph.run(None, {"x": x.numpy(), **fed})
-        fed = dict(zip(fed, own, strict=True))
-        check_close(got, y)
-        for h, part in zip(flatten(state).values(), own, strict=True):
-            check_close(part, h)
+            y, state = model(x, model.init_state(batch))
+        expected = [y, *(h for h in flatten(state).values())]
+        whole = graph.run(None, {"x": x.numpy(), **fed})
+        parts, after = [], list(fed.values())
+        for piece in x.split(max(1, time // 2), 1):  # going on from the state that came back
+            start = dict(zip(fed, after, strict=True))
+            answer, *after = graph.run(None, {"x": piece.numpy(), **start})
+            parts.append(answer)
+        pooled = answer.ndim == 2
+        joined = [answer if pooled else np.concatenate(parts, 1), *after]
+        for got in (whole, joined):
+            for h, part in zip(expected, got, strict=True):
+                assert h.shape == part.shape
+                scale = max(1.0, h.abs().max().item() if h.numel() else 1.0)
+                np.testing.assert_allclose(part, h.numpy(), rtol=0, atol=CLOSE * scale)
+
+
+@pytest.mark.parametrize("opset", [18, pytest.param(23, marks=pytest.mark.slow)])
+def test_a_file_has_the_operators_one_asks_for(opset, tmp_path):
+    import onnx
+
+    model, path = built("lru"), tmp_path / "sequence.onnx"
+    export_sequence(model, path, opset=opset)
+    assert [o.version for o in onnx.load(path).opset_import if o.domain == ""] == [opset]
+    x = torch.randn(2, 9, D)
+    got = session(path).run(None, {"x": x.numpy(), **initial_state(metadata(path), 2)})[0]
+    with torch.no_grad():
+        check_close(got, model(x)[0])
+
+
+def test_a_batch_can_be_fixed(tmp_path):
+    path = tmp_path / "step.onnx"
+    export_step(built("lru"), path, batch_size=3)
+    record, graph = metadata(path), session(path)
+    assert record["input"]["shape"] == [3, D]
+    assert [i.shape for i in graph.get_inputs()] == [
+        p["shape"] for p in [record["input"], *record["states"]]
+    ]
+    graph.run(None, {"x": np.zeros((3, D), np.float32), **initial_state(record)})
+
+
+def test_a_model_of_text_reads_a_whole_one(tmp_path):
+    torch.manual_seed(0)
+    model = SequenceModel(
+        11, 5, mixer="mingru", d_model=D, n_layers=2, norm="layer", encoder="tokens"
+    )
+    path = tmp_path / "sequence.onnx"
+    export_sequence(model.eval(), path)
+    record = metadata(path)
+    assert record["input"]["shape"] == ["batch", "time"]
+    assert record["output"]["shape"] == ["batch", 5]  # one answer: the model has a pooling
+    tokens = torch.randint(11, (3, 17))
+    got = session(path).run(None, {"token": tokens.numpy(), **initial_state(record, 3)})[0]
+    with torch.no_grad():
+        check_close(got, model(tokens)[0])
 
 
 def test_a_model_of_text_and_what_its_file_says(tmp_path):
@@ -122,8 +195,13 @@ def test_a_model_of_text_and_what_its_file_says(tmp_path):
     path = tmp_path / "step.onnx"
     export_step(model.eval(), path, tokenizer={"kind": "byte"})
     record, graph = metadata(path), session(path)
-    assert record["input"] == {"name": "token", "shape": [1], "dtype": "int64", "vocabulary": 11}
-    assert record["output"] == {"name": "y", "shape": [1, 11], "dtype": "float32"}
+    assert record["input"] == {
+        "name": "token",
+        "shape": ["batch"],
+        "dtype": "int64",
+        "vocabulary": 11,
+    }
+    assert record["output"] == {"name": "y", "shape": ["batch", 11], "dtype": "float32"}
     assert record["tokenizer"] == {"kind": "byte"}
     (part,) = record["states"]
     assert (part["name"], part["next"]) == ("state.layers.0", "next.layers.0")
@@ -167,6 +245,11 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
         export_step(mixers.build("attention", D), path)
     with pytest.raises(ArgumentError, match="evaluation mode"):
         export_step(SequenceModel(1, 1, d_model=4, n_layers=1), path)
+    with pytest.raises(ArgumentError, match="state of fixed size, got Attention"):
+        export_sequence(mixers.build("attention", D), path)
+    for export in (export_step, export_sequence):
+        with pytest.raises(ArgumentError, match="opset must be in 18 to 23, got 17"):
+            export(mixers.build("lru", D), path, opset=17)
     assert not path.exists()
 
 
