@@ -365,13 +365,14 @@ def test_spoken_digits_from_a_folder(shared_data, tmp_path):
                 place = tmp_path / "data" / name[0] / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(archive.extractfile(member).read())
-    options = tasks.load("sounds").Options(path=str(tmp_path / "data"), frame=40, length=8000)
+    options = tasks.load("sounds").Options(path=str(tmp_path / "data"), frame=20, length=8000)
     config = Config(
         task="sounds",
-        mixer="mingru",
+        mixer="lru",
         task_options=options,
-        model=ModelConfig(d_model=32, n_layers=2),
-        train=TrainConfig(epochs=15, batch_size=32, device="cpu"),
+        model=ModelConfig(d_model=32, n_layers=2, dropout=0.0),
+        optim=OptimConfig(lr=0.01),
+        train=TrainConfig(epochs=20, batch_size=14, device="cpu", threads=1),
     )
     result = train.run(config, out=tmp_path / "run")
     assert result.test_metric > 0.85
