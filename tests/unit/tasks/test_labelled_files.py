@@ -162,6 +162,12 @@ def test_options_without_a_meaning(tmp_path):
         images("", size=(1, 2, 3))
     with pytest.raises(ArgumentError, match="frame must be an integer of at least 1"):
         sounds("", frame=0)
+    with pytest.raises(ArgumentError, match="rate must be at most 1,000,000"):
+        sounds("", rate=1_000_001)
+    with pytest.raises(ArgumentError, match="data_seed must be from 0"):
+        images("", data_seed=-1)
+    with pytest.raises(DataError, match="1 to 1,000,000 samples a second, got 2,000,000"):
+        decode_wav("x", wav([1], 2_000_000))
     with pytest.raises(DataError, match="must be a folder with a folder for each class, or a tab"):
         images(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"Say --task\.path"):
