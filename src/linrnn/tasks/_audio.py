@@ -98,6 +98,10 @@ class AudioTask(Task):
         return x, ceil(len(clip) / self.d_input)
 
 
+MOST_RATE = 1_000_000
+"""Samples a second; the filter that resamples is as long as a rate may be."""
+
+
 class Clip(NamedTuple):
     """Samples of one channel."""
 
@@ -139,10 +143,16 @@ def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
     """The samples (time, channels) of a clip, float32 in [-1, 1), and how many there are a second.
 
     Raises:
-        DataError: damaged, or of other samples than integers of 8, 16, 24 or 32 bits.
+        DataError: damaged, or of other samples than integers of 8, 16, 24 or 32 bits, or of a rate
+            that no sound has.
     """
     found = _read(where, content)
     _check_whole(where, found)
+    if not 1 <= found.rate <= MOST_RATE:
+        raise DataError(
+            f"{where} must have 1 to {MOST_RATE:,} samples a second, got {found.rate:,}. "
+            "Convert it."
+        )
     width = found.bits // 8
     if found.bits == 8:  # the one kind without a sign
         whole = found.content.astype(np.int32) - 128

@@ -328,7 +328,7 @@ def split(labels: Sequence[str], seed: int, *, test: bool) -> tuple[list[int], .
 
     Example:
         >>> split(["a"] * 5 + ["b"] * 5, 0, test=True)
-        ([1, 2, 4, 6, 7, 9], [3, 8], [0, 5])
+        ([1, 3, 4, 6, 8, 9], [0, 7], [2, 5])
     """
     parts: tuple[list[int], ...] = ([], [], [])
     random = np.random.RandomState(seed)  # whose stream is frozen by NumPy's promise

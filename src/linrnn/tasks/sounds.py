@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from linrnn._door import read_bytes
-from linrnn.errors import DataError, check_not_negative, check_positive_int
-from linrnn.tasks._audio import Clip, decode_wav, resampled
+from linrnn.errors import DataError, check_at_most, check_not_negative, check_positive_int
+from linrnn.tasks._audio import MOST_RATE, Clip, decode_wav, resampled
 from linrnn.tasks._base import Given
 from linrnn.tasks._labelled_files import FileOptions, LabelledFiles
 from linrnn.tasks._ragged import Ragged, join
@@ -68,6 +68,7 @@ class Sounds(LabelledFiles[Clip]):
         """Sizes."""
         given = self.options
         check_not_negative("Sounds", rate=given.rate, length=given.length)
+        check_at_most("Sounds", MOST_RATE, rate=given.rate)
         check_positive_int("Sounds", frame=given.frame)
         self.d_input = given.frame
 

@@ -162,6 +162,12 @@ def test_options_without_a_meaning(tmp_path):
         images("", size=(1, 2, 3))
     with pytest.raises(ArgumentError, match="frame must be an integer of at least 1"):
         sounds("", frame=0)
+    with pytest.raises(ArgumentError, match="rate must be at most 1,000,000"):
+        sounds("", rate=1_000_001)
+    with pytest.raises(ArgumentError, match="data_seed must be from 0"):
+        images("", data_seed=-1)
+    with pytest.raises(DataError, match="1 to 1,000,000 samples a second, got 2,000,000"):
+        decode_wav("x", wav([1], 2_000_000))
     with pytest.raises(DataError, match="must be a folder with a folder for each class, or a tab"):
         images(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"Say --task\.path"):
@@ -365,13 +371,14 @@ def test_spoken_digits_from_a_folder(shared_data, tmp_path):
                 place = tmp_path / "data" / name[0] / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(archive.extractfile(member).read())
-    options = tasks.load("sounds").Options(path=str(tmp_path / "data"), frame=40, length=8000)
+    options = tasks.load("sounds").Options(path=str(tmp_path / "data"), frame=20, length=8000)
     config = Config(
         task="sounds",
-        mixer="mingru",
+        mixer="lru",
         task_options=options,
-        model=ModelConfig(d_model=32, n_layers=2),
-        train=TrainConfig(epochs=15, batch_size=32, device="cpu"),
+        model=ModelConfig(d_model=32, n_layers=2, dropout=0.0),
+        optim=OptimConfig(lr=0.01),
+        train=TrainConfig(epochs=20, batch_size=14, device="cpu", threads=1),
     )
     result = train.run(config, out=tmp_path / "run")
     assert result.test_metric > 0.85
