@@ -1,6 +1,7 @@
 """The lists that are made from the catalogues; run it to write them into their pages."""
 
 import re
+from inspect import signature
 from pathlib import Path
 
 from linrnn import RNN, mixers
@@ -9,6 +10,7 @@ from linrnn.state_spec import describe
 
 README = Path(__file__).parents[1] / "README.md"
 DROP_IN = Path(__file__).parent / "drop-in.md"
+DEPLOYMENT = Path(__file__).parent / "deployment.md"
 WIDTH = 64  # of the layers whose states are listed
 FORMS = {
     "vector": "`h_n`, as `nn.GRU`",
@@ -58,11 +60,34 @@ def _plainly(line: str) -> str:
     return " ".join(word for word in (path, axes, "" if kind == "real" else kind) if word)
 
 
+def export_table() -> str:
+    """A row for each mixer: whether a step and a sequence of it become ONNX, or why not."""
+    rows = ["| mixer | step | sequence | why not |", "| --- | --- | --- | --- |"]
+    for name in stems(mixers.__name__):
+        reason = mixers.build(name, 4).declared.get("constant_memory")
+        answer = "yes" if reason is None else _bounded(name)
+        row = [f"`{name}`", answer, answer, reason if answer == "no" else ""]
+        rows.append(f"| {' | '.join(map(str, row))} |")
+    return "\n".join(rows)
+
+
+def _bounded(name: str) -> str:
+    """The option that gives a mixer a state of fixed size, in words, or no."""
+    for option in sorted({"window", "chunk"} & {*signature(mixers.load(name)).parameters}):
+        if "constant_memory" not in mixers.build(name, 4, {option: 4}).declared:
+            return f"with `{option}`"
+    return "no"
+
+
 def filled_in(text: str, table: str) -> str:
     """A page with a table in its marked block."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
 
 
 if __name__ == "__main__":
-    for page, table in ((README, mixer_table()), (DROP_IN, state_table())):
+    for page, table in (
+        (README, mixer_table()),
+        (DROP_IN, state_table()),
+        (DEPLOYMENT, export_table()),
+    ):
         page.write_text(filled_in(page.read_text(encoding="utf-8"), table), encoding="utf-8")

@@ -157,6 +157,7 @@ def test_tables_are_those_made_from_the_catalogue(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     lists = importlib.import_module("lists")
     tables = {lists.README: lists.mixer_table(), lists.DROP_IN: lists.state_table()}
+    tables[lists.DEPLOYMENT] = lists.export_table()
     for page, table in tables.items():
         text = page.read_text(encoding="utf-8")
         assert lists.BLOCK.search(text), f"{page.name} has no marked block"

@@ -87,10 +87,14 @@ class Plan:
         return [n for n in dict.fromkeys(read) if self.varies(n) and not self._inside(n, loop, own)]
 
     def outputs(self, loop: Loop) -> list[str]:
-        """What others read of every step of a loop, its states among them."""
+        """What others read of every step of a loop, its states among them.
+
+        A value inside that comes of no state of the loop, they make for themselves.
+        """
         made = [self.states[i] for i in loop.states]
         made += [n for i in sorted(loop.nodes) for n in self.nodes[i].output]
-        return [n for n in made if self._wanted(n, loop)]
+        own = _bits(loop.states)
+        return [n for n in made if self._all_needs(n) & own and self._wanted(n, loop)]
 
     def _inside(self, name: str, loop: Loop, own: set[str]) -> bool:
         return name in own or self.maker.get(name) in loop.nodes

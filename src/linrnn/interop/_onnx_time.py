@@ -67,7 +67,7 @@ class _Writer:
         return output
 
     def _int(self, *numbers: int) -> str:
-        name = f"ints:{','.join(map(str, numbers))}"
+        name = f":{','.join(map(str, numbers))}"
         if all(t.name != name for t in self.held):
             self.held.append(self.make.make_tensor(name, 7, [len(numbers)], numbers))
         return name
@@ -84,23 +84,23 @@ class _Writer:
         shape = self.plan.shape(x)
         assert shape is not None
         order = [1, 0, *range(2, 2 + len(shape))]
-        self._add("Shape", [x], "size:batch", start=0, end=1)
-        self._add("Shape", [x], "size:time", start=1, end=2)
-        self._add("Mul", ["size:batch", "size:time"], "size:rows")
-        self._add("Concat", ["size:time", "size:batch"], "size:steps", axis=0)
-        self._add("Transpose", [x], "x:steps", perm=order)
-        self.rows[x] = self._as_rows("x:steps", x, "x:rows")
+        self._add("Shape", [x], ":batch", start=0, end=1)
+        self._add("Shape", [x], ":time", start=1, end=2)
+        self._add("Mul", [":batch", ":time"], ":rows")
+        self._add("Concat", [":time", ":batch"], ":steps", axis=0)
+        self._add("Transpose", [x], ":x", perm=order)
+        self.rows[x] = self._as_rows(":x", x, ":x:rows")
 
     def _as_rows(self, steps: str, like: str, name: str) -> str:
         rest = self.plan.shape(like)
         assert rest is not None
-        to = self._add("Concat", ["size:rows", self._int(*rest)], f"{name}:shape", axis=0)
+        to = self._add("Concat", [":rows", self._int(*rest)], f"{name}:shape", axis=0)
         return self._add("Reshape", [steps, to], name, allowzero=1)
 
     def _as_steps(self, rows: str, like: str, name: str) -> str:
         rest = self.plan.shape(like)
         assert rest is not None
-        to = self._add("Concat", ["size:steps", self._int(*rest)], f"{name}:shape", axis=0)
+        to = self._add("Concat", [":steps", self._int(*rest)], f"{name}:shape", axis=0)
         return self._add("Reshape", [rows, to], name, allowzero=1)
 
     def _spread(self) -> None:
@@ -160,9 +160,9 @@ class _Writer:
             return False
         name, rows = plan.states[i], self.rows[plan.after[i]]
         both = self._add("Concat", [name, rows], f"{name}:both", axis=0)
-        cuts = [self._int(0), "size:rows", self._int(0)]
+        cuts = [self._int(0), ":rows", self._int(0)]
         self.rows[name] = self._add("Slice", [both, *cuts], f"{name}:rows")
-        cuts = ["size:rows", self._int(_ALL), self._int(0)]
+        cuts = [":rows", self._int(_ALL), self._int(0)]
         self.ends[plan.after[i]] = self._add("Slice", [both, *cuts], f"{plan.after[i]}:end{i}")
         self._add("Identity", [self.ends[plan.after[i]]], plan.after[i])
         return True
@@ -218,11 +218,11 @@ class _Writer:
         shape = plan.shape(plan.y)
         assert shape is not None
         if not last:
-            self._as_steps(self.rows[plan.y], plan.y, "y:steps")
+            self._as_steps(self.rows[plan.y], plan.y, ":y")
             order = [1, 0, *range(2, 2 + len(shape))]
-            self._add("Transpose", ["y:steps"], plan.y, perm=order)
+            self._add("Transpose", [":y"], plan.y, perm=order)
             return
-        self._add("Sub", ["size:rows", "size:batch"], "size:before")
+        self._add("Sub", [":rows", ":batch"], ":before")
         names: dict[str, str] = {}
         for i in sorted(plan.tail):
             for n in plan.nodes[i].input:
@@ -232,5 +232,5 @@ class _Writer:
         self._add("Identity", [names.get(plan.y) or self._last(plan.y)], plan.y)
 
     def _last(self, name: str) -> str:
-        cuts = ["size:before", "size:rows", self._int(0)]
+        cuts = [":before", ":rows", self._int(0)]
         return self._add("Slice", [self.rows[name], *cuts], f"{name}:last")

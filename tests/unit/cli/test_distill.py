@@ -124,6 +124,7 @@ def test_every_verb_takes_the_new_run(distilled, lm, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.unchecked
 def test_the_new_run_can_be_exported_and_the_old_one_not(distilled, lm, tmp_path, capsys):
     pytest.importorskip("onnxscript")
     assert main(["export", str(distilled), str(tmp_path / "a.onnx")]) == 0

@@ -268,10 +268,24 @@ def test_lines_are_whole_and_memory_is_bounded():
     assert not lines.stopped
 
 
+@pytest.mark.unchecked
 def test_export_writes_a_file_that_knows_its_tokenizer(lm, capsys, tmp_path):
     pytest.importorskip("onnxscript")
     from linrnn.interop.onnx import metadata
 
     assert main(["export", str(lm), str(tmp_path / "a.onnx")]) == 0
-    assert "takes token (1,), state.layers.0 (1, 8, 2); gives y (1, 256)" in capsys.readouterr().out
+    sizes = "takes token (batch), state.layers.0 (batch, 8, 2); gives y (batch, 256)"
+    assert sizes in capsys.readouterr().out
     assert metadata(tmp_path / "a.onnx")["tokenizer"]["kind"] == "byte"
+
+
+@pytest.mark.unchecked
+def test_export_writes_a_file_that_reads_sequences(lm, capsys, tmp_path):
+    pytest.importorskip("onnxscript")
+    path = str(tmp_path / "a.onnx")
+    assert main(["export", str(lm), path, "--sequence", "--opset", "18"]) == 0
+    assert "takes token (batch, time), state" in capsys.readouterr().out
+    assert main(["export", str(lm), path, "--opset", "99"]) == 2
+    assert "opset must be in 18 to 23, got 99" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["export", str(lm), path, "--sequence", "--batch-size", "2"])

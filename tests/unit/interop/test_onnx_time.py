@@ -175,3 +175,21 @@ def test_what_has_its_batch_elsewhere_cannot_be_handed_over():
     model = step_of(nodes, {n: [4] for n in ("x", "s0", "y", "n0")}, {"w": draw(4, 4)})
     with pytest.raises(LinrnnError, match="must have the batch as its first axis"):
         over_time(model, last=False)
+
+
+def test_sizes_are_asked_for_inside_and_outside():
+    nodes = {
+        "Shape x -> rows": {"start": 0, "end": 1},
+        "Concat rows four -> size": {"axis": 0},
+        "Expand one size -> ones": {},
+        "Mul s0 ones -> kept": {},
+        "Add kept x -> n0": {},
+        "Add n0 ones -> y": {},
+    }
+    shapes = {n: [4] for n in ("x", "s0", "y", "n0")}
+    weights = {"four": np.array([4]), "one": np.ones(1, np.float32)}
+    model = over_time(step_of(nodes, shapes, weights), last=False)
+    x, h = draw(B, T, 4), draw(B, 4)
+    y, end = run(model, x=x, s0=h)
+    np.testing.assert_allclose(y, h[:, None] + x.cumsum(1) + 1, atol=1e-5)
+    np.testing.assert_allclose(end, h + x.sum(1), atol=1e-5)
