@@ -32,10 +32,11 @@ def main() -> None:
     code = 0
     try:
         run = read_run(job)
+        threads = run.plan.threads  # the plan counts the data, which may fail
         sys.stdout.write(f"{READY}\n")
         sys.stdout.flush()
         os.dup2(2, 1)  # nobody reads the one any more
-        with process_settings(run.plan.threads), joined(job) as group:
+        with process_settings(threads), joined(job) as group:
             steps(run, group, NoRecords(), stop)
     except LinrnnError as error:
         code = 1

@@ -96,7 +96,7 @@ class Notes(train.Reporter):
 
 
 @pytest.mark.slow
-def test_resume_gives_the_same_bits_on_as_many_and_close_ones_on_one(one, signal_at, tmp_path):
+def test_resume_on_as_many_gives_the_same_bits(one, signal_at, tmp_path):
     config = replace(one, model=replace(one.model, dropout=0.2, norm="batch"))
     notes = Notes()
     train.run(on(config, 2), out=tmp_path / "whole", reporter=notes)
