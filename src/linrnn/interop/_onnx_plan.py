@@ -185,18 +185,18 @@ class Plan:
     def _upwards(self, loop: Loop) -> Iterator[set[int]]:
         """The loop with more and more of the nodes that make one of its inputs."""
         for name in self.inputs(loop):
-            nodes, here = loop.nodes, [name]
+            nodes = set(loop.nodes)
             for _ in range(_FAR):
-                makers = {self.maker.get(n) for n in here}
-                if None in makers or not all(self._moves(i, loop) for i in makers):  # type: ignore[arg-type]
+                maker = self.maker.get(name)
+                if maker is None or not self._moves(maker, loop):
                     break
-                nodes = nodes | makers  # type: ignore[operator]
+                nodes = nodes | {maker}
                 yield nodes
-                grown = self.inputs(Loop(loop.states, nodes))
-                own = [n for i in makers for n in self.nodes[i].input]  # type: ignore[index]
-                here = sorted((n for n in own if n in grown), key=self._order)[-1:]
-                if not here:
+                own = self.inputs(Loop(loop.states, nodes))
+                left = [n for n in self.nodes[maker].input if n in own]
+                if not left:
                     break
+                name = max(left, key=self._order)
 
     def _order(self, name: str) -> float:
         """By what is handed over, that which cannot be last."""

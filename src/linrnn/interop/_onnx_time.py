@@ -22,8 +22,11 @@ def over_time(step: Any, *, last: bool) -> Any:
         last: give ``y`` after the last step alone, and not after each.
 
     Returns:
-        An ``onnx.ModelProto``: ``x`` and ``y`` have an axis of time behind that of the batch. A
-        state that is not fed begins with its value in ``start``.
+        An ``onnx.ModelProto``: ``x`` and ``y`` have an axis of time behind that of the batch, but
+        for a ``y`` of the last step.
+
+    Raises:
+        LinrnnError: see `Plan`.
     """
     import onnx
 

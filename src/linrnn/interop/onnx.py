@@ -99,7 +99,9 @@ def export_sequence(
         model, path, opset, tokenizer: see `export_step`.
 
     Raises:
-        ArgumentError, MissingExtraError, LinrnnError: see `export_step`.
+        ArgumentError, MissingExtraError: see `export_step`.
+        LinrnnError: the same, or something goes into or comes out of a recurrence whose first axis
+            is not the batch.
     """
     require("onnxscript", "onnx")
     check_opset("export_sequence", opset)
@@ -148,7 +150,7 @@ def step_graph(
 
 
 def metadata(path: Path | str) -> dict[str, Any]:
-    """What `export_step` wrote into a file beside the graph.
+    """What `export_step` or `export_sequence` wrote into a file beside the graph.
 
     Raises:
         DataError: no such file, or one without.
