@@ -36,11 +36,12 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--batch-size is for a step: a graph with --sequence takes any number")
     from linrnn.interop.onnx import export_sequence, export_step, metadata
     from linrnn.train import load_model
+    from linrnn.train._scales import described
 
-    model, task, _ = load_model(args.run)
+    model, task, config = load_model(args.run)
     tokenizer = getattr(task, "tokenizer", None)
     about = None if tokenizer is None else json.loads(tokenizer.to_json())
-    options: dict[str, Any] = {"tokenizer": about}
+    options: dict[str, Any] = {"tokenizer": about, "task": described(config.task, task, model)}
     options |= {} if args.opset is None else {"opset": args.opset}
     if args.sequence:
         export_sequence(model, args.file, **options)

@@ -28,6 +28,7 @@ def record_of(
     *,
     axes: Sequence[str | int],
     tokenizer: Mapping[str, Any] | None,
+    task: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The metadata of a graph.
 
@@ -38,6 +39,7 @@ def record_of(
         axes: what stands in the place of the rows of ``x``: their number or ``"batch"``; in a graph
             of whole sequences, ``"time"`` too.
         tokenizer: the content of a run's ``tokenizer.json``.
+        task: what is known of the task of a run.
     """
     size = vocabulary(model)
     read = _outline("x" if size is None else "token", x, axes)
@@ -50,6 +52,7 @@ def record_of(
         "linrnn": __version__,
         "model": fingerprint(model),
         "tokenizer": tokenizer,
+        "task": task,
         "input": read,
         "output": _outline("y", y, axes[:1] if pools(model) else axes),
         "states": [

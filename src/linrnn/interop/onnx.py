@@ -14,6 +14,9 @@ the metadata key ``linrnn``:
   where the batch is open.
 - ``model``: `linrnn.streaming.fingerprint` of the weights.
 - ``tokenizer``: the content of a run's ``tokenizer.json``, or null.
+- ``task``: of a run its ``name`` and ``kind``, the names of its ``classes``, and the ``scale`` and
+  ``shift`` by which ``input`` is made of the units of the data (``x = scale * data + shift``, of
+  each channel) and the units are made of ``output``; null where nothing is scaled so. Else null.
 """
 
 import json
@@ -52,6 +55,7 @@ def export_step(
     batch_size: int | None = None,
     opset: int = OPSET,
     tokenizer: Mapping[str, Any] | None = None,
+    task: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``model.step`` to an ONNX file.
 
@@ -67,6 +71,7 @@ def export_step(
         batch_size: streams in a step, for runtimes that need to know it; by default any number.
         opset: version of ONNX's operators, 18 to 23.
         tokenizer: the content of a run's ``tokenizer.json``, to go into the file.
+        task: what a program should know of the task of a run, to go into the file.
 
     Raises:
         ArgumentError: the model cannot be streamed, see `linrnn.streaming.check_streamable`; or
@@ -76,7 +81,8 @@ def export_step(
     """
     require("onnxscript", "onnx")
     check_opset("export_step", opset)
-    proto, record = _step_proto(model, batch_size, opset, tokenizer, [batch_size or "batch"])
+    about = {"tokenizer": tokenizer, "task": task}
+    proto, record = _step_proto(model, batch_size, opset, [batch_size or "batch"], about)
     _write("export_step", path, proto, record)
 
 
@@ -86,6 +92,7 @@ def export_sequence(
     *,
     opset: int = OPSET,
     tokenizer: Mapping[str, Any] | None = None,
+    task: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``model(x, state)`` to an ONNX file: a whole sequence in, of any batch and time.
 
@@ -96,7 +103,7 @@ def export_sequence(
     last step. There is at least one step.
 
     Args:
-        model, path, opset, tokenizer: see `export_step`.
+        model, path, opset, tokenizer, task: see `export_step`.
 
     Raises:
         ArgumentError, MissingExtraError: see `export_step`.
@@ -105,7 +112,8 @@ def export_sequence(
     """
     require("onnxscript", "onnx")
     check_opset("export_sequence", opset)
-    step, record = _step_proto(model, None, opset, tokenizer, ["batch", "time"])
+    about = {"tokenizer": tokenizer, "task": task}
+    step, record = _step_proto(model, None, opset, ["batch", "time"], about)
     _write("export_sequence", path, over_time(step, last=pools(model)), record)
 
 
@@ -176,14 +184,14 @@ def _step_proto(
     model: Streamable,
     batch_size: int | None,
     opset: int,
-    tokenizer: Mapping[str, Any] | None,
     axes: Sequence[str | int],
+    about: Mapping[str, Mapping[str, Any] | None],
 ) -> tuple[Any, dict[str, Any]]:
     """One step as a protocol buffer, and its metadata."""
     graph, inputs = step_graph(model, batch_size)
     y = model.step(inputs[0], model.init_state(len(inputs[0])))[0]
     start = model.init_state(batch_size or 1)
-    record = record_of(model, inputs[0], y, start, axes=axes, tokenizer=tokenizer)
+    record = record_of(model, inputs[0], y, start, axes=axes, **about)
     return to_proto(graph, inputs, record, opset=opset, open_batch=batch_size is None), record
 
 

@@ -22,6 +22,7 @@ from linrnn.tasks._windows import ForecastTask
 from linrnn.tasks.table import Table
 from linrnn.train._context import Trained, open_run
 from linrnn.train._predict import answers_to, check_inputs
+from linrnn.train._scales import input_scale, output_scale
 
 
 def load(run: Path | str) -> "TrainedModel":
@@ -283,24 +284,17 @@ class _Plain(nn.Module):
     def __init__(self, model: SequenceModel, task: Task) -> None:
         super().__init__()
         self.model, self.tokens = model, task.encoder == "tokens"
-        if not self.tokens:
-            if task.channels != task.d_input:
-                raise ArgumentError(
-                    f"to_torch: missing must be 'error' or 'ffill', got a task whose steps of "
-                    f"{task.channels} numbers are read as {task.d_input}. Use linrnn.load(run)."
-                )
-            zero = torch.zeros(1, 1, task.d_input, dtype=torch.float64)
-            shift = task.scaled(zero)
-            self.register_buffer("in_scale", (task.scaled(zero + 1) - shift)[0, 0])
-            self.register_buffer("in_shift", shift[0, 0])
-        self.regression = task.kind == "regression"
-        if self.regression:
-            steps = (1,) if model.pool.kind == "none" else ()
-            zero = torch.zeros(1, *steps, task.d_output, dtype=torch.float64)
-            at = 1 + len(steps)
-            shift = task.numbers(zero)[(0,) * at]
-            self.register_buffer("out_scale", task.numbers(zero + 1)[(0,) * at] - shift)
-            self.register_buffer("out_shift", shift)
+        if not self.tokens and task.channels != task.d_input:
+            raise ArgumentError(
+                f"to_torch: missing must be 'error' or 'ffill', got a task whose steps of "
+                f"{task.channels} numbers are read as {task.d_input}. Use linrnn.load(run)."
+            )
+        read, answer = input_scale(task), output_scale(task, model)
+        self.regression = answer is not None
+        for name, map_ in (("in", read), ("out", answer)):
+            if map_ is not None:
+                self.register_buffer(f"{name}_scale", map_.scale)
+                self.register_buffer(f"{name}_shift", map_.shift)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Answers to sequences in the units of the data."""

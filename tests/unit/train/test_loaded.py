@@ -10,6 +10,7 @@ from untrained_runs import untrained
 
 import linrnn
 from linrnn import train
+from linrnn.cli import main
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -119,6 +120,30 @@ def test_a_stream_reads_on_in_the_units_of_the_data(classes, tmp_path):
         share = one.predict_proba(values[0, 4:])
         assert share == pytest.approx(loaded.predict_proba(values[:1])[0], abs=1e-5)
     assert loaded.stream().predict(values[0]) == loaded.predict(values[:1])[0]
+
+
+@pytest.mark.unchecked
+def test_an_exported_file_says_what_its_units_are(classes, forecast, tmp_path):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from linrnn.interop.onnx import initial_state, metadata
+
+    for (run, values), kind in ((classes, "classification"), (forecast[:2], "regression")):
+        path = str(tmp_path / "model.onnx")
+        assert main(["export", str(run), path, "--sequence"]) == 0
+        record, data = metadata(path), values if values.ndim == 3 else values[None, -8:]
+        task, state = record["task"], initial_state(record, len(data))
+        x = np.array(task["input"]["scale"]) * data + np.array(task["input"]["shift"])
+        y, *_ = onnxruntime.InferenceSession(path).run(None, {"x": x.astype("f4"), **state})
+        loaded = linrnn.load(run)
+        assert task["kind"] == kind
+        if kind == "classification":
+            names = [task["classes"][i] for i in y.argmax(1)]
+            assert names == loaded.predict(data).tolist()
+        else:
+            scale, shift = (np.array(task["output"][name]) for name in ("scale", "shift"))
+            numbers = y.reshape(len(y), *shift.shape) * scale + shift
+            assert numbers == pytest.approx(loaded.predict(data), rel=1e-4)
 
 
 def test_a_plain_module_holds_its_units(classes, forecast, tmp_path):
