@@ -14,7 +14,7 @@ from linrnn import tasks, train
 from linrnn.cli import main
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.tasks._audio import decode_wav
-from linrnn.tasks._labelled_files import split
+from linrnn.tasks._file_listing import split
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 unchecked = pytest.mark.unchecked
