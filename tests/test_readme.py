@@ -117,7 +117,18 @@ def test_a_wrong_command_is_noticed(wrong):
     assert problem(wrong) is not None
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+# which trace graphs of any size, whose symbols the shape checker does not take for numbers
+UNCHECKED = {"docs/own-recurrence.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.unchecked] if page in UNCHECKED else [])
+        for page in PAGES
+        if blocks(page, "python")
+    ],
+)
 def test_python_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where they may leave files
     names = {"__name__": "readme"}

@@ -133,7 +133,7 @@ def test_counts_stay_exact_over_many_steps():
     bank = ModeBank(1, 3, length=10)
     x = torch.ones(1, 300_000, 1)
     bank.threshold.fill_(-100.0)
-    share, _, place, longest, _ = bank(x).reshape(5, 3)
+    share, _, place, longest, _, _ = bank(x).reshape(6, 3)
     torch.testing.assert_close(share, torch.ones(3))
     torch.testing.assert_close(place, torch.full((3,), 300_001 / 600_000), rtol=1e-6, atol=0)
     torch.testing.assert_close(longest, torch.ones(3))
