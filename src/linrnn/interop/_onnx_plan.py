@@ -54,8 +54,7 @@ class Plan:
         self.tail = {i for i in range(len(self.nodes)) if last and not self._feeds[i]}
         self.loops = self._loops()
         for loop in self.loops:
-            self._shrink_inputs(loop)
-            self._shrink_outputs(loop)
+            self._shrink(loop)
 
     def varies(self, name: str) -> bool:
         """Whether a value depends on the input or a state."""
@@ -158,15 +157,11 @@ class Plan:
         sizes = [self.width(n) for n in (*self.inputs(loop), *self.outputs(loop))]
         return sum(size is None for size in sizes), sum(size or 0 for size in sizes)
 
-    def _shrink_inputs(self, loop: Loop) -> None:
-        """Move nodes before a loop into it while that leaves less to be handed over."""
-        while better := self._better(loop, self._upwards(loop)):
-            loop.nodes = better
-
-    def _shrink_outputs(self, loop: Loop) -> None:
-        """Move nodes behind a loop into it while that leaves less to be handed over."""
-        while better := self._better(loop, self._downwards(loop)):
-            loop.nodes = better
+    def _shrink(self, loop: Loop) -> None:
+        """Move nodes around a loop into it while that leaves less to be handed over."""
+        for moved in (self._upwards, self._downwards, self._upwards):
+            while better := self._better(loop, moved(loop)):
+                loop.nodes = better
         if self._cost(loop)[0]:
             names = [n for n in (*self.inputs(loop), *self.outputs(loop)) if self.width(n) is None]
             raise LinrnnError(
@@ -196,7 +191,7 @@ class Plan:
                 left = [n for n in self.nodes[maker].input if n in own]
                 if not left:
                     break
-                name = max(left, key=self._order)
+                name = max(reversed(left), key=self._order)  # of several such the last is followed
 
     def _order(self, name: str) -> float:
         """By what is handed over, that which cannot be last."""
@@ -216,8 +211,9 @@ class Plan:
                 made = [n for i in more for n in self.nodes[i].output]
                 todo += [n for n in made if self._order(n) >= size]
             else:
-                if self._closed(Loop(loop.states, nodes)):
-                    yield nodes
+                closed = self._closed(nodes, loop)
+                if closed is not None:
+                    yield closed
 
     def _moves(self, node: int, loop: Loop) -> bool:
         """Whether a node may be computed inside a loop, and should be if that saves memory."""
@@ -226,10 +222,21 @@ class Plan:
         weighted = [n for n in self.nodes[node].input if not self.varies(n)]
         return not (weighted and self.nodes[node].op_type in _PRODUCTS)
 
-    def _closed(self, loop: Loop) -> bool:
-        """Whether nothing that a loop reads comes of it."""
+    def _closed(self, nodes: set[int], loop: Loop) -> set[int] | None:
+        """The nodes and what lies between them: of all that is read nothing comes of the loop.
+
+        None where something of it is not to be moved.
+        """
         own = _bits(loop.states)
-        return not any(self._all_needs(n) & own for n in self.inputs(loop))
+        while within := [n for n in self.inputs(Loop(loop.states, nodes)) if self._of(n, own)]:
+            makers = {self.maker[n] for n in within if n in self.maker}
+            if len(makers) < len(within) or not all(self._moves(i, loop) for i in makers):
+                return None
+            nodes = nodes | makers
+        return nodes
+
+    def _of(self, name: str, states: int) -> bool:
+        return bool(self._all_needs(name) & states)
 
     def _all_needs(self, name: str) -> int:
         bits = self._needs[name]
