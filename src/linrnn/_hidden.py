@@ -39,21 +39,29 @@ class Hidden:
     ) -> None:
         self.layers, self.hidden_size, self.output_size = len(mixers), hidden_size, output_size
         self.mixed, self._specs = mixed, [mixer.state_spec() for mixer in mixers]
-        self.form, spec, self.h_size = "rest", self._specs[0], output_size
+        self.form, spec = "rest", self._specs[0]
         if not mixed and not mixers[0].like_lstm and self._fits(spec):
-            self.form, self.h_size = "vector", hidden_size
+            self.form = "vector"
         if not mixed and isinstance(spec, dict) and spec.keys() == {"h", "c"}:
-            projected = self._fits(spec["h"], output_size)
-            fits = self._fits(spec["c"]) and (projected or self._fits(spec["h"]))
+            fits = self._fits(spec["c"]) and self._fits(spec["h"], hidden_size, output_size)
             self.form = "pair" if fits else "rest"
-            self.h_size = hidden_size if fits and not projected else output_size
 
-    def _fits(self, spec: Spec, size: int | None = None) -> bool:
+    def _fits(self, spec: Spec, *sizes: int) -> bool:
         return (
             isinstance(spec, Part)
             and spec.kind == "real"
-            and [*spec.axes.values()] == [size or self.hidden_size]
+            and [*spec.axes.values()] in [[size] for size in sizes or (self.hidden_size,)]
         )
+
+    @property
+    def h_size(self) -> int:
+        """Numbers of h_n a layer and row."""
+        if self.form == "rest":
+            return self.output_size
+        spec: Any = self._specs[0]
+        size: int
+        (size,) = (spec["h"] if self.form == "pair" else spec).axes.values()
+        return size
 
     @property
     def grows(self) -> bool:

@@ -95,16 +95,17 @@ class _Writer:
         self.rows[x] = self._as_rows(":x", x, ":x:rows")
 
     def _as_rows(self, steps: str, like: str, name: str) -> str:
-        rest = self.plan.shape(like)
-        assert rest is not None
-        to = self._add("Concat", [":rows", self._int(*rest)], f"{name}:shape", axis=0)
-        return self._add("Reshape", [steps, to], name, allowzero=1)
+        return self._shaped(":rows", steps, like, name)
 
     def _as_steps(self, rows: str, like: str, name: str) -> str:
+        return self._shaped(":steps", rows, like, name)
+
+    def _shaped(self, first: str, value: str, like: str, name: str) -> str:
+        """A value with some first axes before those that are behind the batch."""
         rest = self.plan.shape(like)
         assert rest is not None
-        to = self._add("Concat", [":steps", self._int(*rest)], f"{name}:shape", axis=0)
-        return self._add("Reshape", [rows, to], name, allowzero=1)
+        to = self._add("Concat", [first, self._int(*rest)], f"{name}:shape", axis=0)
+        return self._add("Reshape", [value, to], name, allowzero=1)
 
     def _spread(self) -> None:
         """Write what is wanted, each thing once all that it reads is there."""

@@ -137,11 +137,11 @@ class TorchRNN(LearnedStart):
         blocks: str,
         keeps: str,
         against: str = "",
-        d_output: int | None = None,
+        proj_size: int = 0,
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
-        d_output = d_output or self.d_state  # of h
+        d_output = proj_size or self.d_state  # of h
         self.bias, self.gates, self.t_max, self._kind = bias, gates, t_max, kind
         where = type(self).__name__
         check_positive_int(where, d_state=self.d_state)

@@ -103,7 +103,7 @@ class LSTM(TorchRNN):
             blocks=blocks,
             keeps="f",
             against="i",
-            d_output=proj_size or None,
+            proj_size=proj_size,
         )
         self.peepholes, self.coupled, self.forget_bias = peepholes, coupled, forget_bias
         self.proj_size, empty = proj_size, empty_parameters(device, dtype)

@@ -100,10 +100,8 @@ def _projected(
     h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
     Wi: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    i, f = torch.sigmoid(xi + F.linear(h, Wi)), torch.sigmoid(xf + F.linear(h, Wf))
-    g, o = torch.tanh(xg + F.linear(h, Wg)), torch.sigmoid(xo + F.linear(h, Wo))
-    c = f * c + i * g
-    h = F.linear(o * torch.tanh(c), Wr)
+    _, (h, c) = _lstm(h, c, xi, xf, xg, xo, Wi, Wf, Wg, Wo)
+    h = F.linear(h, Wr)
     return h, (h, c)
 
 

@@ -109,7 +109,7 @@ class Images(LabelledFiles[np.ndarray]):
 
     def sequences(self, pixels: Tensor) -> Tensor:
         """Pixels of 0..255 as (images, time, d_input) in [-1, 1], row by row."""
-        return (pixels.reshape(len(pixels), -1, self.d_input).float() / 255 - 0.5) / 0.5
+        return self.scaled(pixels.reshape(len(pixels), -1, self.d_input).float())
 
     def scaled(self, x: Tensor) -> Tensor:
         """Steps of pixels of 0..255 in [-1, 1]."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn._stream_input import pools
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.tasks import Task
@@ -41,7 +42,7 @@ def output_scale(task: Task, model: SequenceModel) -> Scale | None:
     """What makes of a model's answers numbers in the units of the data; None of classes."""
     if task.kind != "regression":
         return None
-    steps = (1,) if model.pool.kind == "none" else ()
+    steps = () if pools(model) else (1,)
     zero = torch.zeros(1, *steps, task.d_output, dtype=torch.float64)
     first = (0,) * (1 + len(steps))
     shift = task.numbers(zero)[first]
