@@ -21,7 +21,7 @@ from linrnn.state import n_floats
 from linrnn.train import Config, OrderFit, Score
 from linrnn.train._context import open_run
 from linrnn.train._distil import measure_orders
-from linrnn.train._figures import line, new_figure
+from linrnn.train._figures import line, log_axis, new_figure
 
 ORDERS = (2, 4, 8, 16, 32, 64)
 LENGTH, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS = 256, 4096, 4, 64, 2
@@ -281,8 +281,8 @@ def _drawn(seeds: Sequence[Seed]) -> Any:
     for i, (name, label) in enumerate(shown.items()):
         values = [[getattr(fit, name) for fit in seed.fits] for seed in seeds]
         axes.plot(orders, np.mean(values, 0), label=label, **line(i))
-    axes.set(xscale="log", yscale="log", xlabel="order", ylabel="error, as part of the norm")
-    axes.set_xticks(orders, [str(order) for order in orders], minor=False)
+    axes.set(yscale="log", xlabel="order", ylabel="error, as part of the norm")
+    log_axis(axes, orders, [str(order) for order in orders])
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

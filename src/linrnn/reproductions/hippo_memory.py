@@ -17,7 +17,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._verdict import RULE, verdict
 from linrnn.tasks._generated import uniforms
 from linrnn.tasks._white_signal import white_signal
-from linrnn.train._figures import line, new_figure
+from linrnn.train._figures import line, log_axis, new_figure
 
 STEPS = 10_000
 CYCLES = 20  # the highest frequency of the signal that is reconstructed, in all of it
@@ -251,8 +251,8 @@ def _errors(late: Errors) -> Any:
     for i, delay in enumerate(sorted({d for d, _ in late})):
         values = [float(np.mean(late[delay, n])) for n in orders]
         axes.plot(orders, values, label=_name(delay), **line(i))
-    axes.set(xscale="log", yscale="log", xlabel="order", ylabel="NRMSE of the delayed signal")
-    axes.set_xticks(orders, [str(n) for n in orders], minor=False)
+    axes.set(yscale="log", xlabel="order", ylabel="NRMSE of the delayed signal")
+    log_axis(axes, orders, [str(order) for order in orders])
     axes.grid(alpha=0.3)
     axes.legend(title="delay")
     return figure

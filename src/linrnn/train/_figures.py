@@ -265,15 +265,20 @@ def _legend(figure: "Figure", axes: "Axes") -> None:
 
 def _length_axis(axes: "Axes", series: Mapping[str, Sequence[Point]]) -> None:
     """Lengths as logarithms to base 2, a tick where something was measured."""
-    from matplotlib.ticker import NullLocator
-
-    axes.set_xscale("log", base=2)
     ticks = _thinned(series)
     long = max(ticks) >= 10_000 and all(math.log2(t).is_integer() for t in ticks)
     words = [f"$2^{{{math.log2(t):.0f}}}$" if long else f"{t:,.0f}" for t in ticks]
+    log_axis(axes, ticks, words)
+    axes.set_xlabel("length (steps)")
+
+
+def log_axis(axes: "Axes", ticks: Sequence[float], words: Sequence[str]) -> None:
+    """Logarithms to base 2 along x, with these ticks and no others between them."""
+    from matplotlib.ticker import NullLocator
+
+    axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, words)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("length (steps)")
 
 
 def _thinned(series: Mapping[str, Sequence[Point]]) -> list[float]:
