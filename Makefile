@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -101,6 +101,9 @@ bench-steps: $(VENV)/.bench  ## a streaming step of each mixer, recorded and as 
 
 bench-flat: $(VENV)/.bench  ## whether a token costs the same at position 1 and at 1,000,000
 	$(BIN)/python benchmarks/flat.py
+
+bench-kept-memory: $(VENV)/.dev  ## what keeping freed memory saves of a training step, and costs; about 2 minutes
+	$(BIN)/python benchmarks/kept_memory.py
 
 bench-small-series: $(VENV)/.bench $(VENV)/.train  ## accuracy on small series, beside nearest neighbours and aeon's ROCKET if that is installed; about 15 minutes
 	$(BIN)/python benchmarks/small_series.py

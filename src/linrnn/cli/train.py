@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from linrnn import recipes, tasks
+from linrnn._allocator import keep_memory
 from linrnn.cli._entries import summaries
 from linrnn.cli._options import SHORT, UNTUNED, Start, parse_train, peek, spell_out
 from linrnn.cli._progress import make_reporter, summary
@@ -40,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
         (sys.stdout if args else sys.stderr).write(USAGE.format(tasks=_list_tasks()))
         return 0 if args else 2
+    keep_memory()
     run = peek(args, "--resume")
     result = _resume(args, run) if run is not None else _start(args)
     sys.stdout.write(_ending(result))
