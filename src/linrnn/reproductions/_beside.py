@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Table
 from linrnn.reproductions._trained import Outcome, changes, n_steps, seconds, slug
-from linrnn.train._figures import metric_scale, new_figure
+from linrnn.train._figures import metric_scale, new_figure, over_seeds
 
 _FEW = 8  # rows whose order is spelt out
 
@@ -202,31 +202,38 @@ def figure(outcome: Outcome, printed: Printed) -> Any:
     labels, rows = outcome.labels, {row.label: row for row in outcome.rows}
     scale, unit = metric_scale(outcome.task.metric)
     drawn = new_figure(8.6, 1.3 + 0.28 * max(4, len(labels)))
-    left, right = drawn.subplots(1, 2, sharey=True)
+    same = changes(outcome) is None  # numbers that are to be compared, so on one axis
+    left, right = drawn.subplots(1, 2, sharey=True, sharex=same)
     style: dict[str, Any] = {"fmt": "o", "color": "black", "capsize": 3, "markersize": 5}
     for y, label in enumerate(labels):
         quoted = printed.get(label, FAILS)
         if not math.isnan(quoted.value):
-            left.errorbar(quoted.value, y, xerr=_bar(quoted.error), **style)
+            left.errorbar(quoted.value, y, xerr=_bar(quoted.error), label=f"_{label}", **style)
         elif label in printed:
             left.annotate("✗", (0.02, y), xycoords=("axes fraction", "data"), va="center")
         row = rows.get(label)
         if row is None or not row.values:
             right.annotate("failed", (0.02, y), xycoords=("axes fraction", "data"), va="center")
             continue
-        right.errorbar(scale * row.mean, y, xerr=_bar(scale * row.standard_error), **style)
+        right.errorbar(
+            scale * row.mean, y, xerr=_bar(scale * row.standard_error), label=f"_{label}", **style
+        )
         seeds = [scale * v for v in row.values]
-        right.plot(seeds, [y + 0.25] * len(seeds), ".", color="0.5", markersize=5)
+        dots = {"color": "0.5", "markersize": 5, "label": f"_{label}, seeds"}
+        right.plot(seeds, [y + 0.25] * len(seeds), ".", **dots)
     left.set_yticks(range(len(labels)), labels)
     left.set(ylim=(len(labels) - 0.4, -0.6))
     left.set(xlabel=f"test {outcome.task.metric}{unit}", title="published")
-    shrunk = "" if changes(outcome) is None else ", scaled down"
+    shrunk = "" if same else ", scaled down"
     # a line at the chance level would squeeze what is far from it
     chance = f"chance {scale * outcome.task.chance:.3g}"
     right.set(xlabel=f"test {outcome.task.metric}{unit}, {chance}", title=f"ours{shrunk}")
     for axes in (left, right):
         axes.grid(alpha=0.3)
-    drawn.suptitle(f"{outcome.column.name}: means and standard errors; small dots are seeds")
+    words = over_seeds(len(row.values) for row in outcome.rows if row.values)
+    several = any(len(row.values) > 1 for row in outcome.rows)
+    dots = ", with standard errors; small dots are seeds" if several else ""
+    drawn.suptitle(f"{outcome.column.name}: ours {words}{dots}")
     return drawn
 
 

@@ -14,15 +14,17 @@ from linrnn._storage import read_json
 from linrnn.reproductions._base import Findings, Reproduction, Setting
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._figures import save
+from linrnn.train._folder import PLOT_ENDINGS
 
 
 def write_report(
     name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
 ) -> list[Path]:
-    """Write ``report.md``, a CSV file for each of our tables, figures as PNG and SVG, other files.
+    """Write ``report.md``, a CSV file for each of our tables, the files of figures, other files.
 
     Returns:
-        The files a reader of the page needs, the page first: it shows the SVG files.
+        The files a reader of the page needs, the page first: it shows the SVG files, and
+        leads to the numbers in them.
     """
     path = setting.out / "report.md"
     write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
@@ -33,7 +35,7 @@ def write_report(
         write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
     for stem, figure in found.figures.items():
         save(figure, setting.out / stem)
-        files.append(setting.out / f"{stem}.svg")
+        files += [setting.out / f"{stem}.{ending}" for ending in PLOT_ENDINGS[1:]]
     for file, content in found.files.items():
         write_atomically(setting.out / file, content)
         files.append(setting.out / file)
@@ -64,7 +66,7 @@ def page(
         lines += [*table.markdown(), ""]
     lines += [f"**What can be compared:** {found.comparable}", ""]
     for stem in found.figures:
-        lines += [f"![{stem}]({stem}.svg)", ""]
+        lines += [f"![{stem}]({stem}.svg)", "", f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""]
     lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
     return [*lines, *(f"- {note}" for note in found.notes)]
 

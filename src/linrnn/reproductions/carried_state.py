@@ -11,7 +11,7 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import TEXT_NOTE, Mean, mean_of, small, with_model
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config, PositionLoss
-from linrnn.train._figures import loss_against_position
+from linrnn.train._figures import loss_against_position, over_seeds
 from linrnn.train._model import load_model
 from linrnn.train._positions import measure_positions
 
@@ -105,14 +105,15 @@ class CarriedState(Reproduction):
     def _figures(self, chunk: int, curves: Curves) -> dict[str, Any]:
         found = {}
         for mixer in self.mixers:
-            series = {}
+            series, counts = {}, []
             for arm, carried in product(ARMS, (True, False)):
                 seeds = curves.get((label(mixer, arm), carried))
                 if seeds:
                     name = f"{arm} in training, {'kept' if carried else 'cleared'} in the test"
                     series[name] = _points(seeds)
+                    counts.append(len(seeds))
             if series:
-                title = f"{mixer}, chunks of {chunk}: mean ± standard error over the seeds"
+                title = f"{mixer}, chunks of {chunk}: {over_seeds(counts)}, with standard errors"
                 found[f"positions-{mixer}-{chunk}"] = loss_against_position(series, title=title)
         return found
 

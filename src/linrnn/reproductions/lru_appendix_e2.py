@@ -10,9 +10,10 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._figures import line, new_figure
+from linrnn.train._figures import clip_outliers, legend_below, new_figure, over_seeds
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import read_metrics
+from linrnn.train._styles import styles
 
 MIXERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "linear": ("linear_rnn", {}),
@@ -145,8 +146,10 @@ def _figures(outcome: Outcome, threshold: float) -> dict[str, Any]:
         return {}
     figure = new_figure(9.6, 4.4)
     axes = figure.subplots()
-    for i, row in enumerate(r for r in outcome.rows if r.values):
-        style = {**line(i), "markevery": 0.1}
+    rows = [row for row in outcome.rows if row.values]
+    looks = styles([row.label for row in rows])
+    for row in rows:
+        style = {**looks[row.label], "markevery": 0.1}
         curves = _curves(row)
         steps = [s for s, _ in curves[0]]
         means = [
@@ -155,7 +158,9 @@ def _figures(outcome: Outcome, threshold: float) -> dict[str, Any]:
         axes.plot(steps, means, label=row.label, **style)
     axes.axhline(outcome.task.chance, color="0.5", linestyle=":", label="always 0")
     axes.axhline(threshold, color="0.5", linestyle="--", label="learned")
-    axes.set(xlabel="step of Adam", ylabel="training MSE", yscale="log", title="Mean over seeds")
+    axes.set(xlabel="step of Adam", ylabel="training MSE", yscale="log")
+    axes.set(title=over_seeds(len(row.values) for row in rows))
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper")
+    legend_below(figure, axes)
+    clip_outliers(axes)
     return {"curves": figure}

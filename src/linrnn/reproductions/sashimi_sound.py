@@ -139,7 +139,7 @@ def waveforms(samples: Mapping[str, np.ndarray], rate: int) -> Any:
         rate: samples a second.
     """
     figure = new_figure(8.6, 1.0 + 1.8 * len(samples))
-    panels = figure.subplots(len(samples), 1, sharex=True, squeeze=False)[:, 0]
+    panels = figure.subplots(len(samples), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (name, x) in zip(panels, samples.items(), strict=True):
         axes.plot(np.arange(len(x)) / rate, x, color="black", linewidth=0.5)
         axes.set(ylabel=name)

@@ -18,7 +18,7 @@ from linrnn.reproductions._language import (
 )
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config
-from linrnn.train._figures import metric_against_length
+from linrnn.train._figures import metric_against_length, over_seeds
 
 ORDER = ("GAU", "SA", "RWKV", "LRU", "SLRU")
 LENGTHS = (128, 512)
@@ -88,7 +88,7 @@ class SuComparison(Reproduction):
                 *missing,
             ),
             complete=not missing,
-            figures=_figure(losses) | curves(outcomes),
+            figures=_figure(losses, len(setting.seeds)) | curves(outcomes),
         )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def _table(losses: Mapping[int, Mapping[str, Mean]]) -> Table:
     return Table("Test loss (nats per character), mean ± s.e.", head, cells)
 
 
-def _figure(losses: Mapping[int, Mapping[str, Mean]]) -> dict[str, Any]:
+def _figure(losses: Mapping[int, Mapping[str, Mean]], seeds: int) -> dict[str, Any]:
     series = {
         name: [(n, found[name].value, found[name].error) for n, found in losses.items()
                if name in found]
@@ -174,6 +174,6 @@ def _figure(losses: Mapping[int, Mapping[str, Mean]]) -> dict[str, Any]:
     drawn = {name: points for name, points in series.items() if points}
     if not drawn:
         return {}
-    title = "Tested at the length of training: means and standard errors over the seeds"
+    title = f"Tested at the length of training: {over_seeds([seeds])}"
     figure = metric_against_length(drawn, metric="loss (nats per character)", title=title)
     return {"lengths": figure}
