@@ -85,6 +85,20 @@ def test_a_model_learns():
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.parametrize("name", ["lru", "mingru", "mamba", "rwkv4"])
+def test_a_stream_of_a_model_is_its_sequence(name):
+    torch.manual_seed(0)
+    model = SequenceModel(3, 2, mixer=name, d_model=16, n_layers=2, pool="none").eval()
+    x = torch.randn(1, 12, 3)
+    with torch.no_grad():
+        y, _ = model(x)
+        state, outputs = model.init_state(1), []
+        for t in range(12):
+            y_t, state = model.step(x[:, t], state)
+            outputs.append(y_t)
+    torch.testing.assert_close(torch.stack(outputs, 1), y, atol=1e-3, rtol=1e-3)
+
+
 def test_command_line_answers():
     assert "lru" in run("list", "mixers").stdout
     report = run("doctor")
