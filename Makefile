@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -63,6 +63,12 @@ dist: $(VENV)/.dev  ## source distribution, wheel and SBOM of a release, into di
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
 	cp requirements/linrnn.cdx.json dist/
+
+release: $(VENV)/.dev  ## check, build and test a release from its source distribution; without a date yet: REHEARSAL=1; some minutes
+	$(BIN)/python .ci/release.py $(if $(REHEARSAL),--rehearsal)
+
+portable: $(VENV)/.dev  ## the native kernels by other compilers and on other processors, as far as these are installed
+	PATH="$(abspath $(BIN)):$$PATH" .ci/portable
 
 docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
 	$(BIN)/python docs/lists.py
