@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
 import lists
-from _pages import bibliography, catalogues, mixer, results
+from _pages import bibliography, catalogues, leaderboard, mixer, results
 
 TABLES: dict[str, Callable[[], str]] = {
     "verbs": catalogues.verbs,
@@ -18,6 +18,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "every recipe": catalogues.every_recipe,
     "every task": catalogues.every_task,
     "every learner": catalogues.every_learner,
+    "every system": leaderboard.systems,
+    "every score": leaderboard.scores,
 }
 """What stands in the place of a comment with this name."""
 

@@ -74,6 +74,8 @@ class _Page(NamedTuple):
 
 def _mixer(cls: Any) -> _Page:
     facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
+    if cls.choices is not None:
+        facts["Chooses"] = ", ".join(f"{k} {v}" for k, v in vars(cls.choices).items())
     facts |= dict(line.split(": ") for line in _state(cls))
     for law, reason in cls.declared.items():
         name, _, form = law.partition(":")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
+from linrnn.mixers._choices import Choices
 from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
@@ -74,6 +75,9 @@ class Mixer(nn.Module):
 
     family: ClassVar[str]
     """What kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
+
+    choices: ClassVar[Choices | None] = None
+    """How it differs from other systems, in words that all share; None where nobody said it."""
 
     causal: ClassVar[bool] = True
     """No output depends on a later input."""

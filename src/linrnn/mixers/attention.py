@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.rotary import check_rotary, rotate_first
@@ -58,6 +59,7 @@ class Attention(Mixer):
     """
 
     family: ClassVar[str] = "attention"
+    choices = Choices(transition="none", gate="none", memory="past", normaliser="softmax")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)

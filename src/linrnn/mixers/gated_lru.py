@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._starts import LearnedStart
 from linrnn.nn import check_ring, lecun_normal, ring, uniform
 from linrnn.ops._parts import parts
@@ -56,6 +57,7 @@ class GatedLRU(LearnedStart):
     """
 
     family: ClassVar[str] = "diagonal"
+    choices = Choices(transition="diagonal", gate="learned", memory="vector", output="gated")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "lam")
 
     def __init__(
