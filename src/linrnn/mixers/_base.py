@@ -115,6 +115,10 @@ class Mixer(nn.Module):
     """Whether it stands for an LSTM: `linrnn.RNN` then takes and returns (h, c), also where the
     state is one vector."""
 
+    in_laws: ClassVar[Mapping[str, Any]] = {}
+    """Options that `linrnn.testing.check_mixer` gives a layer, where with those of the constructor
+    the few steps that it reads would not come to what is special: segments shorter than these."""
+
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because
     a step needs the result of the last, or with every step looking at all earlier ones."""

@@ -57,8 +57,9 @@ def attend_evicting(
         end = min(begin + STEPS, q.shape[1])
         args = [z[:, begin:end] for z in (q, k, v, position)] + kept
         if q.shape[1] > STEPS and torch.is_grad_enabled():  # a copy of the entries a block
-            again = {"use_reentrant": False, "preserve_rng_state": False}
-            y, *kept = checkpoint(_block, policy, *args, **again)
+            y, *kept = checkpoint(
+                _block, policy, *args, use_reentrant=False, preserve_rng_state=False
+            )
         else:
             y, *kept = _block(policy, *args)
         ys.append(y)
