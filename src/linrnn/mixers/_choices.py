@@ -7,7 +7,7 @@ from linrnn.errors import check_in
 
 Transition = Literal[
     "none", "identity", "scalar", "diagonal", "complex diagonal", "low rank", "delta",
-    "decay and delta", "local", "dense", "orthogonal", "flow",
+    "decay and delta", "local", "dense", "orthogonal", "flow", "attention",
 ]  # fmt: skip
 Gate = Literal["none", "fixed", "learned", "input", "state"]
 Memory = Literal["vector", "systems", "matrix", "window", "past"]
@@ -69,6 +69,7 @@ WORDS: dict[str, dict[str, str]] = {
         "dense": "a full matrix, or one in full blocks",
         "orthogonal": "a matrix that keeps lengths, orthogonal or unitary",
         "flow": "the state follows a differential equation for the time of a step",
+        "attention": "the memory looks at what was read, and at itself, and becomes what it finds",
     },
     "gate": {
         "none": "nothing: all of it stays",

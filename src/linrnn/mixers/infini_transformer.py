@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, feature_map, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
@@ -53,6 +54,8 @@ class InfiniTransformer(SegmentMixer):
         Munkhdalai, Faruqui and Gopal, "Leave No Context Behind: Efficient Infinite Context
         Transformers with Infini-attention", 2024, arXiv:2404.07143. Key: munkhdalai2024leave.
     """
+
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
@@ -51,6 +52,14 @@ class RMT(SegmentMixer):
         Bulatov, Kuratov and Burtsev, "Recurrent Memory Transformer", NeurIPS 2022,
         arXiv:2207.06881. Key: bulatov2022recurrent.
     """
+
+    choices = Choices(
+        transition="attention",
+        gate="none",
+        memory="vector",
+        normaliser="softmax",
+        steps="nonlinear",
+    )
 
     def __init__(
         self,
