@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -69,6 +69,9 @@ release: $(VENV)/.dev  ## check, build and test a release from its source distri
 
 portable: $(VENV)/.dev  ## the native kernels by other compilers and on other processors, as far as these are installed
 	PATH="$(abspath $(BIN)):$$PATH" .ci/portable
+
+lists: $(VENV)/.dev  ## the tables of README.md and other pages that are written from the catalogue
+	$(BIN)/python docs/lists.py
 
 docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
 	$(BIN)/python docs/lists.py
