@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from linrnn import mixers
+from linrnn.testing import MIXER_LAWS
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "linrnn"
 DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
@@ -93,3 +96,55 @@ def test_links_of_results_into_the_documentation_hold_on_the_site(hooks):
             place = (Path("/site") / uri).parent.joinpath(link).resolve().relative_to("/site")
             on_disk = ROOT / "docs" / place
             assert on_disk.exists() or place.as_posix() in hooks.results.pages(), (uri, link)
+
+
+def test_every_mixer_has_its_costs(hooks):
+    assert set(hooks.mixer.measures.costs()) == set(mixers.names())
+
+
+def test_laws_that_were_measured_are_whole_and_kept(hooks):
+    found = hooks.mixer.measures.laws()
+    assert found.keys() <= set(mixers.names())
+    for name, rows in found.items():
+        assert list(rows) == list(MIXER_LAWS), name
+        assert {row["verdict"] for row in rows.values()} <= {"pass", "declared"}, name
+
+
+@pytest.mark.parametrize("name", mixers.names())
+def test_page_of_a_mixer_draws_it_and_shows_what_was_measured(name, hooks):
+    page, choices = hooks.mixer.page(name), mixers.load(name).choices
+    drawing = page[page.index("<svg") : page.index("</svg>")]
+    for word in (choices.transition, choices.memory, choices.steps):
+        assert word in drawing
+    assert f"{hooks.mixer.measures.parameters(name):,}" in page
+    for law, row in hooks.mixer.measures.laws().get(name, {}).items():
+        assert f"| `{law}` | {row['verdict']} | {row['worst_error'] or '-'} |" in page
+
+
+def test_relatives_differ_in_one_choice_both_ways(hooks):
+    found = hooks.mixer.choices.relatives("mingru")
+    assert not any("slru" in names for names in found.values())  # which differs in two
+    for (choice, theirs), names in found.items():
+        for name in names:
+            differences = mixers.load("mingru").choices.differences(mixers.load(name).choices)
+            assert differences == ({choice: (differences[choice][0], theirs)} if choice else {})
+            assert any("mingru" in group for group in hooks.mixer.choices.relatives(name).values())
+
+
+def test_every_system_and_every_score_is_on_the_guide(hooks):
+    guide = hooks.on_page_markdown((ROOT / "docs" / "which-mixer.md").read_text(encoding="utf-8"))
+    for name in mixers.names():
+        assert f"](mixers/{name}.md) | " in guide
+    scores = hooks.leaderboard.rows.scores()
+    assert len(scores) > 50
+    for row in scores:
+        assert f"| {row.label} | {hooks.leaderboard.rows.score(row)}" in guide
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [("minGRU, 2 layers", "mingru"), ("coRNN", "co_rnn"), ("decay by channel", "gla")],
+)
+def test_rows_of_results_are_told_by_what_pages_call_a_mixer(label, name, hooks):
+    assert hooks.leaderboard.rows.mixer_of(label) == name
+    assert hooks.leaderboard.rows.mixer_of("bank, one ridge for all channels") is None

@@ -140,7 +140,7 @@ def _laws(name: str) -> str:
     """Every law with the worst error that was measured."""
     found = measures.laws().get(name, {})
     if not found:
-        return ""
+        return f"## Its laws\n\nNot measured yet for this page: `linrnn check {name}` does.\n"
     reasons = {law.partition(":")[0]: text for law, text in mixers.load(name).declared.items()}
     body = [
         [f"`{law}`", row["verdict"], row["worst_error"] or NO_ERROR, reasons.get(law, "")]

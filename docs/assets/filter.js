@@ -22,7 +22,8 @@
     const after = Node.DOCUMENT_POSITION_FOLLOWING;
     const tables = [...document.querySelectorAll("table")];
     const table = tables.find((one) => box.compareDocumentPosition(one) & after);
-    if (!table) return;
+    if (!table || box.dataset.ready) return;
+    box.dataset.ready = "yes"; // the script may stand on a page more than once
     const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
     const rows = [...table.tBodies[0].rows];
     const count = document.createElement("p");
