@@ -22,20 +22,21 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("name", metavar="NAME", help="one of those below")
     parser.add_argument("--scale", default=None, help="`linrnn show NAME` says what each shows")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
+    parser.add_argument("--seeds", type=int, default=None, metavar="N", help=_SEEDS)
     parser.add_argument("--out", type=Path, default=None, help="folder (runs/reproduce-NAME-SCALE)")
     parser.add_argument("--results", type=Path, default=None, metavar="DIR", help=_RESULTS)
     options = parser.parse_args(argv)
     stem = options.name.replace("-", "_")
     if stem not in reproductions.names():
         raise UnknownNameError("reproduction", options.name, map(_dashed, reproductions.names()))
-    check_positive_int("reproduce", seeds=options.seeds)
-    check_at_most("reproduce", MOST_SEEDS, seeds=options.seeds)
     what = reproductions.load(stem)
     scale = options.scale or next(iter(what.scales))
     check_in("reproduce", "--scale", scale, what.scales)
+    seeds = what.seeds_needed(scale) if options.seeds is None else options.seeds
+    check_positive_int("reproduce", seeds=seeds)
+    check_at_most("reproduce", MOST_SEEDS, seeds=seeds)
     out = options.out or Path("runs", f"reproduce-{_dashed(stem)}-{scale}")
-    files, complete = _run(_dashed(stem), what, scale, tuple(range(options.seeds)), out)
+    files, complete = _run(_dashed(stem), what, scale, tuple(range(seeds)), out)
     if options.results is not None and not complete:
         sys.stdout.write(f"{options.results} has no copy of it: some of it could not be run.\n")
     elif options.results is not None:
@@ -87,4 +88,6 @@ The folder gets report.md, its tables as CSV and its plots; models that are trai
 folders below runs/. Stopped by Ctrl-C or killed, the same command goes on where it was.
 `linrnn show NAME` prints the published numbers and what each scale shows."""
 _RESULTS = "copy the page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE, once all is there"
-_SEEDS = "random draws, or runs of each model, with the seeds 0 to N-1 (3)"
+_SEEDS = (
+    "random draws, or runs of each model, with the seeds 0 to N-1 (5, or 3 where one takes hours)"
+)

@@ -154,6 +154,9 @@ def _learner(cls: Any) -> _Page:
 def _reproduction(cls: Any) -> _Page:
     facts = {"Source": cls.source}
     facts |= {f"Scale {scale}": text for scale, text in cls.scales.items()}
+    facts["Seeds that a verdict needs"] = ", ".join(
+        f"{cls.seeds_needed(scale)} ({scale})" for scale in cls.scales
+    )
     tables = "\n\n".join("\n".join(table.markdown()) for table in cls.published)
     text = f"{inspect.getdoc(cls) or ''}\n\nPublished\n\n{tables}"
     return _Page(_path(cls), text, facts, [])

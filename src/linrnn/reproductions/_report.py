@@ -3,6 +3,7 @@
 import platform
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import torch
 from linrnn import __version__
 from linrnn._door import read_bytes
 from linrnn._storage import read_json
-from linrnn.reproductions._base import Findings, Reproduction, Setting
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._verdict import enough, rule
 from linrnn.train._checkpoint import write_atomically
+from linrnn.train._drawn import drawn
 from linrnn.train._figures import save
 from linrnn.train._folder import PLOT_ENDINGS
 
@@ -26,6 +29,7 @@ def write_report(
         The files a reader of the page needs, the page first: it shows the SVG files, and
         leads to the numbers in them.
     """
+    found = replace(found, tables=_with_enough_seeds(found.tables, what, setting))
     path = setting.out / "report.md"
     write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
     files = [path]
@@ -33,9 +37,13 @@ def write_report(
         lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
         files.append(setting.out / f"table-{i}.csv")
         write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
+    if found.verdicts:
+        table = _verdicts(what, setting, found)
+        lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
+        files.append(setting.out / "verdicts.csv")
+        write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
     for stem, figure in found.figures.items():
-        save(figure, setting.out / stem)
-        files += [setting.out / f"{stem}.{ending}" for ending in PLOT_ENDINGS[1:]]
+        files += save(figure, setting.out / stem)[1:]  # no page shows the PNG
     for file, content in found.files.items():
         write_atomically(setting.out / file, content)
         files.append(setting.out / file)
@@ -65,10 +73,32 @@ def page(
     for table in found.tables:
         lines += [*table.markdown(), ""]
     lines += [f"**What can be compared:** {found.comparable}", ""]
-    for stem in found.figures:
-        lines += [f"![{stem}]({stem}.svg)", "", f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""]
+    for stem, figure in found.figures.items():
+        lines += [f"![{stem}]({stem}.svg)", ""]
+        lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
-    return [*lines, *(f"- {note}" for note in found.notes)]
+    lines += [f"- {note}" for note in found.notes]
+    need = what.seeds_needed(setting.scale)
+    if found.verdicts:
+        lines += ["", "## Verdicts", "", *_verdicts(what, setting, found).markdown()]
+    return [*lines, "", f"The rule of verdicts: {rule(need)}"]
+
+
+def _verdicts(what: type[Reproduction], setting: Setting, found: Findings) -> Table:
+    need = what.seeds_needed(setting.scale)
+    head = ["claim", "published", "ours", "verdict"]
+    return Table("Claim by claim", head, [judged.cells(need) for judged in found.verdicts])
+
+
+def _with_enough_seeds(
+    tables: Sequence[Table], what: type[Reproduction], setting: Setting
+) -> tuple[Table, ...]:
+    """The tables with no verdict that rests on fewer seeds than the rule asks for."""
+    need, seeds = what.seeds_needed(setting.scale), len(setting.seeds)
+    return tuple(
+        table._replace(rows=[[enough(cell, seeds, need) for cell in row] for row in table.rows])
+        for table in tables
+    )
 
 
 def _cell(text: str) -> str:

@@ -13,7 +13,7 @@ from linrnn.estimators import RecurrentForecaster
 from linrnn.estimators._backtest import Backtest
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._lag_ridge import Means, lag_ridge
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.ett import ETT, ETTOptions
 from linrnn.train._figures import legend_below, new_figure
 from linrnn.train._styles import styles
@@ -127,7 +127,7 @@ class BankForecast(Reproduction):
                 "ones. Ours reads all that came before a window, theirs 336 steps (DLinear, "
                 "PatchTST/42) or 512 (PatchTST/64)."
             ),
-            notes=(RULE, *NOTES, *missing),
+            notes=(*NOTES, *missing),
             complete=not missing,
             figures={"errors": _drawn(results, self.horizons)} if results else {},
         )

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from linrnn.mixers import Mixer, load
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.train._figures import legend_below, new_figure, over_seeds
 from linrnn.train._styles import dense_styles
 
@@ -120,7 +120,7 @@ class CellsGradients(Reproduction):
                 "at the settings named; the published statements are of oscillators with steps of "
                 "about 1/T, as in two rows, and training changes the weights."
             ),
-            notes=(RULE, *NOTES),
+            notes=NOTES,
             figures={"gradients": _figure(curves, len(setting.seeds))},
         )
 

@@ -16,7 +16,7 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import TEXT_NOTE, mean_of, small, with_model
 from linrnn.reproductions._timing import Call, Timing, Turns, digits
 from linrnn.reproductions._trained import Column, train
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.state import n_floats
 from linrnn.train import Config, OrderFit, Score
 from linrnn.train._context import open_run
@@ -118,7 +118,7 @@ class Distillation(Reproduction):
                 "whether the statements hold; models, text and training are a thousand times "
                 "smaller than those of the source, and the speed is that of one sequence on a CPU."
             ),
-            notes=(RULE, TEXT_NOTE, *NOTES, *said),
+            notes=(TEXT_NOTE, *NOTES, *said),
             complete=not outcome.problem,
             figures=figures,
         )

@@ -14,7 +14,7 @@ from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
 from linrnn.ops.matrix_scan import dense_scan
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.tasks._generated import uniforms
 from linrnn.tasks._white_signal import white_signal
 from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
@@ -112,7 +112,7 @@ class HippoMemory(Reproduction):
                 "the LMU's paper reports of delays is after training a read-out, which here is "
                 "the one of its equations."
             ),
-            notes=(RULE, *NOTES),
+            notes=NOTES,
             figures={"signal": _drawn(signal[0], rebuilt), "delay": _errors(late)},
         )
 

@@ -1,5 +1,6 @@
 """Whether a linear RNN learns faster than one with tanh."""
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
 from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._figures import clip_outliers, legend_below, new_figure, over_seeds
 from linrnn.train._folder import RunFolder
@@ -79,7 +81,12 @@ class LRUAppendixE2(Reproduction):
         found = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
         verdict = _speed(outcome, size, threshold)
         said = _COMPARABLE if found.figures else found.comparable
-        return replace(found, tables=(verdict, *found.tables), comparable=said)
+        return replace(
+            found,
+            tables=(verdict, *found.tables),
+            comparable=said,
+            verdicts=(_judged(outcome, threshold),),
+        )
 
 
 _COMPARABLE = (
@@ -139,6 +146,20 @@ def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:
         rows.append([label, ", ".join(cells) or "failed", best])
     head = ["model", f"steps to a training MSE of {threshold:.2g}, seed by seed", "lowest MSE"]
     return Table(f"Steps until the error is {size.reached:.0%} of that of answering 0", head, rows)
+
+
+def _judged(outcome: Outcome, threshold: float) -> Judged:
+    """Whether the linear RNN learns in fewer steps, each at the best of its learning rates."""
+    best: dict[str, list[float]] = {}
+    for row in outcome.rows:
+        name = row.label.split(",")[0]
+        steps = [next((s for s, x in c if x <= threshold), math.inf) for c in _curves(row)]
+        before = best.get(name, [math.inf] * len(steps))
+        best[name] = [min(pair) for pair in zip(before, steps, strict=False)]
+    linear, tanh = (best.get(name, []) for name in MIXERS)
+    pairs = zip(linear, tanh, strict=False)
+    held = tuple(a < b for a, b in pairs if math.isfinite(min(a, b)))
+    return Judged("the linear RNN learns in fewer steps than tanh", "faster, by curves", held)
 
 
 def _figures(outcome: Outcome, threshold: float) -> dict[str, Any]:

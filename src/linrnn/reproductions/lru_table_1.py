@@ -6,8 +6,9 @@ from functools import partial
 from typing import ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import FAILS, Quoted, findings
+from linrnn.reproductions._beside import findings
 from linrnn.reproductions._lru_columns import NAMES, NOTES, SOURCE, Size, published, small
+from linrnn.reproductions._quoted import FAILS, Quoted
 from linrnn.reproductions._trained import Column, train, with_mixer
 from linrnn.reproductions._tuned import tuned
 from linrnn.tasks.listops import ListOpsOptions

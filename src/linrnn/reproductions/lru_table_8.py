@@ -6,8 +6,9 @@ from typing import ClassVar
 from linrnn.mixers.lru import ladder
 from linrnn.recipes._lru import TABLE
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import FAILS, Quoted, findings
+from linrnn.reproductions._beside import findings
 from linrnn.reproductions._lru_columns import NAMES, NOTES, SOURCE, Size, published, small
+from linrnn.reproductions._quoted import FAILS, Quoted
 from linrnn.reproductions._trained import Column, train, with_mixer
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config

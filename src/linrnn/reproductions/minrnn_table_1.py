@@ -6,7 +6,8 @@ from itertools import product
 from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import Quoted, findings
+from linrnn.reproductions._beside import findings
+from linrnn.reproductions._quoted import Quoted
 from linrnn.reproductions._selective_copying import NAME, NOTES, SOURCE, column
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config

@@ -15,7 +15,7 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.reproductions._tuned import tuned
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, load_model
 from linrnn.train._figures import new_figure
 
@@ -95,7 +95,7 @@ class SashimiSound(Reproduction):
                 "training are far smaller than the published ones, at 8 and not 16 kHz. The paper "
                 "compares with WaveNet and SampleRNN."
             ),
-            notes=(RULE, *NOTES, *([outcome.problem] if outcome.problem else [])),
+            notes=(*NOTES, *([outcome.problem] if outcome.problem else [])),
             complete=not outcome.problem,
             figures=figures,
             files=files,

@@ -40,7 +40,7 @@ def new_figure(width: float = 7.2, height: float = 4.4) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: "Figure", path: Path) -> None:
+def save(figure: "Figure", path: Path) -> list[Path]:
     """Write a figure as ``path.png`` and ``path.svg``, and its numbers as ``path.drawn.csv``.
 
     Each file is there whole or not at all. The same figure gives the same bytes: the files hold
@@ -50,18 +50,25 @@ def save(figure: "Figure", path: Path) -> None:
     Args:
         figure: to write.
         path: without an ending.
+
+    Returns:
+        What was written, the numbers last; pictures alone have none.
     """
     from matplotlib import rc_context
 
     png, svg, numbers = PLOT_ENDINGS
+    files: list[Path] = []
     for ending, metadata in ((png, {}), (svg, {"Date": None})):
         data = io.BytesIO()
         with rc_context({"svg.hashsalt": "linrnn"}):
             figure.savefig(data, format=ending, dpi=130, metadata=metadata)
-        write_atomically(path.with_name(f"{path.name}.{ending}"), data.getvalue())
+        files.append(path.with_name(f"{path.name}.{ending}"))
+        write_atomically(files[-1], data.getvalue())
     table = drawn(figure)
     if table:
-        write_atomically(path.with_name(f"{path.name}.{numbers}"), table)
+        files.append(path.with_name(f"{path.name}.{numbers}"))
+        write_atomically(files[-1], table)
+    return files
 
 
 def over_seeds(counts: Iterable[int]) -> str:
@@ -289,7 +296,8 @@ def clip_outliers(axes: "Axes") -> None:
     scale of the axis. The last thing to be done to axes that have their scale and their labels.
     """
     lines = [x for x in axes.lines if x.get_transform() == axes.transData]
-    values = sorted(float(y) for x in lines for y in x.get_ydata() if math.isfinite(y))
+    drawn_at: list[float] = [y for x in lines for y in list(x.get_ydata())]  # type: ignore[arg-type]
+    values = sorted(float(y) for y in drawn_at if math.isfinite(y))
     log = axes.get_yscale() == "log"
     scaled = [math.log10(y) if log else y for y in values if y > 0 or not log]
     if len(scaled) < _FEW:

@@ -123,8 +123,8 @@ class RunFolder:
         records = (self.config, self.environment, self.metrics, self.model, self.result)
         found = (*records, self.distillation)
         checkpoints = (self.last, self.previous, self.epoch, self.best)
-        plots = (self.curves, self.eigenvalues, self.memory, self.samples)
-        plots += (self.confusion, self.forecasts)
+        trained = (self.curves, self.eigenvalues, self.memory)
+        plots = (*trained, self.samples, self.confusion, self.forecasts)
         drawn = (p.with_name(f"{p.name}.{end}") for p in plots for end in PLOT_ENDINGS)
         for path in (*found, *checkpoints, *drawn):
             remove_leftovers(path, inside=self.path)
