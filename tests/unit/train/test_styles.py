@@ -94,9 +94,18 @@ def test_few_systems_have_colours_of_their_own():
 
 def test_every_mixer_has_a_look_that_no_page_changes():
     alone = {name: looks.styles([name])[name] for name in mixers.names()}
-    assert looks.styles(mixers.names()[::-1]) == alone
+    listed = [name for name in mixers.names() if name in looks._SYSTEMS]
+    assert looks.styles(listed[::-1]) == {name: alone[name] for name in listed}
     assert looks.styles(["layer 1", "gru", "lru"])["lru"] == alone["lru"]
     assert None not in map(looks.place_of, mixers.names())
+
+
+def test_a_mixer_that_is_new_has_a_look_by_its_name(monkeypatch):
+    monkeypatch.setattr(mixers, "names", lambda: ["brand_new", "lru"])
+    place = looks.place_of("brand-new, wide")
+    assert place is not None
+    assert place == looks.place_of("BrandNew")
+    assert looks.place_of("brand") is None
 
 
 @pytest.mark.parametrize(
