@@ -1,5 +1,7 @@
 """The plot of a metric against what it costs."""
 
+from pathlib import Path
+
 import pytest
 
 from linrnn import tasks
@@ -17,18 +19,18 @@ def row(label, folders=(), values=(), parameters=100):
         n_state=1,
         seconds_per_step=1.0,
         memory=None,
-        folders=tuple(folders),
+        folders=tuple(Path(str(seconds)) for seconds in folders),
     )
 
 
 @pytest.fixture
 def finished(monkeypatch):
-    """Folders whose runs took so many seconds."""
+    """Folders that are named by the seconds which their runs took."""
     from linrnn.compare import _plots
 
     class Folder:
-        def __init__(self, seconds):
-            self.seconds = seconds
+        def __init__(self, path):
+            self.seconds = float(path.name)
 
         def read_result(self):
             return self
