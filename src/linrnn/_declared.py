@@ -11,6 +11,17 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, get_type_hints
 
+SET_BY_THE_STACK = ("d_model", "layer", "n_layers", "device", "dtype")
+"""Arguments of a mixer that a stack gives it; all others are its options."""
+
+SET_BY_THE_TASK = ("d_input", "d_output", "encoder", "documents")
+"""Arguments of `SequenceModel` that follow from the data. All others but the mixer's are options of
+a model: the command line, the configuration of a run and that of ``transformers`` are made of
+them."""
+
+OF_THE_MODEL = (*SET_BY_THE_TASK, "mixer", "mixer_options", "device", "dtype")
+"""Arguments of `SequenceModel` that are none of its options."""
+
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

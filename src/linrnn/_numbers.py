@@ -68,3 +68,19 @@ def is_name(text: str) -> bool:
 def _is_plain(text: str | bytes) -> bool:
     underscore = "_" if isinstance(text, str) else b"_"
     return text.isascii() and underscore not in text  # type: ignore[operator]
+
+
+_UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+
+def duration(seconds: float) -> str:
+    """A time in the largest unit that it has two of.
+
+    Example:
+        >>> [duration(s) for s in (45, 150, 11_320, 4e6)]
+        ['45 s', '2.5 min', '3.1 h', '46 days']
+    """
+    for length, unit in _UNITS:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.2g} {unit}"
+    return f"{seconds:.0f} s"

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from linrnn import mixers
 from linrnn._catalogue import registered, stems
+from linrnn._declared import SET_BY_THE_STACK
 from linrnn._import_path import check_trusted, import_class, import_path, is_import_path
 from linrnn.errors import ArgumentError, UnknownNameError, show
 from linrnn.mixers._base import Mixer
@@ -23,7 +24,6 @@ text with commas between, in which ``3*lru`` is ``lru,lru,lru``."""
 _MOST = 10_000
 """Layers that a text may name."""
 
-_SET_BY_THE_STACK = ("d_model", "layer", "n_layers", "device", "dtype")
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -137,7 +137,7 @@ def options_of(mixer: object, options: Mapping[str, Any] | None) -> dict[str, di
 def option_names(mixer: OneMixer) -> list[str]:
     """Arguments of a mixer's constructor that a stack does not set itself."""
     parameters = inspect.signature(mixers.load(mixer)).parameters
-    return [name for name in parameters if name not in _SET_BY_THE_STACK]
+    return [name for name in parameters if name not in SET_BY_THE_STACK]
 
 
 @dataclass(frozen=True)

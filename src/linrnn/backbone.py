@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
-from linrnn._declared import Option, declared
+from linrnn._declared import OF_THE_MODEL, Option, declared
 from linrnn._pattern import MixerLike, choose
 from linrnn._tiers import Reader, Shape, apart, joined, read_in_graph, read_step
 from linrnn.block import Block
@@ -35,11 +35,6 @@ Around: TypeAlias = Callable[
 ]
 """What calls a block for `SequenceModel.features_of`."""
 
-SET_BY_THE_TASK = ("d_input", "d_output", "encoder", "documents")
-"""Arguments of `SequenceModel` that follow from the data. All others but the mixer's are options of
-a model: the command line, the configuration of a run and that of a model of ``transformers`` have
-them from the constructor below and its docstring, where alone an option is added."""
-
 
 def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Option]:
     """The options of a model, read from the constructor of `SequenceModel`.
@@ -52,8 +47,7 @@ def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Opti
         >>> [o.default for o in model_options(dropout=0.1) if o.name in ("d_model", "dropout")]
         [64, 0.1]
     """
-    fixed = (*SET_BY_THE_TASK, "mixer", "mixer_options", "device", "dtype", *leave_out)
-    options = declared(SequenceModel, fixed)
+    options = declared(SequenceModel, (*OF_THE_MODEL, *leave_out))
     return [o._replace(default=defaults.get(o.name, o.default)) for o in options]
 
 

@@ -55,8 +55,10 @@ class UnknownNameError(LinrnnError, ValueError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(set(known))
-        near = difflib.get_close_matches(name[:60] if isinstance(name, str) else "", known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        spelt = {one.lower().replace("-", "_"): one for one in known}
+        given = name[:60].lower().replace("-", "_") if isinstance(name, str) else ""
+        near = difflib.get_close_matches(given, spelt, n=1)
+        hint = f" Did you mean {spelt[near[0]]!r}?" if near else ""
         listing = ", ".join(known) if known else "none"
         super().__init__(f"no {kind} named {show(name, 300)}.{hint} Known: {listing}.")
 

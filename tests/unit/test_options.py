@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from linrnn import SequenceModel
-from linrnn.backbone import SET_BY_THE_TASK, model_options
+from linrnn._declared import SET_BY_THE_TASK
+from linrnn.backbone import model_options
 from linrnn.cli import main
 from linrnn.errors import ArgumentError
 from linrnn.train import Config, ModelConfig, load_model

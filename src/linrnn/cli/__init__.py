@@ -1,9 +1,10 @@
 """The command ``linrnn``: one verb, one module of this folder.
 
-A verb's module has a docstring, whose first line is its summary in ``linrnn --help``, and a
-function ``main(argv) -> int`` that parses the rest of the command line and returns the exit code:
-0 done, 1 the run failed, 2 the command was wrong. Only the verb that runs is imported, so help is
-instant.
+A verb's module has a docstring, whose first line is its summary in ``linrnn --help``, and two
+functions: ``parser()`` gives the `linrnn.cli._parser.Parser` of the rest of the command line, from
+which completions are made, and ``main(argv) -> int`` does what is asked and returns the exit code:
+0 done, 1 the run failed, 2 the command was wrong. Only the verb that runs is imported, and it
+imports nothing heavy before its options are known to be right, so help and errors are instant.
 """
 
 import ast
@@ -11,14 +12,17 @@ import importlib
 import os
 import pkgutil
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import __version__
 from linrnn._import_path import look_here
 from linrnn._reading import why
+from linrnn.cli._names import known_as
+from linrnn.cli._output import MANNER, begin
 from linrnn.cli._streams import give_up_output, say, standard_streams
-from linrnn.errors import ArgumentError, LinrnnError, UnknownNameError
+from linrnn.errors import ArgumentError, LinrnnError
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
@@ -46,7 +50,9 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "`linrnn VERB --help` describes a verb and its options.",
+            "`linrnn VERB --help` or `linrnn help VERB` describes a verb and its options.",
+            "Names and options go in any case, with - or _. Verbs that answer take --json;",
+            "-q leaves out progress and remarks, and -v says where an error comes from.",
             "A verb that reads a run whose mixer is an import path takes --trust pkg.module:Mine.",
             "Exit codes: 0 done, 1 the run failed, 2 the command was wrong, 130 interrupted.",
         ]
@@ -57,10 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code; errors become one line on standard error."""
     # not `list(...)`: once the verb `list` has been imported, that name is its module
     args = [*(sys.argv[1:] if argv is None else argv)]
+    begin()
     try:
         with standard_streams():
             return _run(args)
     except LinrnnError as error:
+        if MANNER.verbose:
+            say(traceback.format_exc().rstrip())
         say(f"linrnn: {error}")
         return error.exit_code
     except KeyboardInterrupt:
@@ -82,20 +91,29 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         say(f"linrnn: there must be memory for what was asked for, got: {why(error)}.")
         return 1
+    finally:
+        begin()  # another command of this process speaks as it is told to
 
 
 def _run(args: Sequence[str]) -> int:
+    args = _leading(args)
     if not args or args[0] in ("-h", "--help"):
         sys.stdout.write(usage() + "\n")
         return 0 if args else 2
     if args[0] == "--version":
         sys.stdout.write(f"linrnn {__version__}\n")
         return 0
-    if args[0] not in verbs():
-        raise UnknownNameError("verb", args[0], verbs())
-    args = _trust(args)
+    args = _trust([known_as("verb", args[0], verbs()), *args[1:]])
     code: int = importlib.import_module(f"{__name__}.{args[0]}").main(args[1:])
     return code
+
+
+def _leading(args: Sequence[str]) -> Sequence[str]:
+    """A command line from its verb on; what stands before it is obeyed."""
+    from linrnn.cli._parser import take_manners
+
+    first = next((i for i, arg in enumerate(args) if take_manners([arg])), len(args))
+    return args[first:]
 
 
 def _trust(args: Sequence[str]) -> Sequence[str]:

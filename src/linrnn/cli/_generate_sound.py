@@ -1,13 +1,13 @@
 """New sound of a trained model, as a file to listen to."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from linrnn import sound
+from linrnn.cli._output import answer, row
 from linrnn.errors import ArgumentError
 from linrnn.generation import TokenStream, generate
 
@@ -48,5 +48,6 @@ def write_sound(model: Any, task: Any, args: argparse.Namespace, options: dict[s
             stream.save(args.state)
     sound.write_wav(path, sound.decode(np.array(codes, int), task.coding), task.rate)
     seconds = len(codes) / task.rate
-    sys.stdout.write(f"{path}: {seconds:.3g} s of sound, {task.rate:,} samples a second\n")
+    row(f"{path}: {seconds:.3g} s of sound, {task.rate:,} samples a second\n")
+    answer(lambda: {"file": path, "seconds": seconds, "rate": task.rate})
     return 0

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from linrnn import learn, tasks
 from linrnn._declared import dataclass_of, declared
+from linrnn.cli._names import UNTUNED
 
 if TYPE_CHECKING:
     from linrnn.train import Config
-
-UNTUNED = "none"
-"""Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
 
 SHORT = {
     "on-nan": "train.on-nan",
@@ -20,6 +18,16 @@ SHORT = {
     "trainer.devices": "train.devices",  # as in programs of Lightning
 }
 """Other names of options of every task."""
+
+CHOSEN = {
+    "mixer": "str",
+    "learner": "str",
+    "recipe": "str",
+    "scale": "str",
+    "seed": "int",
+    "out": "Path",
+}
+"""Options of a run that are of none of its parts, and what they are."""
 
 MOST_SEEDS = 10_000
 """Runs of one setting that anybody asks for."""

@@ -2,15 +2,26 @@
 
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from linrnn import tasks
+from linrnn.cli._output import MANNER, note
 from linrnn.train import EpochReport, Plan, Reporter, Result, StepReport
+
+if TYPE_CHECKING:
+    from linrnn.cli._bar import Said
 
 
 def make_reporter() -> Reporter:
-    """A progress bar on a terminal; elsewhere a line for each epoch."""
-    return BarReporter() if sys.stdout.isatty() else LineReporter()
+    """A progress bar on a terminal; elsewhere a line for each epoch, and with ``-q`` nothing."""
+    if MANNER.quiet:
+        return Reporter()
+    return BarReporter() if _stream().isatty() else LineReporter()
+
+
+def _stream() -> TextIO:
+    """Where progress goes: not among what a program reads."""
+    return sys.stderr if MANNER.json else sys.stdout
 
 
 def metric_text(name: str, value: float) -> str:
@@ -76,17 +87,17 @@ class LineReporter(Reporter):
     def started(self, plan: Plan) -> None:
         """Print the heading."""
         self._plan = plan
-        self._write(heading(plan))
+        note(heading(plan))
 
     def noticed(self, text: str) -> None:
         """Print it."""
-        self._write(f"{text}\n")
+        note(f"{text}\n")
 
     def epoch_done(self, report: EpochReport) -> None:
         """Print the epoch."""
         name = self._plan.metric
         left = report.seconds / report.step * (self._plan.steps - report.step)
-        self._write(
+        note(
             f"epoch {report.epoch}/{self._plan.epochs}  "
             f"train loss {report.train_loss:.4f} {metric_text(name, report.train_metric)}  "
             f"validation loss {report.validation_loss:.4f} "
@@ -96,15 +107,11 @@ class LineReporter(Reporter):
 
     def trained(self) -> None:
         """Say what takes time now."""
-        self._write("testing and drawing plots\n")
-
-    def _write(self, text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()  # a log file is read while the run goes on
+        note("testing and drawing plots\n")
 
 
 class BarReporter(Reporter):
-    """A progress bar with loss, metric, speed and time left."""
+    """A progress bar with loss, metric, speed and time left, in one line of the terminal."""
 
     def __init__(self) -> None:
         self._progress: Any = None
@@ -112,65 +119,55 @@ class BarReporter(Reporter):
     def started(self, plan: Plan) -> None:
         """Print the heading and draw the bar."""
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress
 
-        sys.stdout.write(heading(plan))
-        sys.stdout.flush()
-        self._plan = plan
-        self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}/" + str(plan.epochs)),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[training]}"),
-            TextColumn("{task.fields[validation]}"),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            # not the one of the process, on which another bar, left by an error, may still stand
-            console=Console(),
-        )
+        from linrnn.cli._bar import line_column
+
+        note(heading(plan))
+        self._plan, self._validation = plan, ""
+        # not the one of the process, on which another bar, left by an error, may still stand
+        console = Console(stderr=MANNER.json)
+        self._progress = Progress(line_column(console), console=console)
         self._task = self._progress.add_task(
             "training",
             total=plan.steps,
             completed=plan.start_step,
-            epoch=plan.start_step // plan.steps_per_epoch + 1,
-            training="",
-            validation="",
-            speed="",
+            said=self._said(plan.start_step, "", ""),
         )
         self._progress.start()
 
     def stepped(self, report: StepReport) -> None:
         """Move the bar."""
-        speed = self._progress.tasks[0].speed
-        self._progress.update(
-            self._task,
-            completed=report.step,
-            epoch=(report.step - 1) // self._plan.steps_per_epoch + 1,
-            training=f"loss {report.loss:.4f} {metric_text(self._plan.metric, report.metric)}",
-            speed="" if speed is None else f"{speed:.1f} steps/s",
-        )
+        metric = metric_text(self._plan.metric, report.metric)
+        said = self._said(report.step - 1, f"loss {report.loss:.4f}", metric)
+        self._progress.update(self._task, completed=report.step, said=said)
 
     def noticed(self, text: str) -> None:
         """Print it above the bar."""
         if self._progress is None:  # before the run has started
-            sys.stdout.write(f"{text}\n")
+            note(f"{text}\n")
         else:
             self._progress.console.print(text, markup=False, highlight=False)
 
     def epoch_done(self, report: EpochReport) -> None:
         """Show the newest validation metric."""
-        value = metric_text(self._plan.metric, report.validation_metric)
-        self._progress.update(self._task, validation=f"validation {value}")
+        self._validation = metric_text(self._plan.metric, report.validation_metric)
+        said = self._progress.tasks[0].fields["said"]
+        self._progress.update(self._task, said=said._replace(validation=self._validation))
 
     def trained(self) -> None:
         """Leave the full bar behind and say what takes time now."""
         self.closed()
-        sys.stdout.write("testing and drawing plots\n")
-        sys.stdout.flush()
+        note("testing and drawing plots\n")
 
     def closed(self) -> None:
         """Leave the bar as it is."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+    def _said(self, step: int, loss: str, metric: str) -> "Said":
+        from linrnn.cli._bar import Said
+
+        epoch = f"epoch {step // self._plan.steps_per_epoch + 1}/{self._plan.epochs}"
+        return Said(epoch=epoch, loss=loss, metric=metric, validation=self._validation)

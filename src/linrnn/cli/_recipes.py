@@ -1,11 +1,11 @@
 """Recipes in words: what to expect of one, and a table of all."""
 
 import re
+from typing import Any
 
 from linrnn import recipes, tasks
+from linrnn._numbers import duration
 from linrnn.cli._progress import metric_text
-
-_UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 
 def expectation(recipe: "recipes.Recipe") -> str:
@@ -14,23 +14,31 @@ def expectation(recipe: "recipes.Recipe") -> str:
     return f"{_metric(recipe)}{seen}; {_time(recipe, recipe.hardware)}"
 
 
-def duration(seconds: float) -> str:
-    """A time in the largest unit that it has two of.
-
-    Example:
-        >>> [duration(s) for s in (45, 150, 11_320, 4e6)]
-        ['45 s', '2.5 min', '3.1 h', '46 days']
-    """
-    for length, unit in _UNITS:
-        if seconds >= 2 * length:
-            return f"{seconds / length:.2g} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def rows() -> list[tuple[str, str, str, str, str, str]]:
     """Name, scale, metric and time to expect, summary and what it shows, of every scale."""
     return [
         (name, scale, *_cells(recipe), recipe.shows)
+        for name in recipes.names()
+        for scale in recipes.scales(name)
+        for recipe in [recipes.load(name, scale)]
+    ]
+
+
+def records() -> list[dict[str, Any]]:
+    """Every recipe and scale, as JSON has them."""
+    return [
+        {
+            "name": name,
+            "summary": recipe.summary,
+            "scale": scale,
+            "task": recipe.config.task,
+            "mixer": recipe.config.mixer,
+            "metric": tasks.load(recipe.config.task).metric,
+            "expected": recipe.expected,
+            "run_here": bool(recipe.seeds),
+            "seconds": recipe.seconds,
+            "hardware": recipe.hardware,
+        }
         for name in recipes.names()
         for scale in recipes.scales(name)
         for recipe in [recipes.load(name, scale)]

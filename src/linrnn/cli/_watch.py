@@ -11,6 +11,7 @@ from torch import Tensor
 from linrnn._numbers import number, whole
 from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
+from linrnn.cli._output import json_text
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
 from linrnn.streaming import Session
@@ -67,11 +68,19 @@ class Surprise:
         model, tokenizer: of a run.
         flag: which bits per byte are unusual.
         only_flagged: pass over the other lines.
+        as_json: answer by lines of JSON.
     """
 
     def __init__(
-        self, model: SequenceModel, tokenizer: Any, flag: Threshold, only_flagged: bool
+        self,
+        model: SequenceModel,
+        tokenizer: Any,
+        flag: Threshold,
+        only_flagged: bool,
+        *,
+        as_json: bool = False,
     ) -> None:
+        self._json = as_json
         self.stream = TokenStream(model)
         check_tokenizer(self.stream, tokenizer)
         self._tokenizer, self._flag, self._only_flagged = tokenizer, flag, only_flagged
@@ -90,9 +99,15 @@ class Surprise:
             per_byte = float(of_line) / len(line)
             flagged = self._flag(per_byte)
             if flagged or not self._only_flagged:
-                ending = b"" if line.endswith(b"\n") else b"\n"
-                head = f"{'!' if flagged else ' '} {of_line:9.1f} {per_byte:6.2f}  "
-                yield head.encode() + line + ending
+                yield self._said(line, float(of_line), per_byte, flagged)
+
+    def _said(self, line: bytes, bits: float, per_byte: float, flagged: bool) -> bytes:
+        if self._json:
+            text = line.decode(errors="backslashreplace").removesuffix("\n")
+            found = {"bits": bits, "bits_per_byte": per_byte, "flagged": flagged, "line": text}
+            return json_line(found)
+        ending = b"" if line.endswith(b"\n") else b"\n"
+        return f"{'!' if flagged else ' '} {bits:9.1f} {per_byte:6.2f}  ".encode() + line + ending
 
 
 class Answers:
@@ -100,10 +115,11 @@ class Answers:
 
     Args:
         model, task: of a run.
+        as_json: answer by lines of JSON.
     """
 
-    def __init__(self, model: SequenceModel, task: Task) -> None:
-        self.stream = Session(model)
+    def __init__(self, model: SequenceModel, task: Task, *, as_json: bool = False) -> None:
+        self.stream, self._json = Session(model), as_json
         self._task = task
         self._vocabulary, self._width = vocabulary(model), model.d_input
         self._dtype = model.head.weight.dtype
@@ -145,16 +161,26 @@ class Answers:
             ends = torch.tensor([len(x) for x in parsed]).cumsum(0) - 1
             ys = ys[ends.to(ys.device)]
         for y in ys:
-            yield self._word(y).encode() + b"\n"
+            yield self._said(y)
 
-    def _word(self, y: Tensor) -> str:
+    def _said(self, y: Tensor) -> bytes:
         names = self._task.class_names
         if names:
             share = y.double().softmax(-1)
             best = int(share.argmax())
-            return f"{names[best]}\t{float(share[best]):.4f}"
+            if self._json:
+                return json_line({"class": names[best], "probability": float(share[best])})
+            return f"{names[best]}\t{float(share[best]):.4f}\n".encode()
         values = y if self._task.kind != "regression" else self._task.numbers(y[None])[0]
-        return "\t".join(f"{v:.6g}" for v in values.flatten().tolist())
+        numbers = values.flatten().tolist()
+        if self._json:
+            return json_line({"values": numbers})
+        return ("\t".join(f"{v:.6g}" for v in numbers) + "\n").encode()
+
+
+def json_line(value: Any) -> bytes:
+    """A value as one line of JSON."""
+    return json_text(value, indent=None).encode() + b"\n"
 
 
 class Line(NamedTuple):

@@ -1,17 +1,18 @@
 """Check that a mixer, yours or one of ours, keeps the laws that every mixer keeps."""
 
-import argparse
-import json
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from linrnn._reading import why
-from linrnn.errors import ArgumentError, UnknownNameError
+from linrnn.cli._names import known_as
+from linrnn.cli._output import answer, row
+from linrnn.cli._parser import Parser
+from linrnn.cli.compare import as_known, parse_mixer
+from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
     from linrnn.testing._mixer_runs import MakeMixer
@@ -41,41 +42,33 @@ class Verdict:
     """Why it is declared or broken."""
 
 
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("check", __doc__, epilog=EPILOG)
+    parser.add("mixer", metavar="MIXER", help="a name or pkg.module:Mine", kind="mixer")
+    laws = "check this law alone; may be given several times"
+    parser.add("--law", action="append", metavar="NAME", help=laws)
+    return parser
+
+
 def main(argv: Sequence[str]) -> int:
     """Check all laws, or those asked for, and print a line for each."""
-    parser = argparse.ArgumentParser(
-        prog="linrnn check",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("mixer", metavar="MIXER", help="a name or pkg.module:Mine")
-    laws = "check this law alone; may be given several times"
-    parser.add_argument("--law", action="append", metavar="NAME", help=laws)
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
-    options = parser.parse_args(argv)
+    options = parser().parse_args(argv)
+    options.mixer = as_known(options.mixer)
     from linrnn.testing import MIXER_LAWS
 
-    for law in options.law or ():
-        if law not in MIXER_LAWS:
-            raise UnknownNameError("law", law, MIXER_LAWS)
-    make, wanted, found = _maker(options.mixer), options.law or list(MIXER_LAWS), []
+    asked = [known_as("law", law, MIXER_LAWS) for law in options.law or ()]
+    make, wanted, found = _maker(options.mixer), asked or list(MIXER_LAWS), []
     width = max(map(len, wanted))
-    if not options.json:
-        sys.stdout.write(f"{'law':<{width}}  verdict   worst error     time  why\n")
+    row(f"{'law':<{width}}  verdict   worst error     time  why\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a tracer that is refused warns first
         for verdict in _verdicts(make, wanted):
             found.append(verdict)
-            if not options.json:
-                _say(verdict, width)
+            _say(verdict, width)
     broken = [verdict.law for verdict in found if verdict.status == "broken"]
-    if options.json:
-        text = {"mixer": options.mixer, "laws": [asdict(v) for v in found]}
-        sys.stdout.write(json.dumps(_finite(text), indent=2) + "\n")
-    else:
-        sys.stdout.write(_ending(options.mixer, len(found), broken))
+    row(_ending(options.mixer, len(found), broken))
+    answer(lambda: {"mixer": options.mixer, "laws": found})
     return 1 if broken else 0
 
 
@@ -83,7 +76,6 @@ def _maker(text: str) -> "MakeMixer":
     """What makes the layers to check."""
     from linrnn import mixers
     from linrnn.cli._mixer_options import import_named
-    from linrnn.cli.compare import parse_mixer
 
     name, given = parse_mixer(text)
     if "," in name:
@@ -126,20 +118,10 @@ def _declared(reasons: Any, law: str) -> str:
 def _say(verdict: Verdict, width: int) -> None:
     error = "-" if verdict.worst_error is None else f"{verdict.worst_error:.2g}"
     line = f"{verdict.law:<{width}}  {verdict.status:<8}  {error:>11}  {verdict.seconds:5.1f} s"
-    sys.stdout.write(f"{line}  {verdict.reason}".rstrip() + "\n")
-    sys.stdout.flush()
+    row(f"{line}  {verdict.reason}".rstrip() + "\n")
 
 
 def _ending(mixer: str, count: int, broken: list[str]) -> str:
     if not broken:
         return f"{mixer} keeps or declares {'all ' if count > 1 else ''}{count} laws checked\n"
     return f"{mixer} breaks {len(broken)} of {count} laws checked: {', '.join(broken)}\n"
-
-
-def _finite(value: Any) -> Any:
-    """The same with texts in the place of what JSON has no number for."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return "inf" if value == float("inf") else value

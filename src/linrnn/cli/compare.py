@@ -3,16 +3,20 @@
 import argparse
 import ast
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn import mixers, tasks
+from linrnn import mixers
 from linrnn._catalogue import stems
 from linrnn._import_path import is_import_path
-from linrnn.cli._options import MOST_SEEDS, parse_train
-from linrnn.errors import ArgumentError, UnknownNameError, check_at_most, check_positive_int
+from linrnn.cli._extras import need_train
+from linrnn.cli._names import UNTUNED, mixer_named, task_named
+from linrnn.cli._options import MOST_SEEDS, Start, parse_train, peek
+from linrnn.cli._output import answer, note, plain, row
+from linrnn.cli._parser import Parser
+from linrnn.cli._train_options import check_train
+from linrnn.errors import ArgumentError, check_at_most, check_positive_int
 
 EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. It may be an import path,
 pkg.module:Mine, and a pattern repeated along the depth, lru+lru+attention, whose options go to each
@@ -25,69 +29,132 @@ example: linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3""
 
 
 _MATCH = "change widths until parameter counts agree within 3 %% with the first mixer's"
+_TUNE = "choose each mixer's learning rate on validation data, with the first seed"
+_FACTORS = "what is tried: these times the rate that each starts from (0.3,1,3)"
 _SEEDS = "runs of each mixer, with the seeds 0 to N-1 (3)"
+
+
+def parser() -> Parser:
+    """Of what follows the verb; other options are those of ``linrnn train``."""
+    parser = Parser("compare", __doc__, epilog=EPILOG)
+    parser.add("task", metavar="TASK", help="`linrnn list tasks` shows all", kind="task")
+    parser.add("--mixers", required=True, metavar="A,B,...", help="what to compare", kind="mixers")
+    parser.add("--match-params", action="store_true", help=_MATCH)
+    parser.add("--tune", choices=["lr"], help=_TUNE)
+    parser.add("--tune-factors", metavar="A,B,...", help=_FACTORS)
+    parser.add("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
+    parser.add("--out", type=Path, default=None, help="folder (runs/compare-TASK)", kind="folder")
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Train what is not trained yet and print the table."""
-    parser = argparse.ArgumentParser(
-        prog="linrnn compare",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("task", metavar="TASK", help="`linrnn list tasks` shows all")
-    parser.add_argument("--mixers", required=True, metavar="A,B,...", help="what to compare")
-    parser.add_argument("--match-params", action="store_true", help=_MATCH)
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
-    parser.add_argument("--out", type=Path, default=None, help="folder (runs/compare-TASK)")
-    options, rest = parser.parse_known_args(argv)
-    if options.task not in tasks.names():
-        raise UnknownNameError("task", options.task, tasks.names())
+    options, rest = parser().parse_known_args(argv)
+    options.task = task_named(options.task)
     check_positive_int("compare", seeds=options.seeds)
     check_at_most("compare", MOST_SEEDS, seeds=options.seeds)
+    factors = _factors(options)
+    labels, rest = checked(options, rest)
+    need_train("comparing mixers")
     from linrnn._storage import read_text
     from linrnn.compare import compare
 
     out = options.out or Path("runs", f"compare-{options.task}")
+    start, entries = _entries(options.task, labels, rest)
     rows = compare(
-        _entries(options, rest),
+        entries,
         seeds=range(options.seeds),
         out=out,
         match=options.match_params,
-        say=_say,
+        tune=factors,
+        whose=_whose(start, rest),
+        say=lambda line: note(f"{line}\n"),
     )
-    assert rows
-    sys.stdout.write(f"\n{read_text(out / 'compare.md', inside=out)}")
-    sys.stdout.write(f"\n{out} holds this table as Markdown and CSV, the plots and all runs.\n")
+    row(f"\n{read_text(out / 'compare.md', inside=out)}")
+    note(f"\n{out} holds this table as Markdown and CSV, the plots and all runs.\n")
+    answer(lambda: {"task": options.task, "out": out, "rows": list(map(record, rows))})
     return 0
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def record(row: Any) -> dict[str, Any]:
+    """What JSON has of a row: its fields, the mean and the standard error."""
+    return {**plain(row), "mean": plain(row.mean), "standard_error": plain(row.standard_error)}
 
 
-def _entries(options: argparse.Namespace, rest: Sequence[str]) -> list[Any]:
+def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The mixers and the options of their runs as they are known; nothing is imported.
+
+    Raises:
+        UnknownNameError: no such mixer.
+        ArgumentError: no such option.
+    """
+    labels = []
+    for text in options.mixers.split(","):
+        labels.append(as_known(text))
+        mixer, _ = parse_mixer(labels[-1])
+        rest = check_train(options.task, ["--mixer", mixer, *rest], "compare")[2:]
+    return labels, list(rest)
+
+
+def as_known(text: str) -> str:
+    """A mixer with its options, by the names of the catalogue; nothing is imported.
+
+    Raises:
+        UnknownNameError: no such mixer.
+        ArgumentError: an option without a value.
+
+    Example:
+        >>> as_known("2*RG-LRU+lru:lru.d_state=4")
+        '2*rg_lru+lru:lru.d_state=4'
+    """
+    mixer, _ = parse_mixer(text)
+    return mixer_named(mixer).replace(",", "+") + text[len(mixer) :]
+
+
+def _factors(options: argparse.Namespace) -> list[float]:
+    """By which learning rates are tried; none without ``--tune lr``."""
+    if options.tune is None:
+        if options.tune_factors is not None:
+            raise ArgumentError(
+                f"compare: --tune-factors must come with --tune lr, got {options.tune_factors} "
+                "without it."
+            )
+        return []
+    try:
+        return [float(factor) for factor in (options.tune_factors or "0.3,1,3").split(",")]
+    except ValueError:
+        raise ArgumentError(
+            "compare: --tune-factors must be numbers with commas between, got "
+            f"{options.tune_factors!r:.80}."
+        ) from None
+
+
+def _whose(start: "Start", rest: Sequence[str]) -> str:
+    """Whose learning rate all mixers have, in words."""
+    if peek(rest, "--optim.lr") is not None:
+        return "that of the command, for all mixers"
+    if start.recipe == UNTUNED:
+        return "an untuned default, for all mixers"
+    made = f"made for {start.config.mixer}"
+    return f"that of the recipe {start.recipe}, scale {start.scale}, {made}, for all mixers"
+
+
+def _entries(task: str, labels: Sequence[str], rest: Sequence[str]) -> "tuple[Start, list[Any]]":
     """One entry for each mixer asked for: the recipe's configuration with the changes given."""
-    from linrnn._pattern import options_of, pattern
+    from linrnn._pattern import options_of
     from linrnn.cli._mixer_options import import_named
     from linrnn.cli.train import starting_config
     from linrnn.compare import Entry
 
-    start = starting_config(options.task, list(rest))
+    start = starting_config(task, list(rest))
     found = []
-    for text in options.mixers.split(","):
+    for text in labels:
         mixer, given = parse_mixer(text)
         import_named(mixer)
-        for part in pattern(mixer):
-            if not is_import_path(part) and part not in mixers.names():
-                raise UnknownNameError("mixer", part, mixers.names())
         config, _ = parse_train([*rest, "--mixer", mixer], start)
         merged = _merged(config.mixer_options, options_of(mixer, given))
         found.append(Entry(label=text, config=dataclasses.replace(config, mixer_options=merged)))
-    return found
+    return start, found
 
 
 def _merged(options: dict[str, Any], given: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -109,13 +176,11 @@ def parse_mixer(text: str) -> tuple[str, dict[str, Any]]:
         >>> parse_mixer("lru+pkg.module:Mine:d_state=4:Mine.gain=2")
         ('lru,pkg.module:Mine', {'d_state': 4, 'Mine': {'gain': 2}})
     """
-    from linrnn._pattern import pattern
-
     words = text.split(":")
     first = next((i for i, word in enumerate(words) if "=" in word), len(words))
     mixer, options = ":".join(words[:first]).replace("+", ","), dict[str, Any]()
     # a colon after a name of ours is no import path
-    meant = [p for p in pattern(mixer) if str(p).partition(":")[0] in stems(mixers.__name__)]
+    meant = [p for p in mixer.split(",") if p.partition(":")[0].strip() in stems(mixers.__name__)]
     pairs = [word.partition("=") for word in words[first:]]
     if any(map(is_import_path, meant)) or not all(name and equals for name, equals, _ in pairs):
         raise ArgumentError(

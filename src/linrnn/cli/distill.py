@@ -1,12 +1,12 @@
 """Put small recurrences in the place of a run's long filters, in a new run folder."""
 
-import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from linrnn.cli._output import answer, plain, row
+from linrnn.cli._parser import Parser
 from linrnn.cli._progress import metric_text
 from linrnn.errors import ArgumentError
 
@@ -33,26 +33,47 @@ _EXAMPLES = "validation sequences to use, spread evenly over the validation data
 _OUT = "the new run folder, new or empty (the next free runs/TASK-MIXER-N)"
 
 
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("distill", __doc__, epilog=EPILOG)
+    parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
+    parser.add("--order", default="16", metavar="N[,N...]", help=_ORDER)
+    parser.add("--length", type=int, metavar="L", help=_LENGTH)
+    parser.add("--examples", type=int, metavar="N", help=_EXAMPLES)
+    parser.add("--out", type=Path, metavar="FOLDER", help=_OUT, kind="folder")
+    return parser
+
+
 def main(argv: Sequence[str]) -> int:
     """Distil a run, print how near it comes, and write the new run."""
-    parser = argparse.ArgumentParser(
-        prog="linrnn distill",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    parser.add_argument("--order", default="16", metavar="N[,N...]", help=_ORDER)
-    parser.add_argument("--length", type=int, metavar="L", help=_LENGTH)
-    parser.add_argument("--examples", type=int, metavar="N", help=_EXAMPLES)
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help=_OUT)
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     orders = parse_orders(args.order)
     from linrnn.train import distill_run
 
     found = distill_run(args.run, orders, length=args.length, examples=args.examples, out=args.out)
-    sys.stdout.write("".join(f"{line}\n" for line in report(found)))
+    row("".join(f"{line}\n" for line in report(found)))
+    answer(lambda: _record(found))
     return 0
+
+
+def _record(found: "DistilledRun") -> dict[str, Any]:
+    """What JSON has: of the filters' errors those that are printed."""
+    orders = [
+        {
+            "order": fit.order,
+            "n_state": fit.n_state,
+            "outputs": fit.outputs,
+            "score": plain(fit.score),
+            "layers": [
+                {"name": one.name, "kind": one.kind, "largest": one.largest}
+                | {"median": one.median, "least": one.floor}
+                for one in fit.layers
+            ],
+        }
+        for fit in found.orders
+    ]
+    about = {"folder": found.folder, "mixer": found.mixer, "length": found.length}
+    return {**about, "kept": found.kept, "before": plain(found.before), "orders": orders}
 
 
 def parse_orders(text: str) -> list[int]:

@@ -1,16 +1,16 @@
 """Say what this installation can do: versions, machine, backends, extras, and a self-test."""
 
-import argparse
 import importlib.metadata
 import os
 import platform
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from linrnn import __version__
+from linrnn.cli._output import answer, row
+from linrnn.cli._parser import Parser
 
 if TYPE_CHECKING:
     import torch
@@ -19,13 +19,22 @@ if TYPE_CHECKING:
 ALLOWANCE = 8
 
 
+_SELF_TEST = (
+    "self-test: largest relative error of a small scan and its gradients in float32 "
+    f"and complex64;\na backend may have {ALLOWANCE} times that of the reference loop"
+)
+
+
+def parser() -> Parser:
+    """Of what follows the verb."""
+    wrong = "Exit code 1: a backend that says it is available computes wrong numbers."
+    return Parser("doctor", __doc__, wrap=True, epilog=wrong)
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the report; the exit code is 1 when a backend computes wrong numbers."""
-    argparse.ArgumentParser(
-        prog="linrnn doctor",
-        description=__doc__,
-        epilog="Exit code 1: a backend that says it is available computes wrong numbers.",
-    ).parse_args(argv)
+    parser().parse_args(argv)
+    found = {}
     for heading, report in (
         ("versions", versions),
         ("machine", machine),
@@ -33,15 +42,14 @@ def main(argv: Sequence[str]) -> int:
         ("ops: what computes them on this machine", ops),
         ("native kernels", native_kernels),
         ("extras", extras),
+        (_SELF_TEST, self_test),
     ):
-        _print(heading, report())
-    results = self_test()
-    _print(
-        "self-test: largest relative error of a small scan and its gradients in float32 "
-        f"and complex64;\na backend may have {ALLOWANCE} times that of the reference loop",
-        results,
-    )
-    return 1 if any(result.endswith("WRONG") for result in results.values()) else 0
+        name = re.split("[:-]", heading)[0] if heading != _SELF_TEST else "self_test"
+        found[name.replace(" ", "_")] = rows = report()
+        _print(heading, rows)
+    right = not any(result.endswith("WRONG") for result in found["self_test"].values())
+    answer(lambda: {"ok": right, **found})
+    return 0 if right else 1
 
 
 def versions() -> dict[str, str]:
@@ -192,4 +200,4 @@ def _cpu_name() -> str:
 def _print(heading: str, rows: Mapping[str, str]) -> None:
     width = max(map(len, rows))
     lines = [f"  {name:<{width}}  {value}" for name, value in rows.items()]
-    sys.stdout.write("\n".join([heading, *lines, "", ""]))
+    row("\n".join([heading, *lines, "", ""]))

@@ -1,13 +1,13 @@
 """Test the weights of a run again, from its folder, also on sequences of other lengths."""
 
-import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from linrnn import tasks
+from linrnn.cli._output import answer, note, plain, row
+from linrnn.cli._parser import Parser
 from linrnn.cli._progress import metric_text, perplexity
 from linrnn.errors import ArgumentError
 
@@ -30,20 +30,20 @@ _STEPS = "steps of a test sequence that --lyapunov follows (256)"
 _EXAMPLES = "test sequences to use, spread evenly over the test data, at each length (all)"
 
 
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("eval", __doc__, epilog=EPILOG)
+    parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
+    parser.add("--lengths", metavar="A,B,...", help=_LENGTHS)
+    parser.add("--examples", type=int, metavar="N", help=_EXAMPLES)
+    parser.add("--lyapunov", action="store_true", help=_LYAPUNOV)
+    parser.add("--steps", type=int, metavar="T", help=_STEPS)
+    return parser
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the test metric of a run, or one for each length."""
-    parser = argparse.ArgumentParser(
-        prog="linrnn eval",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    parser.add_argument("--lengths", metavar="A,B,...", help=_LENGTHS)
-    parser.add_argument("--examples", type=int, metavar="N", help=_EXAMPLES)
-    parser.add_argument("--lyapunov", action="store_true", help=_LYAPUNOV)
-    parser.add_argument("--steps", type=int, metavar="T", help=_STEPS)
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     if args.steps is not None and not args.lyapunov:
         raise ArgumentError(f"eval: --steps is of --lyapunov, got {args.steps} without it.")
     if args.lyapunov:
@@ -52,16 +52,24 @@ def main(argv: Sequence[str]) -> int:
         return _lyapunov(args.run, 256 if args.steps is None else args.steps)
     if args.lengths is not None:
         return _lengths(args.run, parse_lengths(args.lengths), args.examples)
+    return _test(args.run, args.examples)
+
+
+def _test(run: Path, examples: int | None) -> int:
+    """The test metric."""
     from linrnn.train import evaluate
 
-    score, config = evaluate(args.run, examples=args.examples)
+    score, config = evaluate(run, examples=examples)
     value = metric_text(score.metric_name, score.metric)
-    sys.stdout.write(
+    row(
         f"test {value} on {score.examples:,} sequences, loss {score.loss:.4g} "
         f"({config.task}, {config.mixer}, seed {config.seed})\n"
     )
+    more: dict[str, Any] = {}
     if tasks.load(config.task).perplexity:
-        _language(args.run, score.loss, score.metric)
+        more = _language(run, score.loss, score.metric)
+    about = {"run": run, "task": config.task, "mixer": config.mixer, "seed": config.seed}
+    answer(lambda: {**about, **plain(score), **more})
     return 0
 
 
@@ -71,19 +79,19 @@ def _lyapunov(run: Path, steps: int) -> int:
 
     found = measure_dynamics(run, steps=steps)
     write_dynamics(run, found)
-    sys.stdout.write("layer  numbers    largest     median   above 0  mean spectral radius\n")
+    row("layer  numbers    largest     median   above 0  mean spectral radius\n")
     for layer, one in enumerate(found, 1):
         values = one.exponents
         ends = f"{float(values[0]):>9.4f}  {float(values.median()):>9.4f}"
         above = int((values > 0).sum())
-        sys.stdout.write(
-            f"{layer:>5}  {len(values):>7,}  {ends}  {above:>8,}  {one.radius:>20.4f}\n"
-        )
-    sys.stdout.write(f"{run} holds all exponents as lyapunov.csv, and the plot lyapunov.\n")
+        row(f"{layer:>5}  {len(values):>7,}  {ends}  {above:>8,}  {one.radius:>20.4f}\n")
+    note(f"{run} holds all exponents as lyapunov.csv, and the plot lyapunov.\n")
+    layers = [{"radius": one.radius, "exponents": one.exponents.tolist()} for one in found]
+    answer(lambda: {"run": run, "steps": steps, "layers": layers})
     return 0
 
 
-def _language(run: Path, loss: float, bits_per_byte: float) -> None:
+def _language(run: Path, loss: float, bits_per_byte: float) -> dict[str, Any]:
     """What else there is to say of a language model."""
     from linrnn.tasks.lm import LM
     from linrnn.train import load_model, loss_by_position, write_positions
@@ -91,17 +99,19 @@ def _language(run: Path, loss: float, bits_per_byte: float) -> None:
     _, task, _ = load_model(run)
     assert isinstance(task, LM)
     bits = bits_per_byte * task.bytes_per_token / task.characters_per_token
-    sys.stdout.write(
-        f"perplexity {perplexity(loss):.4g} per token, {bits:.4g} bits per character\n"
-    )
-    sys.stdout.flush()  # what follows may take longer
+    row(f"perplexity {perplexity(loss):.4g} per token, {bits:.4g} bits per character\n")
     found = loss_by_position(run)
     write_positions(run, found)
-    sys.stdout.write(f"{'position':>13}  loss (nats per token)\n")
+    row(f"{'position':>13}  loss (nats per token)\n")
     for p in found:
         place = f"{p.first:,}" if p.first == p.last else f"{p.first:,}-{p.last:,}"
-        sys.stdout.write(f"{place:>13}  {p.loss:.4f} ± {p.standard_error:.2g}\n")
-    sys.stdout.write(f"{run} holds this table as positions.csv, and the plot positions.\n")
+        row(f"{place:>13}  {p.loss:.4f} ± {p.standard_error:.2g}\n")
+    note(f"{run} holds this table as positions.csv, and the plot positions.\n")
+    return {
+        "perplexity": perplexity(loss),
+        "bits_per_character": bits,
+        "positions": plain(found),
+    }
 
 
 def parse_lengths(text: str) -> list[int]:
@@ -147,13 +157,13 @@ def _lengths(run: Path, lengths: Sequence[int], examples: int | None) -> int:
     def say(found: "LengthScore") -> None:
         if not rows:
             name = f"test {found.score.metric_name}"
-            sys.stdout.write(f"{'length':>9}  {'steps':>9}  {name:>23}  {'chance':>9}  sequences\n")
+            row(f"{'length':>9}  {'steps':>9}  {name:>23}  {'chance':>9}  sequences\n")
         rows.append(found)
-        sys.stdout.write(_row(found))
-        sys.stdout.flush()  # a long one may take minutes
+        row(_row(found))
 
     evaluate_lengths(run, lengths, examples=examples, say=say)
-    sys.stdout.write(f"{run} holds this table as lengths.csv, and the plot lengths (PNG, SVG).\n")
+    note(f"{run} holds this table as lengths.csv, and the plot lengths (PNG, SVG).\n")
+    answer(lambda: {"run": run, "lengths": rows})
     return 0
 
 

@@ -1,39 +1,44 @@
 """Write a trained model to an ONNX file: its streaming step, or one that reads sequences."""
 
-import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from linrnn.cli._output import answer, row
+from linrnn.cli._parser import Parser
 
-def main(argv: Sequence[str]) -> int:
-    """Export a run's model and say what the file takes and gives."""
-    parser = argparse.ArgumentParser(
-        prog="linrnn export",
-        description=__doc__,
+
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser(
+        "export",
+        __doc__,
+        wrap=True,
         epilog="The graph takes one time step, or with --sequence a sequence of any length, and "
         "the state, and gives the output and the next state; names, shapes and the initial state "
         "are in the file's metadata. examples/onnx_stream.py runs a step with onnxruntime and "
         "NumPy alone.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    parser.add_argument("file", type=Path, metavar="FILE", help="the file to write, such as a.onnx")
-    parser.add_argument(
-        "--sequence",
-        action="store_true",
-        help="a graph that reads whole sequences, of any length and number",
-    )
-    parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="streams in a step, for good (any number)"
-    )
-    parser.add_argument(
-        "--opset", type=int, metavar="N", help="version of ONNX's operators, 18 to 23 (20)"
-    )
-    args = parser.parse_args(argv)
+    parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
+    parser.add("file", type=Path, metavar="FILE", help=_FILE, kind="file")
+    parser.add("--sequence", action="store_true", help=_SEQUENCE)
+    parser.add("--batch-size", type=int, metavar="N", help=_BATCH_SIZE)
+    parser.add("--opset", type=int, metavar="N", help=_OPSET)
+    return parser
+
+
+_FILE = "the file to write, such as a.onnx"
+_SEQUENCE = "a graph that reads whole sequences, of any length and number"
+_BATCH_SIZE = "streams in a step, for good (any number)"
+_OPSET = "version of ONNX's operators, 18 to 23 (20)"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Export a run's model and say what the file takes and gives."""
+    args = parser().parse_args(argv)
     if args.sequence and args.batch_size is not None:
-        parser.error("--batch-size is for a step: a graph with --sequence takes any number")
+        parser().error("--batch-size is for a step: a graph with --sequence takes any number")
     from linrnn.interop.onnx import export_sequence, export_step, metadata
     from linrnn.train import load_model
     from linrnn.train._scales import described
@@ -50,7 +55,9 @@ def main(argv: Sequence[str]) -> int:
     record = metadata(args.file)
     parts = [record["input"], *record["states"]]
     taken = ", ".join(f"{part['name']} {_sizes(part)}" for part in parts)
-    sys.stdout.write(f"{args.file}: takes {taken}; gives y {_sizes(record['output'])}\n")
+    row(f"{args.file}: takes {taken}; gives y {_sizes(record['output'])}\n")
+    sizes = {name: record[name] for name in ("input", "states", "output")}
+    answer(lambda: {"file": args.file, **sizes})
     return 0
 
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from linrnn.cli._output import MANNER, answer, row
+from linrnn.cli._parser import Parser
+
 
 def main(argv: Sequence[str]) -> int:
     """Print the new text as it is made, for each prompt, or write the new sound."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     from linrnn.errors import ArgumentError
     from linrnn.train import load_model
 
@@ -35,25 +38,27 @@ def main(argv: Sequence[str]) -> int:
     return _one(model, tokenizer, args)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="linrnn generate",
-        description=__doc__,
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser(
+        "generate",
+        __doc__,
+        wrap=True,
         epilog="The new text goes to standard output, the prompt does not. Without a prompt and "
         "without a state the text begins after a newline. A model of sound writes a .wav, which "
         "begins after silence, and its prompt is a .wav as well.",
     )
-    add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the run folder of a model of text or of sound")
+    add = parser.add
+    add("run", type=Path, metavar="RUN", help=_RUN, kind="folder")
     add("--prompt", action="append", metavar="TEXT", help="what to continue; several: a batch")
     add("--max-new-tokens", type=int, default=None, metavar="N", help=_MOST)
-    add("--wav", type=Path, default=None, metavar="FILE", help=_WAV)
+    add("--wav", type=Path, default=None, metavar="FILE", help=_WAV, kind="file")
     add("--temperature", type=float, default=1.0, metavar="X", help=_TEMPERATURE)
     add("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens; 0: all (0)")
     add("--top-p", type=float, default=1.0, metavar="P", help=_TOP_P)
     add("--seed", type=int, default=None, metavar="N", help="repeat a text; without: a new one")
     add("--stop", action="append", default=[], metavar="TEXT", help=_STOP)
-    add("--state", type=Path, default=None, metavar="FILE", help=_STATE)
+    add("--state", type=Path, default=None, metavar="FILE", help=_STATE, kind="file")
     return parser
 
 
@@ -75,15 +80,17 @@ def _one(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
     pieces = generate_text(
         stream, tokenizer, prompt, args.max_new_tokens, stop=args.stop, **_options(args)
     )
+    said = []
     try:
         for piece in pieces:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+            row(piece)
+            said += [piece] if MANNER.json else []
         if sys.stdout.isatty():
-            sys.stdout.write("\n")
+            row("\n")
     finally:
         if args.state is not None:
             stream.save(args.state)
+    answer(lambda: {"texts": [{"prompt": prompt, "text": "".join(said)}]})
     return 0
 
 
@@ -101,10 +108,13 @@ def _several(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
         model, tokenizer, args.prompt, args.max_new_tokens, stop=args.stop, **_options(args)
     )
     for prompt, text in zip(args.prompt, texts, strict=True):
-        sys.stdout.write(f"--- {prompt!r}\n{text}\n")
+        row(f"--- {prompt!r}\n{text}\n")
+    pairs = zip(args.prompt, texts, strict=True)
+    answer(lambda: {"texts": [{"prompt": prompt, "text": text} for prompt, text in pairs]})
     return 0
 
 
+_RUN = "the run folder of a model of text or of sound"
 _MOST = "stop after N tokens (200; of sound one second)"
 _WAV = "of a model of sound: the file to write (generated.wav)"
 _TEMPERATURE = "at least 0; below 1 likely tokens get likelier, 0 takes the likeliest (1)"

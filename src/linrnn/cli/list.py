@@ -3,33 +3,56 @@
 Mixers that read the time between steps, the argument dt, are marked [dt].
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
 from textwrap import indent
+from typing import Any
 
 from linrnn.cli._entries import CATALOGUES, families, summaries, timed
+from linrnn.cli._names import canonical
+from linrnn.cli._output import answer, row
+from linrnn.cli._parser import Parser
 from linrnn.errors import check_in
+
+
+def parser() -> Parser:
+    """Of what follows the verb."""
+    *others, last = CATALOGUES
+    parser = Parser("list", __doc__, wrap=True)
+    words = f"{', '.join(others)} or {last}; all if left out"
+    parser.add("kind", nargs="?", metavar="KIND", help=words, kind="catalogue")
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Print a catalogue, or all of them."""
-    *others, last = CATALOGUES
-    parser = argparse.ArgumentParser(prog="linrnn list", description=__doc__)
-    parser.add_argument(
-        "kind",
-        nargs="?",
-        metavar="KIND",
-        help=f"{', '.join(others)} or {last}; all if left out",
-    )
-    kind = parser.parse_args(argv).kind
+    kind = parser().parse_args(argv).kind
     if kind is not None:
+        kind = canonical(kind, CATALOGUES)
         check_in("linrnn list", "argument", kind, CATALOGUES)
-        sys.stdout.write(_recipes() if kind == "recipes" else _lines(kind))
+        row(_recipes() if kind == "recipes" else _lines(kind))
+        answer(lambda: {kind: _records(kind)})
         return 0
     for heading in CATALOGUES:
-        sys.stdout.write(f"{heading}\n{indent(_lines(heading), '  ')}")
+        row(f"{heading}\n{indent(_lines(heading), '  ')}")
+    answer(lambda: {heading: _records(heading) for heading in CATALOGUES})
     return 0
+
+
+def _records(kind: str) -> list[dict[str, Any]]:
+    """What JSON has of each entry."""
+    if kind == "recipes":
+        from linrnn.cli._recipes import records
+
+        return records()
+    found: list[dict[str, Any]] = [
+        {"name": name, "summary": summary} for name, summary in summaries(kind).items()
+    ]
+    if kind == "mixers":
+        families_of, with_dt = families(), timed()
+        for record in found:
+            name = record["name"]
+            record |= {"family": families_of.get(name), "dt": name in with_dt}
+    return found
 
 
 def _recipes() -> str:

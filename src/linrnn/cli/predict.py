@@ -1,13 +1,14 @@
 """Answer for each row of a file with the weights of a run."""
 
-import argparse
 import csv
 import io
-import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from linrnn.cli._output import MANNER, answer, json_text, note, row
+from linrnn.cli._parser import Parser
 from linrnn.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,31 +31,47 @@ The answer is a class and its probability or, in regression, numbers in the unit
 there is one a step, the steps are counted from 0."""
 
 
+_FILE = "the rows to answer for"
+_OUT = "write here, not to the terminal"
+
+
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("predict", __doc__, epilog=EPILOG)
+    parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
+    parser.add("file", type=Path, metavar="FILE", nargs="+", help=_FILE, kind="file")
+    parser.add("--out", type=Path, metavar="FILE", help=_OUT, kind="file")
+    return parser
+
+
 def main(argv: Sequence[str]) -> int:
-    """Print the answers as CSV, or write them to a file."""
-    parser = argparse.ArgumentParser(
-        prog="linrnn predict",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    parser.add_argument("file", type=Path, metavar="FILE", nargs="+", help="the rows to answer for")
-    parser.add_argument("--out", type=Path, metavar="CSV", help="write here, not to the terminal")
-    args = parser.parse_args(argv)
+    """Print the answers as CSV or JSON, or write them to a file."""
+    args = parser().parse_args(argv)
     from linrnn.train import predict
 
     answers = predict(args.run, args.file if len(args.file) > 1 else args.file[0])
-    text = _table(answers)
     if args.out is None:
-        sys.stdout.write(text)
+        row(_table(answers))
+        answer(lambda: _record(args.run, answers))
         return 0
+    text = _table(answers)
+    if MANNER.json:
+        text = json_text(_record(args.run, answers)) + "\n"
     try:
         args.out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise DataError(f"{args.out}: the file must be writable, got: {error}.") from error
-    sys.stdout.write(f"{len(answers):,} predictions are in {args.out}\n")
+    note(f"{len(answers):,} predictions are in {args.out}\n")
     return 0
+
+
+def _record(run: Path, answers: "Sequence[Prediction | Estimate]") -> dict[str, Any]:
+    """What JSON has of the answers: fields that say nothing are left out."""
+    shown = [{k: v for k, v in asdict(one).items() if v is not None} for one in answers]
+    for one in shown:
+        if "label" in one:
+            one["class"] = one.pop("label")
+    return {"run": run, "predictions": shown}
 
 
 def _table(answers: "Sequence[Prediction | Estimate]") -> str:
@@ -63,14 +80,14 @@ def _table(answers: "Sequence[Prediction | Estimate]") -> str:
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    for i, answer in enumerate(answers):
-        if isinstance(answer, Estimate):
-            cells = {name: f"{value:.6g}" for name, value in answer.values.items()}
+    for i, one in enumerate(answers):
+        if isinstance(one, Estimate):
+            cells = {name: f"{value:.6g}" for name, value in one.values.items()}
         else:
-            cells = {"class": answer.label, "probability": f"{answer.probability:.4f}"}
-        at = {"index": answer.index, "id": answer.id, "step": answer.step}
-        if isinstance(answer, Estimate):
-            at["time"] = answer.time
+            cells = {"class": one.label, "probability": f"{one.probability:.4f}"}
+        at = {"index": one.index, "id": one.id, "step": one.step}
+        if isinstance(one, Estimate):
+            at["time"] = one.time
         place = {name: value for name, value in at.items() if value is not None}
         if i == 0:
             writer.writerow([*place, *cells])

@@ -1,50 +1,53 @@
 """Reproduce a published result: theirs and ours side by side."""
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from linrnn import reproductions
 from linrnn.cli._entries import summaries
+from linrnn.cli._extras import need_train
+from linrnn.cli._names import canonical, known_as
 from linrnn.cli._options import MOST_SEEDS
-from linrnn.errors import UnknownNameError, check_at_most, check_in, check_positive_int
+from linrnn.cli._output import MANNER, answer, note, row
+from linrnn.cli._parser import Parser
+from linrnn.errors import check_at_most, check_in, check_positive_int
+
+
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("reproduce", __doc__, epilog=f"{_EPILOG}\n\nresults:\n{_listing()}")
+    parser.add("name", metavar="NAME", help="one of those below", kind="reproduction")
+    parser.add("--scale", default=None, help="`linrnn show NAME` says what each shows")
+    parser.add("--seeds", type=int, default=None, metavar="N", help=_SEEDS)
+    parser.add("--out", type=Path, default=None, help=_OUT, kind="folder")
+    parser.add("--results", type=Path, metavar="DIR", help=_RESULTS, kind="folder")
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Compute, write the report and print it."""
-    parser = argparse.ArgumentParser(
-        prog="linrnn reproduce",
-        description=__doc__,
-        epilog=f"{_EPILOG}\n\nresults:\n{_listing()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("name", metavar="NAME", help="one of those below")
-    parser.add_argument("--scale", default=None, help="`linrnn show NAME` says what each shows")
-    parser.add_argument("--seeds", type=int, default=None, metavar="N", help=_SEEDS)
-    parser.add_argument("--out", type=Path, default=None, help="folder (runs/reproduce-NAME-SCALE)")
-    parser.add_argument("--results", type=Path, default=None, metavar="DIR", help=_RESULTS)
-    options = parser.parse_args(argv)
-    stem = options.name.replace("-", "_")
-    if stem not in reproductions.names():
-        raise UnknownNameError("reproduction", options.name, map(_dashed, reproductions.names()))
-    what = reproductions.load(stem)
-    scale = options.scale or next(iter(what.scales))
+    options = parser().parse_args(argv)
+    name = known_as("reproduction", options.name, list(map(_dashed, reproductions.names())))
+    need_train("reproducing a result")
+    what = reproductions.load(name.replace("-", "_"))
+    scale = canonical(options.scale or next(iter(what.scales)), what.scales)
     check_in("reproduce", "--scale", scale, what.scales)
     seeds = what.seeds_needed(scale) if options.seeds is None else options.seeds
     check_positive_int("reproduce", seeds=seeds)
     check_at_most("reproduce", MOST_SEEDS, seeds=seeds)
-    out = options.out or Path("runs", f"reproduce-{_dashed(stem)}-{scale}")
-    files, complete = _run(_dashed(stem), what, scale, tuple(range(seeds)), out)
+    out = options.out or Path("runs", f"reproduce-{name}-{scale}")
+    files, complete = _run(name, what, scale, tuple(range(seeds)), out)
     if options.results is not None and not complete:
-        sys.stdout.write(f"{options.results} has no copy of it: some of it could not be run.\n")
+        note(f"{options.results} has no copy of it: some of it could not be run.\n")
     elif options.results is not None:
         from linrnn.reproductions._report import publish
 
-        kept = options.results / f"{_dashed(stem)}-{scale}"
+        kept = options.results / f"{name}-{scale}"
         publish(files, kept)
-        sys.stdout.write(f"{kept} has a copy of it.\n")
+        note(f"{kept} has a copy of it.\n")
     return 0 if complete else 1
 
 
@@ -57,20 +60,44 @@ def _run(
 ) -> tuple[list[Path], bool]:
     """Compute, write and print; the files of the report, and whether all could be run."""
     from linrnn._storage import read_text
-    from linrnn.reproductions._report import write_report
+    from linrnn.reproductions._report import verdict_table, write_report
 
     out.mkdir(parents=True, exist_ok=True)
     setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say)
     start = time.monotonic()
     found = what().run(setting)
     files = write_report(name, what, setting, found, time.monotonic() - start)
-    sys.stdout.write(f"\n{read_text(files[0], inside=out)}\n{out} holds this page.\n")
+    row(f"\n{read_text(files[0], inside=out)}\n")
+    note(f"{out} holds this page.\n")
+    about = {"name": name, "scale": scale, "seeds": seeds, "out": out}
+    tables = (*found.tables, verdict_table(what, setting, found))
+    answer(lambda: {**about, **_record(found, tables)})
     return files, found.complete
 
 
+def _record(
+    found: "reproductions.Findings", tables: "Sequence[reproductions.Table]"
+) -> dict[str, Any]:
+    """What JSON has of the page; verdicts are the rows of tables that have a column of them."""
+    verdicts = [
+        dict(zip(table.head, cells, strict=True))
+        for table in tables
+        if "verdict" in table.head
+        for cells in table.rows
+    ]
+    return {
+        "complete": found.complete,
+        "comparable": found.comparable,
+        "verdicts": verdicts,
+        "tables": found.tables,
+        "notes": found.notes,
+    }
+
+
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    if not MANNER.quiet:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def _listing() -> str:
@@ -87,6 +114,7 @@ _EPILOG = """\
 The folder gets report.md, its tables as CSV and its plots; models that are trained have their
 folders below runs/. Stopped by Ctrl-C or killed, the same command goes on where it was.
 `linrnn show NAME` prints the published numbers and what each scale shows."""
+_OUT = "folder (runs/reproduce-NAME-SCALE)"
 _RESULTS = "copy the page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE, once all is there"
 _SEEDS = (
     "random draws, or runs of each model, with the seeds 0 to N-1 (5, or 3 where one takes hours)"

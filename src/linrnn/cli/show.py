@@ -1,42 +1,43 @@
 """Show an entry of a catalogue: what it is, its options, where it is from."""
 
-import argparse
 import dataclasses
 import importlib
 import inspect
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from linrnn import recipes
-from linrnn._catalogue import entries, stems
+from linrnn._catalogue import entries
 from linrnn._import_path import is_import_path
 from linrnn.cli._entries import CATALOGUES, package_of
-from linrnn.errors import DataError, LinrnnError, MissingExtraError, UnknownNameError
-from linrnn.state_spec import describe as describe_state
+from linrnn.cli._names import known_as
+from linrnn.cli._output import answer, row
+from linrnn.cli._parser import Parser
+from linrnn.errors import DataError, LinrnnError, MissingExtraError
+
+
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("show", __doc__, wrap=True)
+    words = "one of those `linrnn list` prints, or the import path of a mixer"
+    parser.add("name", metavar="NAME", help=words, kind="entry")
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Print everything of that name."""
-    parser = argparse.ArgumentParser(prog="linrnn show", description=__doc__)
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        help="one of those `linrnn list` prints, or the import path of a mixer",
-    )
-    name = parser.parse_args(argv).name
+    name = parser().parse_args(argv).name
     if is_import_path(name):
         from linrnn.cli._mixer_options import import_named
 
         import_named(name)
-        sys.stdout.write(describe("mixers", name))
-        return 0
-    if name not in _known() and name.replace("-", "_") in stems("linrnn.reproductions"):
-        name = name.replace("-", "_")  # as `linrnn reproduce` writes it
-    kinds = [kind for kind in CATALOGUES if name in entries(package_of(kind))]
-    if not kinds:
-        raise UnknownNameError("mixer, task, learner, recipe or reproduction", name, _known())
-    sys.stdout.write("\n".join(describe(kind, name) for kind in kinds))
+        kinds = ["mixers"]
+    else:
+        name = known_as("mixer, task, learner, recipe or reproduction", name, _known())
+        kinds = [kind for kind in CATALOGUES if name in entries(package_of(kind))]
+    pages = [(kind, page) for kind in kinds for page in _pages(kind, name)]
+    row("\n".join(_describe(kind, name, page) for kind, page in pages))
+    answer(lambda: {"entries": [_record(kind, name, page) for kind, page in pages]})
     return 0
 
 
@@ -46,11 +47,21 @@ def _known() -> list[str]:
 
 def describe(kind: str, name: str) -> str:
     """The text `linrnn show` prints about one entry of a catalogue."""
+    return "\n".join(_describe(kind, name, page) for page in _pages(kind, name))
+
+
+def _pages(kind: str, name: str) -> "list[_Page]":
+    """Of a recipe one for each scale."""
     if kind == "recipes":
-        scales = recipes.scales(name)
-        return "\n".join(_describe(kind, name, _recipe(name, scale)) for scale in scales)
-    entry = importlib.import_module(package_of(kind)).load(name)
-    return _describe(kind, name, _PAGES[kind](entry))
+        return [_recipe(name, scale) for scale in recipes.scales(name)]
+    return [_PAGES[kind](importlib.import_module(package_of(kind)).load(name))]
+
+
+def _record(kind: str, name: str, page: "_Page") -> dict[str, Any]:
+    """What JSON has of an entry."""
+    options = [dict(zip(("name", "type", "default"), row, strict=True)) for row in page.options]
+    about = {"kind": kind.removesuffix("s"), "name": name, "entry": page.entry}
+    return {**about, "text": page.text, "facts": page.facts, "options": options}
 
 
 def _describe(kind: str, name: str, page: "_Page") -> str:
@@ -87,6 +98,8 @@ def _mixer(cls: Any) -> _Page:
 
 def _state(cls: Any) -> list[str]:
     """What the state is made of; nothing where a layer of somebody's needs more than a width."""
+    from linrnn.state_spec import describe as describe_state
+
     try:
         return describe_state(cls(8).state_spec(), "State")
     except (LinrnnError, TypeError, ValueError):

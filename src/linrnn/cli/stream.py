@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from linrnn.cli._output import MANNER
+from linrnn.cli._parser import Parser
+
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str]) -> int:
     """Answer as lines arrive, at constant memory, until the input ends or a signal comes."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     from linrnn.cli._lines import Lines
     from linrnn.cli._watch import watch
 
@@ -46,25 +49,21 @@ def _watcher(args: argparse.Namespace) -> Any:
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is not None:
         flag = Threshold(args.above, args.quantile)
-        return Surprise(model, tokenizer, flag, args.only_flagged)
+        return Surprise(model, tokenizer, flag, args.only_flagged, as_json=MANNER.json)
     if args.above is not None or args.quantile is not None or args.only_flagged:
         raise ArgumentError(
             "stream: --above, --quantile and --only-flagged must come with a language model, got "
             f"one of the task {config.task}."
         )
-    return Answers(model, task)
+    return Answers(model, task, as_json=MANNER.json)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="linrnn stream",
-        description=__doc__,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the run folder")
-    add("--state", type=Path, default=None, metavar="FILE", help=_STATE)
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("stream", __doc__, epilog=_EPILOG)
+    add = parser.add
+    add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
+    add("--state", type=Path, default=None, metavar="FILE", help=_STATE, kind="file")
     add("--above", type=float, default=None, metavar="BITS", help=_ABOVE)
     add("--quantile", type=float, default=None, metavar="Q", help=_QUANTILE)
     add("--only-flagged", action="store_true", help="print only the lines marked with !")
@@ -77,7 +76,9 @@ _EPILOG = """A language model prints the surprise of each line in bits, bits per
 Lines marked with ! are above --above or --quantile. A line of more than 1 MiB comes in pieces.
 
 Any other model reads numbers, with commas or blanks between them, a step or several a line, scaled
-as in training (or token ids), and prints a class and its probability, or numbers, after each."""
+as in training (or token ids), and prints a class and its probability, or numbers, after each.
+
+With --json an answer is one line of JSON."""
 _STATE = "go on from the state in FILE if it exists; leave the new one there at the end or a signal"
 _ABOVE = "mark lines with more bits per byte"
 _QUANTILE = "mark lines with more bits per byte than this part of those before them, such as 0.99"

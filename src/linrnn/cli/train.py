@@ -8,9 +8,13 @@ from typing import Any, cast, get_args
 from linrnn import recipes, tasks
 from linrnn._allocator import keep_memory
 from linrnn.cli._entries import summaries
-from linrnn.cli._options import SHORT, UNTUNED, Start, parse_train, peek, spell_out
+from linrnn.cli._extras import need_train
+from linrnn.cli._names import UNTUNED, respelt, task_named
+from linrnn.cli._options import CHOSEN, SHORT, Start, parse_train, peek, spell_out
+from linrnn.cli._output import MANNER, answer, note, row
+from linrnn.cli._parser import Parser, take_manners
 from linrnn.cli._progress import make_reporter, summary
-from linrnn.cli._recipes import expectation
+from linrnn.cli._train_options import check_train
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import Result
 
@@ -22,6 +26,8 @@ newest checkpoint and plots; a run stopped by Ctrl-C, or killed, continues with 
 ends with the same weights. Where its newest checkpoint is damaged, --fallback goes on from the one
 before it. --on-nan says what becomes of a step whose loss or gradient is NaN or infinite, and
 --devices (--train.devices) by how many GPUs, or processes on a CPU, it is trained.
+
+-q prints the result alone, --json as JSON, and -v also says where an error comes from.
 
 tasks:
 {tasks}
@@ -35,16 +41,31 @@ examples:
 """
 
 
+_RESUMED = ("--resume", "--fallback", "--on-nan", "--devices")
+
+
+def parser() -> Parser:
+    """What completions know of the options; those of a task are read when it is known."""
+    parser = Parser("train", __doc__)
+    parser.add("task", metavar="TASK", kind="task")
+    for name in CHOSEN:
+        parser.add(f"--{name}", kind=name)
+    parser.add("--resume", metavar="RUN", kind="folder")
+    parser.add("--fallback", action="store_true")
+    return parser
+
+
 def main(argv: Sequence[str]) -> int:
     """Train and print what came out."""
-    args = list(argv)
+    args = respelt(take_manners(argv), [*_RESUMED, "--help"])
     if not args or args[0] in ("-h", "--help"):
         (sys.stdout if args else sys.stderr).write(USAGE.format(tasks=_list_tasks()))
+        need_train("training")
         return 0 if args else 2
     keep_memory()
     run = peek(args, "--resume")
     result = _resume(args, run) if run is not None else _start(args)
-    sys.stdout.write(_ending(result))
+    _tell(result)
     return 0
 
 
@@ -57,14 +78,15 @@ def _start(args: list[str]) -> Result:
             f"train: the first argument must be a task, got {task!r}. "
             f"Try: linrnn train {tasks.names()[0]} {' '.join(args[:2])}"
         )
-    if task not in tasks.names():
-        raise UnknownNameError("task", task, tasks.names())
+    task = task_named(task)
     _check_strategy(args)
+    args = check_train(task, args[1:])
+    need_train("training")
     start = starting_config(task, args)
-    config, out = parse_train(args[1:], start)
+    config, out = parse_train(args, start)
     from linrnn.train import run
 
-    sys.stdout.write(_announcement(task, start))
+    note(_announcement(task, start))
     return run(config, out=out, reporter=make_reporter())
 
 
@@ -116,6 +138,8 @@ def _has_recipe(task: str, scale: str | None) -> bool:
 
 def _announcement(task: str, start: Start) -> str:
     """What the reader should know of the defaults before a run begins."""
+    from linrnn.cli._recipes import expectation
+
     if start.recipe != UNTUNED:
         if start.scale == recipes.CPU:
             return ""
@@ -133,6 +157,7 @@ def _announcement(task: str, start: Start) -> str:
 
 
 def _resume(args: list[str], folder: str) -> Result:
+    need_train("training")
     from linrnn.train import resume
     from linrnn.train._config import OnNan
 
@@ -174,13 +199,19 @@ def _use(result: Result) -> str:
     return f"linrnn predict {result.folder} FILE"
 
 
-def _ending(result: Result) -> str:
+def _tell(result: Result) -> None:
+    row(f"{summary(result)}\n")
+    answer(lambda: result)
+    if not MANNER.quiet:
+        note(_remarks(result))
+
+
+def _remarks(result: Result) -> str:
     from linrnn.cli._naive import naive_forecasts
     from linrnn.cli._without_training import simple_answers
 
     folder: Path = result.folder
     return (
-        f"{summary(result)}\n"
         f"{naive_forecasts(result)}{simple_answers(result)}"
         f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
         f"  linrnn eval {folder}\n"

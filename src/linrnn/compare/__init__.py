@@ -2,12 +2,15 @@
 
 `compare` trains every mixer with every seed, each in a process and a run folder of its own, and
 writes a table, a CSV file and plots. It can be stopped and started again at any time: what is
-finished is kept, what was interrupted goes on.
+finished is kept, what was interrupted goes on. `sweep` does the same over values of any options.
 """
 
-from linrnn.compare._compare import Entry as Entry
-from linrnn.compare._compare import Row as Row
 from linrnn.compare._compare import compare as compare
 from linrnn.compare._match import match_parameters as match_parameters
+from linrnn.compare._runs import Entry as Entry
+from linrnn.compare._runs import Row as Row
+from linrnn.compare._sweep import Setting as Setting
+from linrnn.compare._sweep import sweep as sweep
+from linrnn.compare._tune import FACTORS as FACTORS
 
-__all__ = ["Entry", "Row", "compare", "match_parameters"]
+__all__ = ["FACTORS", "Entry", "Row", "Setting", "compare", "match_parameters", "sweep"]

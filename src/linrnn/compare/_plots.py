@@ -10,7 +10,7 @@ from linrnn.train._folder import RunFolder
 from linrnn.train._styles import styles
 
 if TYPE_CHECKING:
-    from linrnn.compare._compare import Row
+    from linrnn.compare._runs import Row
 
 
 def draw_costs(rows: Sequence["Row"], task: Task) -> Any | None:

@@ -27,16 +27,29 @@ from linrnn.train._metrics import read_metrics
 from linrnn.train._styles import styles
 
 if TYPE_CHECKING:
-    from linrnn.compare._compare import Row
+    from linrnn.compare._runs import Row
+    from linrnn.compare._tune import Search
 
 
-def write_report(rows: Sequence["Row"], task: Task, configs: Sequence[Config], out: Path) -> None:
+def write_report(
+    rows: Sequence["Row"],
+    task: Task,
+    configs: Sequence[Config],
+    out: Path,
+    search: "Search | None" = None,
+    rates: str = "",
+) -> None:
     """Write ``compare.md``, ``compare.csv``, ``curves``, ``bars`` and ``costs`` (plots).
 
     Where some of the ``configs``, one for each row, differ in the number of layers alone, there
-    is a plot ``depth`` as well.
+    is a plot ``depth`` as well; of a ``search`` of learning rates a table, and ``tuning.csv``.
+    ``rates`` says whose the learning rates are.
     """
-    write_atomically(out / "compare.md", ("\n".join(markdown(rows, task)) + "\n").encode())
+    lines = [*markdown(rows, task), *([rates] if rates else [])]
+    if search is not None:
+        lines += ["", *tuning_table(search, task)]
+        write_atomically(out / "tuning.csv", _tuning_csv(search).encode())
+    write_atomically(out / "compare.md", ("\n".join(lines) + "\n").encode())
     write_atomically(out / "compare.csv", _csv(rows).encode())
     save(learning_curves(rows, task), out / "curves")
     save(_bars(rows, task), out / "bars")
@@ -63,6 +76,7 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
         "mixer",
         f"test {task.metric}{unit} (mean ± s.e.)",
         "seeds",
+        "learning rate",
         "parameters",
         "state (floats)",
         "ms per step",
@@ -76,6 +90,7 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
             row.label,
             _value(row, scale),
             count,
+            f"{row.lr:g}",
             f"{row.n_parameters:,}",
             f"{row.n_state:,}",
             f"{1e3 * row.seconds_per_step:.3g}",
@@ -120,12 +135,45 @@ def _csv(rows: Sequence["Row"]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = ["mixer", "metric", "mean", "standard_error", "values", "failed", "parameters"]
-    writer.writerow([*names, "state_floats", "seconds_per_step", "memory_bytes"])
+    writer.writerow([*names, "state_floats", "seconds_per_step", "memory_bytes", "lr"])
     for r in rows:
         values = " ".join(f"{v:.6g}" for v in r.values)
         cells = [r.label, r.metric, f"{r.mean:.6g}", f"{r.standard_error:.6g}", values]
         sizes = [len(r.failures), r.n_parameters, r.n_state, f"{r.seconds_per_step:.6g}"]
-        writer.writerow([*cells, *sizes, r.memory or ""])
+        writer.writerow([*cells, *sizes, r.memory or "", f"{r.lr:g}"])
+    return text.getvalue()
+
+
+def tuning_table(search: "Search", task: Task) -> list[str]:
+    """A Markdown table of the metric on validation data at every rate; the one taken is bold."""
+    scale, unit = metric_scale(task.metric)
+    most = max(map(len, search.tried.values()))
+    head = ["mixer", *(f"rate {i}: validation {task.metric}{unit}" for i in range(1, most + 1))]
+    lines = [f"| {' | '.join(head)} |", f"| :--- |{' ---: |' * most}"]
+    taken = {entry.label: entry.config.optim.lr for entry in search.entries}
+    for label, rates in search.tried.items():
+        cells = [f"{rate:g}: {_tried(scale * value)}" for rate, value in rates.items()]
+        bold = [
+            f"**{cell}**" if rate == taken[label] else cell
+            for cell, rate in zip(cells, rates, strict=True)
+        ]
+        lines.append(f"| {' | '.join([label, *bold])} |")
+    return lines
+
+
+def _tried(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "failed"
+
+
+def _tuning_csv(search: "Search") -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["mixer", "lr", "seed", "validation_metric", "taken"])
+    taken = {entry.label: entry.config.optim.lr for entry in search.entries}
+    for label, rates in search.tried.items():
+        for rate, value in rates.items():
+            chosen = int(rate == taken[label])
+            writer.writerow([label, f"{rate:g}", search.seed, f"{value:.6g}", chosen])
     return text.getvalue()
 
 

@@ -38,7 +38,7 @@ def write_report(
         files.append(setting.out / f"table-{i}.csv")
         write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
     if found.verdicts:
-        table = _verdicts(what, setting, found)
+        table = verdict_table(what, setting, found)
         lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
         files.append(setting.out / "verdicts.csv")
         write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
@@ -80,11 +80,12 @@ def page(
     lines += [f"- {note}" for note in found.notes]
     need = what.seeds_needed(setting.scale)
     if found.verdicts:
-        lines += ["", "## Verdicts", "", *_verdicts(what, setting, found).markdown()]
+        lines += ["", "## Verdicts", "", *verdict_table(what, setting, found).markdown()]
     return [*lines, "", f"The rule of verdicts: {rule(need)}"]
 
 
-def _verdicts(what: type[Reproduction], setting: Setting, found: Findings) -> Table:
+def verdict_table(what: type[Reproduction], setting: Setting, found: Findings) -> Table:
+    """The claims that end a page, each with what the seeds say of it."""
     need = what.seeds_needed(setting.scale)
     head = ["claim", "published", "ours", "verdict"]
     return Table("Claim by claim", head, [judged.cells(need) for judged in found.verdicts])

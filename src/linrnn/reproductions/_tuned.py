@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from linrnn.compare import Row
+from linrnn.compare._tune import at_rate, best_rates, validation
 from linrnn.reproductions._base import Setting, Table
 from linrnn.reproductions._trained import Outcome, by_seed
 from linrnn.train import Config
 from linrnn.train._figures import metric_scale
-from linrnn.train._folder import RunFolder
 
 RULE = (
     "two rows differ where one of them is better with every seed; a single seed differs from "
@@ -57,11 +57,7 @@ def tuned(
     if tried.problem:
         none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
         return Tuned(outcome=replace(tried, labels=tuple(candidates)), rates={}, tried=none)
-    choose = max if tried.task.higher_is_better else min
-    best = {}
-    for label, rates in candidates.items():
-        of = {rate: found[at_rate(label, rate)] for rate in rates}
-        best[label] = choose(of, key=of.__getitem__)
+    best = best_rates(candidates, found, tried.task.higher_is_better)
     taken = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
     outcome = train(taken, setting)
     renamed = zip(best, outcome.rows, strict=True)
@@ -71,24 +67,6 @@ def tuned(
         rows=tuple(replace(row, label=label) for label, row in renamed),
     )
     return Tuned(outcome=outcome, rates=best, tried=_table(title, candidates, found, tried))
-
-
-def at_rate(label: str, rate: float) -> str:
-    """The label of a row at a learning rate.
-
-    Example:
-        >>> at_rate("S4", 0.01)
-        'S4 at 0.01'
-    """
-    return f"{label} at {rate:g}"
-
-
-def validation(row: Row, higher_is_better: bool = True) -> float:
-    """The metric on validation of the run that finished; the worst there is if it failed."""
-    worst = -math.inf if higher_is_better else math.inf
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    values = [result.validation_metric for result in done if result is not None]
-    return (max if higher_is_better else min)(values, default=worst)
 
 
 def sure(one: Row, other: Row) -> int:

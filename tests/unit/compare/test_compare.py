@@ -7,10 +7,10 @@ import math
 import pytest
 
 from linrnn import recipes
-from linrnn.compare import Entry, compare, match_parameters
-from linrnn.compare._compare import Row, _folder
+from linrnn.compare import Entry, Row, compare, match_parameters
 from linrnn.compare._match import count_parameters
 from linrnn.compare._report import by_depth
+from linrnn.compare._runs import folder_of
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import ModelConfig, TrainConfig
 
@@ -50,9 +50,9 @@ def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path):
     names = ("compare.md", "compare.csv", "curves.png", "curves.svg", "bars.png", "bars.svg")
     names += ("costs.png", "costs.svg", "costs.drawn.csv", "curves.drawn.csv", "bars.drawn.csv")
     assert all((tmp_path / name).stat().st_size > 0 for name in names)
-    stamp = (_folder(tmp_path, "a", 0) / "result.json").stat().st_mtime_ns
+    stamp = (folder_of(tmp_path, entries[0], 0) / "result.json").stat().st_mtime_ns
     again = compare(entries, seeds=(0, 1), out=tmp_path)
-    assert (_folder(tmp_path, "a", 0) / "result.json").stat().st_mtime_ns == stamp
+    assert (folder_of(tmp_path, entries[0], 0) / "result.json").stat().st_mtime_ns == stamp
     assert again[0].values[0] == rows[0].values[0]
     assert len(again[0].values) == 2
     assert again[0].standard_error > 0

@@ -1,0 +1,100 @@
+"""The parser of a verb: what every verb takes, and errors that name the option that was meant."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from linrnn.cli._names import no_such_option, respelt
+from linrnn.cli._output import MANNER
+
+QUIET = "say the answer alone: no progress, no remarks"
+VERBOSE = "also say where an error comes from"
+JSON = "answer as JSON, on one standard output for programs; remarks go to standard error"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with ``-q``, ``-v`` and, of a verb that answers, ``--json``.
+
+    Options are taken in any case and with ``-`` or ``_``, in full.
+
+    Args:
+        verb: its name.
+        description: what it does.
+        answers: whether it takes ``--json``.
+        wrap: whether description and epilog are broken into lines; else they stand as they are.
+        **given: of ``argparse.ArgumentParser``.
+    """
+
+    def __init__(
+        self, verb: str, description: Any, *, answers: bool = True, wrap: bool = False, **given: Any
+    ) -> None:
+        raw, plain = argparse.RawDescriptionHelpFormatter, argparse.HelpFormatter
+        super().__init__(
+            prog=f"linrnn {verb}",
+            description=description,
+            formatter_class=plain if wrap else raw,
+            allow_abbrev=False,
+            **given,
+        )
+        self.kinds: dict[str, str] = {}
+        """What the value of an argument is, by its name, for completions."""
+        manners = [("quiet", ["-q", "--quiet"], QUIET), ("verbose", ["-v", "--verbose"], VERBOSE)]
+        manners += [("json", ["--json"], JSON)] if answers else []
+        for name, flags, words in manners:
+            self.add_argument(*flags, action=_Set, dest=name, help=words)
+
+    def add(self, *flags: str, kind: str = "", **given: Any) -> None:
+        """Add an argument.
+
+        Args:
+            *flags: as of ``add_argument``.
+            kind: what its value is, one of those `linrnn.cli._complete` knows.
+            **given: as of ``add_argument``.
+        """
+        action = self.add_argument(*flags, **given)
+        self.kinds[action.dest] = kind
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The arguments.
+
+        Raises:
+            ArgumentError: an option that there is not.
+        """
+        given: Sequence[str] = respelt(args, self._option_string_actions)
+        for argument in given[: given.index("--") if "--" in given else None]:
+            if argument.startswith("--") and not self._has(argument):
+                verb = self.prog.removeprefix("linrnn ")
+                known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+                raise no_such_option(verb, argument, known, f"{self.prog} --help")
+        return super().parse_args(given, namespace)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The arguments, and those that are of another parser."""
+        return super().parse_known_args(respelt(args, self._option_string_actions), namespace)
+
+    def _has(self, argument: str) -> bool:
+        return argument.partition("=")[0] in self._option_string_actions
+
+
+class _Set(argparse.Action):
+    """Changes how the command speaks."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **given)
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        setattr(MANNER, self.dest, True)
+
+
+def take_manners(arguments: Sequence[str]) -> list[str]:
+    """A command line without ``-q``, ``-v`` and ``--json``, which are obeyed."""
+    flags = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose"}
+    flags["--json"] = "json"
+    left = []
+    for argument in arguments:
+        name = flags.get(argument.lower())
+        if name is None:
+            left.append(argument)
+        else:
+            setattr(MANNER, name, True)
+    return left

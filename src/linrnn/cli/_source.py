@@ -1,0 +1,133 @@
+"""What classes and functions of this package declare, read from their source, none imported.
+
+To import a mixer is to import PyTorch, and lists, completions and errors should be there at once.
+"""
+
+import ast
+import functools
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import linrnn
+
+
+class Declared(NamedTuple):
+    """An argument of a constructor, or a field of a dataclass."""
+
+    name: str
+    annotation: str
+    """As it is written; empty where there is none."""
+    default: str | None
+    """As it is written; None where it must be given."""
+
+
+class Class(NamedTuple):
+    """A class and the file that it is in."""
+
+    path: Path
+    node: ast.ClassDef
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    """The syntax of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def file_of(package: str, name: str) -> Path | None:
+    """The file of a module of a package that can be imported, if it has one."""
+    folders = importlib.import_module(package).__path__
+    return next((path for f in folders if (path := Path(f, f"{name}.py")).is_file()), None)
+
+
+def class_named(path: Path, name: str) -> Class | None:
+    """A class of this package by the name that a file has for it, defined there or imported."""
+    for node in tree(path).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return Class(path, node)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linrnn."):
+            named = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
+            origin = _module(node.module or "") if named else None
+            if origin is not None:
+                return class_named(origin, named[0])
+    return None
+
+
+def public_classes(path: Path) -> list[Class]:
+    """The classes of a file whose names do not begin with ``_``."""
+    nodes = [node for node in tree(path).body if isinstance(node, ast.ClassDef)]
+    return [Class(path, node) for node in nodes if not node.name.startswith("_")]
+
+
+def lineage(cls: Class) -> Iterator[Class]:
+    """A class, and those it derives from as far as they are of this package, nearest first."""
+    yield cls
+    for base in cls.node.bases:
+        name = ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
+        found = class_named(cls.path, name)
+        if found is not None:
+            yield from lineage(found)
+
+
+def constant(cls: Class, name: str) -> ast.expr | None:
+    """What a class, or the nearest it derives from, sets a name of its body to."""
+    for one in lineage(cls):
+        for node in one.node.body:
+            targets = node.targets if isinstance(node, ast.Assign) else ()
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            if name in map(ast.unparse, targets):
+                value: ast.expr | None = node.value  # type: ignore[attr-defined]
+                if value is not None:
+                    return value
+    return None
+
+
+def arguments(cls: Class) -> list[Declared]:
+    """The arguments of the constructor of a class, its own or the nearest."""
+    for one in lineage(cls):
+        for node in one.node.body:
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                return _arguments(node.args)
+    return []
+
+
+def fields(cls: Class) -> list[Declared]:
+    """The fields of a dataclass, those of its bases first."""
+    found: dict[str, Declared] = {}
+    for one in reversed(list(lineage(cls))):
+        for node in one.node.body:
+            if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
+                name = ast.unparse(node.target)
+                found[name] = _declared(name, node.annotation, node.value)
+    return list(found.values())
+
+
+def functions(path: Path) -> dict[str, ast.FunctionDef]:
+    """The functions of a file by name."""
+    return {node.name: node for node in tree(path).body if isinstance(node, ast.FunctionDef)}
+
+
+def _arguments(given: ast.arguments) -> list[Declared]:
+    first = [*given.posonlyargs, *given.args][1:]  # without self
+    none: list[ast.expr | None] = [None] * (len(first) - len(given.defaults))
+    pairs = [*zip(first, [*none, *given.defaults], strict=True)]
+    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    return [_declared(arg.arg, arg.annotation, default) for arg, default in pairs]
+
+
+def _declared(name: str, annotation: ast.expr | None, default: ast.expr | None) -> Declared:
+    kind = "" if annotation is None else ast.unparse(annotation)
+    return Declared(name, kind, None if default is None else ast.unparse(default))
+
+
+def _module(dotted: str) -> Path | None:
+    """The file of a module below ``linrnn``, or the ``__init__.py`` of a package."""
+    parts = dotted.split(".")[1:]
+    for folder in map(Path, linrnn.__path__):
+        for path in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts)):
+            found = path / "__init__.py" if path.is_dir() else path
+            if found.is_file():
+                return found
+    return None

@@ -1,0 +1,275 @@
+"""The options of ``linrnn train`` as the sources state them, so that an error needs no PyTorch."""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from linrnn import recipes
+from linrnn._catalogue import stems, studied
+from linrnn._declared import OF_THE_MODEL, SET_BY_THE_STACK
+from linrnn._import_path import is_import_path
+from linrnn.cli import _source
+from linrnn.cli._names import (
+    UNTUNED,
+    learner_named,
+    mixer_named,
+    no_such_option,
+    recipe_named,
+    respelt,
+    scale_named,
+)
+from linrnn.cli._options import CHOSEN, SHORT, peek
+from linrnn.cli._source import Declared
+from linrnn.errors import ArgumentError
+
+_FLAG = re.compile(r"--[A-Za-z].*|-[A-Za-z].*", re.DOTALL)
+_NUMBER = re.compile(r"-(inf|nan)", re.IGNORECASE)
+_HELP = ("-h", "--help")
+_KINDS = {"int": (int, "an integer"), "float": (float, "a number")}
+
+
+class Options(NamedTuple):
+    """What may be given to a run."""
+
+    flags: dict[str, Declared]
+    """Every option by its flag; ``--x.no-y`` is beside each ``--x.y`` that is on or off."""
+    open: tuple[str, ...]
+    """Beginnings of flags of which the sources do not say all: of classes of other packages."""
+
+    def has(self, flag: str) -> bool:
+        """Whether there is such an option, or may be."""
+        return flag in self.flags or flag.startswith(self.open)
+
+
+def train_options(task: str, mixer: str | None, learner: str | None) -> Options:
+    """The options of a run; nothing of what it names is imported.
+
+    Args:
+        task: its name.
+        mixer: a name, or a pattern with commas between; None where only the recipe knows it.
+        learner: a name; None where only the recipe knows it.
+    """
+    package = Path(_source.file_of("linrnn", "backbone") or "").parent
+    config = package / "train" / "_config.py"
+    flags = {f"--{name}": Declared(name, kind, "") for name, kind in CHOSEN.items()}
+    flags |= dict(_section("model", _model(package)))
+    for section, name in (("optim", "OptimConfig"), ("train", "TrainConfig")):
+        flags |= dict(_section(section, _source.fields(_named(config, name))))
+    unknown = []
+    of_task = _of_task(task)
+    of_mixer = None if mixer is None else _of_pattern(mixer)
+    of_learner = None if learner is None else _entry("linrnn.learn", learner)
+    for name, found in (("task", of_task), ("mixer", of_mixer), ("learner", of_learner)):
+        if found is None:
+            unknown.append(f"--{name}.")
+        else:
+            flags |= found if isinstance(found, dict) else dict(_section(name, found))
+    # a task of another package may have short names of its own
+    return Options(flags, ("--",) if of_task is None else tuple(unknown))
+
+
+def check_train(task: str, arguments: Sequence[str], verb: str = "train") -> list[str]:
+    """The options of a run as they are known, or the error of the first that cannot be meant.
+
+    Names may be written in any case and with ``-`` or ``_``. What only an imported class can tell
+    is left to it.
+
+    Args:
+        task: its name.
+        arguments: what follows it.
+        verb: for messages.
+
+    Raises:
+        UnknownNameError: no such mixer, learner, recipe or scale.
+        ArgumentError: no such option, or a value that is no number where one is wanted.
+    """
+    found = respelt(arguments, [f"--{name}" for name in CHOSEN])
+    found = _with_names(found, task)
+    recipe, scale = _recipe(task, peek(found, "--recipe"), peek(found, "--scale"))
+    options = train_options(
+        task,
+        peek(found, "--mixer") or recipe_says(recipe, scale, "mixer", "lru"),
+        peek(found, "--learner") or recipe_says(recipe, scale, "learner", "bptt"),
+    )
+    found = respelt(found, options.flags)
+    _check(found, options, verb, f"linrnn train {task} --help")
+    return found
+
+
+def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str) -> str | None:
+    """The mixer or the learner of a recipe, or None where that is not plain from its source."""
+    if recipe is None:
+        return otherwise
+    path = _source.file_of("linrnn.recipes", recipe)
+    function = _source.functions(path).get(scale or "") if path else None
+    for node in ast.walk(function) if function else ():
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Config":
+            given = {word.arg: word.value for word in node.keywords}
+            value = given.get(what, ast.Constant(otherwise))
+            return value.value if isinstance(value, ast.Constant) else None  # type: ignore[return-value]
+    return None
+
+
+def short_options(task: str) -> dict[str, str]:
+    """Short names of options: those of every task, and a task's own."""
+    stated = _attribute("linrnn.tasks", task, "short_options")
+    return SHORT | (ast.literal_eval(stated) if stated is not None else {})
+
+
+def choices(declared: Declared) -> list[str]:
+    """The texts that an option takes, where it takes a few; else none.
+
+    Example:
+        >>> choices(Declared("order", "Literal['shuffled', 'contiguous']", None))
+        ['shuffled', 'contiguous']
+    """
+    if not declared.annotation.startswith("Literal["):
+        return []
+    try:
+        values = ast.literal_eval(declared.annotation.removeprefix("Literal"))
+    except (ValueError, SyntaxError):
+        return []
+    return values if all(isinstance(value, str) for value in values) else []
+
+
+def _with_names(arguments: list[str], task: str) -> list[str]:
+    """The same with the names of mixer, learner, recipe and scale as the catalogues have them."""
+    named = {"--mixer": mixer_named, "--learner": learner_named, "--recipe": recipe_named}
+    for flag, meant in named.items():
+        arguments = _replaced(arguments, flag, meant)
+    recipe = peek(arguments, "--recipe") or task
+    if recipe in recipes.names():
+        arguments = _replaced(arguments, "--scale", lambda name: scale_named(recipe, name))
+    return arguments
+
+
+def _replaced(arguments: list[str], flag: str, meant: Callable[[str], str]) -> list[str]:
+    """The same with the value of an option, where it is given, as it is meant."""
+    found = list(arguments)
+    for at, argument in enumerate(arguments):
+        if argument.startswith(f"{flag}="):
+            found[at] = f"{flag}={meant(argument.partition('=')[2])}"
+        elif argument == flag and at + 1 < len(arguments):
+            found[at + 1] = meant(arguments[at + 1])
+    return found
+
+
+def _recipe(task: str, recipe: str | None, scale: str | None) -> tuple[str | None, str | None]:
+    """The recipe and scale whose values are the defaults; None for untuned ones."""
+    own = task in recipes.names() and (scale or recipes.CPU in recipes.scales(task))
+    recipe = task if recipe is None and own else recipe
+    if recipe in (None, UNTUNED) or recipe not in recipes.names():
+        return None, None
+    if recipe in studied("linrnn.recipes"):
+        return recipe, "paper"
+    return recipe, scale or recipes.default_scale(recipe)
+
+
+def _check(arguments: Sequence[str], options: Options, verb: str, where: str) -> None:
+    before = ""
+    for argument in arguments:
+        if argument == "--":
+            return
+        flag = argument.partition("=")[0]
+        if _FLAG.fullmatch(argument) and not _NUMBER.fullmatch(argument):
+            if flag not in _HELP and not options.has(flag):
+                raise no_such_option(verb, argument, options.flags, where)
+            if "=" in argument:
+                _check_value(verb, options.flags.get(flag), flag, argument.partition("=")[2])
+            before = "" if "=" in argument else flag
+            continue
+        if before:
+            _check_value(verb, options.flags.get(before), before, argument)
+        before = ""
+
+
+def _check_value(verb: str, declared: Declared | None, flag: str, text: str) -> None:
+    if declared is None:
+        return
+    if declared.annotation in _KINDS:
+        convert, what = _KINDS[declared.annotation]
+        try:
+            convert(text)
+        except ValueError:
+            raise ArgumentError(f"{verb}: {flag} must be {what}, got {text!r:.80}.") from None
+    allowed = choices(declared)
+    if allowed and text not in allowed:
+        raise ArgumentError(
+            f"{verb}: {flag} must be one of {', '.join(allowed)}, got {text!r:.80}."
+        )
+
+
+def _section(name: str, declared: Iterable[Declared]) -> Iterator[tuple[str, Declared]]:
+    for one in declared:
+        flag = f"--{name}.{one.name.replace('_', '-')}"
+        yield flag, one
+        if one.annotation == "bool" and one.default is not None:
+            group, _, last = flag.rpartition(".")
+            yield f"{group}.no-{last}", one
+
+
+def _model(package: Path) -> list[Declared]:
+    model = _named(package / "backbone.py", "SequenceModel")
+    return [one for one in _source.arguments(model) if one.name not in OF_THE_MODEL]
+
+
+def _of_task(task: str) -> dict[str, Declared] | None:
+    """The options of a task with their short names; None of one of another package."""
+    options = _attribute("linrnn.tasks", task, "Options")
+    path = _source.file_of("linrnn.tasks", task)
+    if options is None or path is None:
+        return None
+    cls = next(filter(None, (_source.class_named(p, ast.unparse(options)) for p in _files(path))))
+    found = dict(_section("task", _source.fields(cls)))
+    anywhere = Declared("", "", "")
+    return found | {f"--{s}": found.get(f"--{o}", anywhere) for s, o in short_options(task).items()}
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The files of the classes that the public class of a file is made of."""
+    for cls in _source.public_classes(path):
+        for one in _source.lineage(cls):
+            yield one.path
+
+
+def _of_pattern(mixer: str) -> dict[str, Declared] | None:
+    """The options of the mixers of a pattern; None where one is not of this package."""
+    names = list(
+        dict.fromkeys(re.sub(r"^\d+\s*\*\s*", "", part.strip()) for part in mixer.split(","))
+    )
+    if any(is_import_path(name) or name not in stems("linrnn.mixers") for name in names):
+        return None
+    found: dict[str, Declared] = {}
+    for name in names:
+        section = "mixer" if len(names) == 1 else f"mixer.{name.replace('_', '-')}"
+        declared = _entry("linrnn.mixers", name) or []
+        found |= dict(_section(section, (d for d in declared if d.name not in SET_BY_THE_STACK)))
+    return found
+
+
+def _entry(package: str, name: str) -> list[Declared] | None:
+    """The arguments of the class of an entry."""
+    path = _source.file_of(package, name)
+    if path is None:
+        return None
+    return _source.arguments(_main_class(path, package))
+
+
+def _attribute(package: str, name: str, attribute: str) -> ast.expr | None:
+    path = _source.file_of(package, name)
+    return None if path is None else _source.constant(_main_class(path, package), attribute)
+
+
+def _main_class(path: Path, package: str) -> _source.Class:
+    """The class of an entry: of those of its file the one that derives from the catalogue's."""
+    base = {"linrnn.mixers": "Mixer", "linrnn.tasks": "Task", "linrnn.learn": "Learner"}[package]
+    found = _source.public_classes(path)
+    return next(c for c in found if base in [one.node.name for one in _source.lineage(c)])
+
+
+def _named(path: Path, name: str) -> _source.Class:
+    found = _source.class_named(path, name)
+    assert found
+    return found

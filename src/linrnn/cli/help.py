@@ -1,0 +1,31 @@
+"""Describe a verb and its options, as `linrnn VERB --help` does."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from linrnn.cli._names import known_as
+from linrnn.cli._parser import Parser
+
+
+def parser() -> Parser:
+    """Of what follows the verb."""
+    parser = Parser("help", __doc__, answers=False, wrap=True)
+    words = "one of those `linrnn --help` lists, which comes where there is none"
+    parser.add("verb", metavar="VERB", nargs="?", help=words, kind="verb")
+    parser.add("task", metavar="TASK", nargs="?", help="of train: its options", kind="task")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the help of a verb."""
+    from linrnn import cli
+
+    args = parser().parse_args(argv)
+    if args.verb is None:
+        sys.stdout.write(cli.usage() + "\n")
+        return 0
+    verb = known_as("verb", args.verb, cli.verbs())
+    task = [] if args.task is None else [args.task]
+    code: int = importlib.import_module(f"linrnn.cli.{verb}").main([*task, "--help"])
+    return code

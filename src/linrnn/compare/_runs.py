@@ -1,0 +1,242 @@
+"""Runs of several configurations with several seeds in one folder, each in a process of its own."""
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from linrnn._door import check_folder, read_bytes
+from linrnn._numbers import duration
+from linrnn._storage import MAX_JSON, exclusive, remove, write_atomically
+from linrnn.compare._process import train_in_process
+from linrnn.compare._usage import read_memory
+from linrnn.errors import ArgumentError, RunFolderError
+from linrnn.train import Config, Result
+from linrnn.train._folder import RunFolder
+from linrnn.train._model import build_task
+
+FAILURE = "failure.txt"
+_LOCK = ".compare.lock"
+
+PATIENCE = 60.0
+"""Seconds to wait for a process that still trains into the folder of a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of a comparison: a name and everything its runs depend on but the seed."""
+
+    label: str
+    """Unique; names the row and the folders."""
+    config: Config
+    """Of its runs; the seed is replaced."""
+    folder: str = ""
+    """Names the folders in the place of the label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The results of an entry over the seeds."""
+
+    label: str
+    metric: str
+    values: tuple[float, ...]
+    """Test metric of each seed that finished."""
+    failures: tuple[str, ...]
+    """Why the others did not."""
+    n_parameters: int
+    n_state: int
+    """Floats of recurrent state a sequence needs. Both are 0 if no seed finished."""
+    seconds_per_step: float
+    """Of training, validation included; median over the seeds. NaN if none finished."""
+    memory: int | None
+    """Bytes that training added to the process's peak, the largest over the seeds."""
+    folders: tuple[Path, ...]
+    lr: float = math.nan
+    """The learning rate."""
+
+    @property
+    def mean(self) -> float:
+        """Mean test metric."""
+        return statistics.fmean(self.values) if self.values else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean; NaN for fewer than two seeds."""
+        if len(self.values) < 2:
+            return math.nan
+        return statistics.stdev(self.values) / math.sqrt(len(self.values))
+
+
+def train_all(
+    entries: Sequence[Entry], seeds: Sequence[int], out: Path, say: Callable[[str], Any]
+) -> list[Row]:
+    """Train all entries with all seeds, or go on with that, and return a row for each entry.
+
+    Args:
+        entries, seeds: that `check` took.
+        out: folder of the runs, which no other process uses; see `alone`.
+        say: told one line for each run, with the time that the others will take.
+
+    Raises:
+        RunFolderError: ``out`` holds runs with other options.
+        InterruptedRunError: stopped by Ctrl-C; the same call goes on.
+    """
+    # seed by seed: what can be compared early is finished early
+    jobs = [(entry, seed) for seed in seeds for entry in entries]
+    took: dict[str, list[float]] = {}
+    for at, (entry, seed) in enumerate(jobs, 1):
+        done, start = finished(folder_of(out, entry, seed)), time.monotonic()
+        line = _train(entry, seed, out)
+        # one that was there took its time before
+        seconds = time.monotonic() - start if done is None else done.seconds
+        took.setdefault(entry.label, []).append(seconds)
+        left = seconds_left(jobs[at:], took, out)
+        say(line + (f"; about {duration(left)} left" if left else ""))
+    return [row_of(entry, seeds, out) for entry in entries]
+
+
+def seconds_left(
+    jobs: Sequence[tuple[Entry, int]], took: dict[str, list[float]], out: Path
+) -> float:
+    """What runs that are not finished will take: as long as others of the entry did, or all."""
+    everything = [seconds for of_one in took.values() for seconds in of_one]
+    usual = {label: statistics.fmean(of_one) for label, of_one in took.items()}
+    otherwise = statistics.fmean(everything) if everything else 0.0
+    waiting = [entry.label for entry, seed in jobs if finished(folder_of(out, entry, seed)) is None]
+    return sum(usual.get(label, otherwise) for label in waiting)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Inside, no other process trains into a folder.
+
+    Raises:
+        RunFolderError: one does.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(folder / _LOCK))
+        except BlockingIOError as error:
+            raise RunFolderError(
+                f"{folder}: a comparison must be made by one process at a time, got a second one. "
+                "Wait for the first, or stop it."
+            ) from error
+        except OSError as error:
+            raise RunFolderError(
+                f"{folder / _LOCK}: the lock must be a file that can be made, got: "
+                f"{error.strerror or error}. Remove it, or choose another --out."
+            ) from error
+        yield
+
+
+def check(what: str, entries: Sequence[Entry], seeds: Sequence[int]) -> None:
+    """Raise `ArgumentError` unless entries and seeds can be compared."""
+    labels = [e.label for e in entries]
+    tasks = sorted({e.config.task for e in entries})
+    if not entries or len(set(labels)) < len(labels):
+        raise ArgumentError(f"{what}: entries must have labels of their own, got {labels}.")
+    if len(tasks) > 1:
+        raise ArgumentError(f"{what}: entries must share one task, got {', '.join(tasks)}.")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ArgumentError(f"{what}: seeds must be one or more different, got {list(seeds)}.")
+
+
+def folder_of(out: Path, entry: Entry, seed: int) -> Path:
+    """The run folder of an entry with a seed, in that of the comparison."""
+    safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in entry.folder or entry.label)
+    return out / f"{safe}-seed{seed}"
+
+
+def _train(entry: Entry, seed: int, out: Path) -> str:
+    """Bring one run to its end, if it is not there yet, and say how it ended."""
+    folder, config = folder_of(out, entry, seed), replace(entry.config, seed=seed)
+    _check_inside(folder, out)
+    name = f"{entry.label} seed {seed}"
+    _check_same(folder, config)
+    done = finished(folder)
+    if done is not None:
+        return _ending(name, done)
+    failure, again = folder / FAILURE, ""
+    if os.path.lexists(failure):
+        again = f" (tried again; before: {_words(failure)})"
+        remove(failure, inside=out)
+    # where a comparison was killed, its last run may not have noticed yet
+    RunFolder(folder).wait_until_free(PATIENCE)
+    error = train_in_process(folder, config)
+    done = finished(folder)
+    if done is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(failure, f"{error or 'it left no result'}\n".encode(), inside=out)
+        return f"{name}: failed: {_words(failure)}{again}"
+    return f"{_ending(name, done)}{again}"
+
+
+def _ending(name: str, done: Result) -> str:
+    return f"{name}: test {done.metric} {done.test_metric:.4g}"
+
+
+def _words(failure: Path) -> str:
+    try:
+        data = read_bytes(failure, inside=failure.parent, limit=MAX_JSON)
+    except OSError as error:
+        raise RunFolderError(
+            f"{failure}: the file must be one that can be read, got {error}. Remove it."
+        ) from error
+    return data.decode(errors="replace").strip()
+
+
+def finished(folder: Path) -> Result | None:
+    """The result of a run that came to its end."""
+    return RunFolder(folder).read_result()
+
+
+def _check_inside(folder: Path, out: Path) -> None:
+    """Raise if a run would be written elsewhere than below the comparison's folder."""
+    try:
+        check_folder(folder, inside=out)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder}: the run must lie in the folder of the comparison, got: "
+            f"{error.strerror or error}. Remove it, or choose another --out."
+        ) from error
+
+
+def _check_same(folder: Path, config: Config) -> None:
+    if not (folder / "config.json").is_file():
+        return
+    found = RunFolder(folder).load_config()
+    # the number of threads is written down when a run starts
+    wanted = replace(config, train=replace(config.train, threads=found.train.threads))
+    if found != wanted:
+        raise RunFolderError(
+            f"{folder}: the run must be of this comparison, got one with other options. "
+            "Choose another --out, or remove the folder."
+        )
+
+
+def row_of(entry: Entry, seeds: Sequence[int], out: Path) -> Row:
+    """The results of an entry so far."""
+    folders = [folder_of(out, entry, seed) for seed in seeds]
+    done = [result for result in map(finished, folders) if result is not None]
+    failures = [_words(f / FAILURE) for f in folders if os.path.lexists(f / FAILURE)]
+    memory = [m for m in map(read_memory, folders) if m is not None]
+    steps = [r.seconds / r.steps for r in done]
+    config = entry.config
+    return Row(
+        label=entry.label,
+        metric=done[0].metric if done else build_task(config).metric,
+        values=tuple(r.test_metric for r in done),
+        failures=tuple(failures),
+        n_parameters=done[0].n_parameters if done else 0,
+        n_state=done[0].n_state if done else 0,
+        seconds_per_step=statistics.median(steps) if steps else math.nan,
+        memory=max(memory, default=None),
+        folders=tuple(folders),
+        lr=config.optim.lr,
+    )

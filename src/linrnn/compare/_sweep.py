@@ -1,0 +1,161 @@
+"""Runs over values of any options: a grid, or draws from it, times seeds."""
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from linrnn._pattern import import_all
+from linrnn.compare._runs import Entry, Row, alone, check, train_all
+from linrnn.compare._sweep_report import write_sweep
+from linrnn.errors import ArgumentError, UnknownNameError, check_few, show
+from linrnn.train import Config
+from linrnn.train._model import build_task
+
+MOST = 10_000
+"""Settings that a sweep may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One point of a sweep."""
+
+    values: Mapping[str, Any]
+    """Of each option that is swept, by its dotted name."""
+    row: Row
+    """What came out; its label names the values."""
+
+
+def sweep(
+    config: Config,
+    over: Mapping[str, Sequence[Any]],
+    *,
+    draws: int | None = None,
+    seeds: Sequence[int] = (0,),
+    out: Path | str,
+    say: Callable[[str], Any] = lambda line: None,
+) -> list[Setting]:
+    """Train a configuration with every combination of some values and every seed.
+
+    Like `compare` it can be stopped at any time: what is finished in ``out`` is kept, the run that
+    was interrupted goes on, and what failed is tried again. One process at a time is at a folder.
+
+    Args:
+        config: of all runs, up to what is swept and the seed.
+        over: values by the dotted name of an option, as the command line has it: ``optim.lr``,
+            ``mixer.d_state``, ``task.noise``, or ``mixer``, with which the options of another mixer
+            are its defaults.
+        draws: take so many combinations at random; the same call draws the same ones, and with more
+            draws those before are among them. None takes all.
+        seeds: each combination is trained once with each.
+        out: folder for the runs, ``sweep.md``, ``sweep.csv`` and the plot ``sweep``.
+        say: told one line for each run.
+
+    Returns:
+        A setting for each combination, in the order of the grid or of the draws.
+
+    Raises:
+        ArgumentError: nothing to sweep, a value an option does not take, or too many combinations.
+        UnknownNameError: no such option.
+        RunFolderError: ``out`` holds runs with other options, or another process is at it.
+        InterruptedRunError: stopped by Ctrl-C; call again to go on.
+    """
+    points = combinations(over, draws)
+    entries = [Entry(label=named(p), config=with_options(config, p)) for p in points]
+    check("sweep", entries, seeds)
+    for entry in entries:
+        import_all(entry.config.mixer)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        rows = train_all(entries, seeds, folder, say)
+        pairs = zip(points, rows, strict=True)
+        settings = [Setting(values=values, row=row) for values, row in pairs]
+        write_sweep(settings, build_task(config), folder)
+    return settings
+
+
+def combinations(over: Mapping[str, Sequence[Any]], draws: int | None) -> list[dict[str, Any]]:
+    """All combinations of values, or some that are drawn, each once.
+
+    Raises:
+        ArgumentError: no option, no values, values that repeat, or more than `MOST` combinations.
+
+    Example:
+        >>> combinations({"optim.lr": [0.1, 0.2], "seed": [1]}, None)
+        [{'optim.lr': 0.1, 'seed': 1}, {'optim.lr': 0.2, 'seed': 1}]
+    """
+    size = 1
+    for name, values in over.items():
+        if not values or len({show(value) for value in values}) < len(values):
+            raise ArgumentError(f"sweep: {name} must have values that differ, got {show(values)}.")
+        size *= len(values)
+    if not over or size > MOST:
+        raise ArgumentError(
+            f"sweep: there must be 1 to {MOST:,} combinations of values, got "
+            f"{size if over else 0:,}. Draw some of fewer values."
+        )
+    every = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+    if draws is None:
+        return every
+    check_few("sweep", MOST, draws=draws)
+    order = list(range(size))
+    random.Random(0).shuffle(order)  # the first of a longer list are those of a shorter one
+    return [every[i] for i in order[:draws]]
+
+
+def named(values: Mapping[str, Any]) -> str:
+    """What a combination is called.
+
+    Example:
+        >>> named({"optim.lr": 0.01, "mixer": "lru"})
+        'optim.lr=0.01 mixer=lru'
+    """
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def with_options(config: Config, values: Mapping[str, Any]) -> Config:
+    """A configuration with other values of some options.
+
+    Args:
+        config: to change.
+        values: by dotted name; see `sweep`.
+
+    Raises:
+        UnknownNameError: no such option.
+        ArgumentError: a value that the option does not take.
+    """
+    values = dict(values)
+    mixer = values.pop("mixer", config.mixer)
+    if mixer != config.mixer:  # options of one mixer mean nothing to another
+        config = replace(config, mixer=mixer, mixer_options={})
+    for name, value in values.items():
+        config = _with_option(config, name, value)
+    return config
+
+
+def _with_option(config: Config, name: str, value: Any) -> Config:
+    section, _, option = name.replace("-", "_").partition(".")
+    field = {"mixer": "mixer_options", "learner": "learner_options", "task": "task_options"}.get(
+        section, section
+    )
+    part = getattr(config, field, None)
+    if not option or part is None:
+        raise UnknownNameError("option", name, ("mixer", "optim.lr", "mixer.d_state"))
+    if isinstance(part, dict):
+        changed: dict[str, Any] = {field: _with_key(part, option, value)}
+        return replace(config, **changed)
+    known = [f.name for f in fields(part)]
+    if option not in known:
+        raise UnknownNameError("option", name, [f"{section}.{one}" for one in known])
+    return replace(config, **{field: replace(part, **{option: value})})
+
+
+def _with_key(options: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Options with another value of one, which may be that of one mixer of a pattern."""
+    owner, _, option = name.rpartition(".")
+    if not owner:
+        return {**options, name: value}
+    return {**options, owner: {**options.get(owner, {}), option: value}}

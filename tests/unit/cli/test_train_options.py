@@ -1,0 +1,167 @@
+"""Options read from the sources are those of the classes, and their errors need no PyTorch."""
+
+import dataclasses
+import warnings
+
+import pytest
+
+from linrnn import learn, mixers, recipes, tasks
+from linrnn._declared import declared
+from linrnn._pattern import option_names
+from linrnn.cli import main
+from linrnn.cli._mixer_options import mixer_class
+from linrnn.cli._options import SHORT, Start, _command, learner_class
+from linrnn.cli._train_options import recipe_says, short_options, train_options
+from linrnn.train import ModelConfig, OptimConfig, TrainConfig
+
+
+def names(flags, section):
+    start = f"--{section}."
+    return {flag[len(start) :].replace("-", "_") for flag in flags if flag.startswith(start)}
+
+
+def plain(found):
+    """Without the flags that turn an option off."""
+    return {one for one in found if one.removeprefix("no_") == one or one[3:] not in found}
+
+
+@pytest.mark.parametrize("name", mixers.names())
+def test_options_of_every_mixer(name):
+    found = train_options("digits", name, "bptt")
+    assert found.open == ()
+    assert plain(names(found.flags, "mixer")) == set(option_names(name))
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_options_of_every_task(name):
+    found = train_options(name, "lru", "bptt")
+    cls = tasks.load(name)
+    assert plain(names(found.flags, "task")) == {f.name for f in dataclasses.fields(cls.Options)}
+    assert short_options(name) == SHORT | dict(cls.short_options)
+    assert {f"--{short}" for short in short_options(name)} <= set(found.flags)
+
+
+@pytest.mark.parametrize("name", learn.names())
+def test_options_of_every_learner(name):
+    flags = train_options("digits", "lru", name).flags
+    assert plain(names(flags, "learner")) == {o.name for o in declared(learn.load(name))}
+
+
+@pytest.mark.parametrize(
+    ("section", "cls"), [("model", ModelConfig), ("optim", OptimConfig), ("train", TrainConfig)]
+)
+def test_options_of_every_run(section, cls):
+    flags = train_options("digits", "lru", "bptt").flags
+    assert plain(names(flags, section)) == {f.name for f in dataclasses.fields(cls)}
+
+
+@pytest.mark.parametrize(
+    ("task", "mixer", "learner"), [("digits", "2*rg_lru,attention", "tbptt"), ("lm", "lru", "bptt")]
+)
+def test_flags_are_those_of_the_parser(task, mixer, learner):
+    import tyro
+
+    start = Start(recipes.untuned(task), "none", "none")
+    command = _command(start, mixer, mixer_class(mixer, {}), learner, learner_class(learner, {}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        parser = tyro.extras.get_parser(command, prog="linrnn")
+    theirs = {flag for action in parser._actions for flag in action.option_strings}
+    ours = set(train_options(task, mixer, learner).flags)
+    short = {f"--{name}" for name in short_options(task)}
+    assert ours - short == theirs - {"-h", "--help"}
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_mixer_and_learner_of_a_recipe_are_right_or_unknown(name):
+    for scale in recipes.scales(name):
+        config = recipes.load(name, scale).config
+        assert recipe_says(name, scale, "mixer", "lru") in (None, config.mixer)
+        assert recipe_says(name, scale, "learner", "bptt") in (None, config.learner)
+    if "cpu" in recipes.scales(name):
+        assert recipe_says(name, "cpu", "mixer", "lru") == recipes.load(name, "cpu").config.mixer
+
+
+WRONG = [
+    (["train", "digits", "--mixxer", "lru"], "got --mixxer. Did you mean --mixer?"),
+    (["train", "digits", "--lr", "1"], "got --lr. Did you mean --optim.lr?"),
+    (["train", "digits", "--mixer.d-stat=1"], "got --mixer.d-stat. Did you mean --mixer.d-state?"),
+    (["train", "digits", "--task.shfit", "1"], "got --task.shfit. Did you mean --task.shift?"),
+    (["train", "digits", "--mixer", "lur"], "no mixer named 'lur'. Did you mean 'lru'?"),
+    (["train", "digits", "--mixer", "lru,RG-LUR"], "no mixer named 'RG-LUR'. Did you mean 'rg_lru"),
+    (["train", "digits", "--learner", "bppt"], "no learner named 'bppt'. Did you mean 'bptt'?"),
+    (["train", "digits", "--recipe=digts"], "no recipe named 'digts'. Did you mean 'digits'?"),
+    (["train", "digits", "--scale", "cup"], "no scale of the recipe digits named 'cup'."),
+    (["train", "digit"], "no task named 'digit'. Did you mean 'digits'?"),
+    (["train", "digits", "--optim.lr", "fast"], "train: --optim.lr must be a number, got 'fast'."),
+    (["train", "digits", "--seed=x"], "train: --seed must be an integer, got 'x'."),
+    (["train", "digits", "--train.order", "odd"], "must be one of shuffled, contiguous, got 'odd'"),
+    (["compare", "digits", "--mixers", "lru,mingruu"], "no mixer named 'mingruu'. Did you mean"),
+    (["compare", "digits", "--mixers", "lru", "--optim.lrr", "1"], "Did you mean --optim.lr?"),
+    (["check", "lruu"], "no mixer named 'lruu'. Did you mean 'lru'?"),
+    (["show", "lur"], "named 'lur'. Did you mean 'lru'?"),
+    (["reproduce", "lru-table-44"], "no reproduction named 'lru-table-44'. Did you mean"),
+    (["eval", "run", "--lenghts", "3"], "got --lenghts. Did you mean --lengths?"),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), WRONG)
+def test_wrong_names_and_options_say_what_was_meant(capsys, argv, message):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("linrnn: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_wrong_names_and_options_need_no_pytorch(python):
+    code = f"""
+import sys, time, linrnn.cli
+codes = [linrnn.cli.main(argv) for argv in {[argv for argv, _ in WRONG]}]
+heavy = [name for name in ("torch", "numpy", "tyro", "lightning") if name in sys.modules]
+result = [sorted(set(codes)), heavy]
+"""
+    assert python(code) == [[2], []]
+
+
+def test_an_option_error_takes_a_fifth_of_a_second_of_the_processor(python):
+    code = """
+import time, linrnn.cli
+linrnn.cli.main(["train", "digits", "--mixxer", "lru"])
+result = time.process_time()
+"""
+    # since the interpreter started; three times as much where others want the processor too
+    assert python(code) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["Digits", "--MIXER", "RG-LRU"], ["digits", "--mixer", "rg_lru"]),
+        (["DIGITS", "--Optim.LR=0.5"], ["digits", "--optim.lr=0.5"]),
+        (["digits", "--train.batch_size", "7"], ["digits", "--train.batch-size", "7"]),
+        (["digits", "--mixer=LRU", "--mixer.R_Min=.5"], ["digits", "--mixer.r-min", ".5"]),
+        (["digits", "--recipe", "NONE"], ["digits", "--recipe", "none"]),
+    ],
+)
+def test_names_go_in_any_case_and_with_either_line(monkeypatch, typed, meant):
+    heard = []
+
+    class StartedError(Exception):
+        pass
+
+    def run(config, **_):
+        heard.append(config)
+        raise StartedError
+
+    monkeypatch.setattr("linrnn.train.run", run)
+    for argv in (typed, meant):
+        with pytest.raises(StartedError):
+            main(["TRAIN", *argv])
+    assert heard[0] == heard[1]
+
+
+def test_options_of_a_class_of_somebody_else_are_left_to_it():
+    options = train_options("digits", "pkg.module:Mine", "bptt")
+    assert options.has("--mixer.anything")
+    assert not options.has("--optim.anything")
