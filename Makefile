@@ -67,6 +67,7 @@ dist: $(VENV)/.dev  ## source distribution, wheel and SBOM of a release, into di
 docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
 	$(BIN)/python docs/lists.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/screenshots.py
 
 bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 6 minutes
 	$(BIN)/python benchmarks/scan.py
