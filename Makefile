@@ -76,6 +76,7 @@ lists: $(VENV)/.dev  ## the tables of README.md and other pages that are written
 docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
 	$(BIN)/python docs/lists.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/screenshots.py
 
 bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 6 minutes
 	$(BIN)/python benchmarks/scan.py

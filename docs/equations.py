@@ -122,12 +122,17 @@ def _row(line: str) -> str:
         formula, remark = _without_remark(cells[0])
         left, right = _sides(formula)
         cells[:1] = [remark] if remark else []
-    rest = "".join(f'<span class="also">{_cell(cell)}</span>' for cell in cells)
+    rest = "".join(_beside(cell) for cell in cells)
     first = f"<span>{right}</span>" if right else ""
     return (
         f'<div class="row"><span class="label">{escape(label.strip(chr(34)))}</span>'
         f'<span class="left">{left}</span><span class="right">{first}{rest}</span></div>'
     )
+
+
+def _beside(cell: str) -> str:
+    kind = "also" if is_formula(cell) else "also remark"
+    return f'<span class="{kind}">{_cell(cell)}</span>'
 
 
 def _without_remark(cell: str) -> tuple[str, str]:

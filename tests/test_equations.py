@@ -107,7 +107,7 @@ def test_a_line_that_was_full_goes_on_and_one_that_was_not_stands_alone(typeset)
 def test_a_label_and_a_remark_have_columns_of_their_own(typeset):
     row = typeset[0].html('"zoh"   a = exp(dt A)      for each channel')
     assert '<span class="label">zoh</span>' in row
-    assert '<span class="also">for each channel</span>' in row
+    assert '<span class="also remark">for each channel</span>' in row
     assert row.count('class="tex"') == 2  # both sides of the sign
 
 
