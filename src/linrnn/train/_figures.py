@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from linrnn.errors import ArgumentError, MissingExtraError
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._drawn import drawn
@@ -296,7 +298,7 @@ def clip_outliers(axes: "Axes") -> None:
     scale of the axis. The last thing to be done to axes that have their scale and their labels.
     """
     lines = [x for x in axes.lines if x.get_transform() == axes.transData]
-    drawn_at: list[float] = [y for x in lines for y in list(x.get_ydata())]  # type: ignore[arg-type]
+    drawn_at: Any = [y for x in lines for y in np.asarray(x.get_ydata())]
     values = sorted(float(y) for y in drawn_at if math.isfinite(y))
     log = axes.get_yscale() == "log"
     scaled = [math.log10(y) if log else y for y in values if y > 0 or not log]
