@@ -46,6 +46,7 @@ def _grid(rows: list[str]) -> list[str]:
 
 def blocks(body: str) -> list[tuple[str, str]]:
     """Formulas a line each, labelled remarks, and paragraphs, in their order."""
+    body = re.sub(r"(?<=\S) {2,}(?=(=|<-) )", " ", body)  # signs below one another
     lines = [line for line in body.split("\n") if line.strip()]
     found: list[tuple[str, str]] = []
     for at, (kind, line) in enumerate(zip(_kinds(lines), lines, strict=True)):
@@ -76,7 +77,7 @@ def _continues(block: tuple[str, str], previous: str, kind: str, line: str) -> b
         return kind != "label"
     if not block[0] == kind == "prose":
         return False
-    if len(previous.rstrip()) + 1 + len(line.split()[0]) > FULL:
+    if len(previous.rstrip()) + 1 + len(line.split()[0]) > FULL or DANGLING.search(previous):
         return True
     if previous.rstrip().endswith((".", ":", ";")):
         return False

@@ -114,3 +114,10 @@ def test_a_label_and_a_remark_have_columns_of_their_own(typeset):
 def test_what_is_not_understood_stays_as_it_is(typeset):
     docstrings = importlib.import_module("docstrings")
     assert docstrings.typeset("h_t = (a") == "```text\nh_t = (a\n```"
+
+
+def test_spaces_before_a_sign_part_no_columns(typeset):
+    assert typeset[0].blocks("y      = a x\nh_t    = y") == [
+        ("formula", "y = a x"),
+        ("formula", "h_t = y"),
+    ]
