@@ -27,9 +27,10 @@ def page() -> str:
     return f"""# All systems
 
 {len(known)} systems, and what each chooses with its default options: answers to
-[six questions](#words), which each system declares and tests compare with what it computes. Sorted
-as a tree would be: by memory, then steps, transition and gate. The page of a system names those
-that differ from it in one word.
+[six questions](#words), which each system declares. Tests compare steps, the gate of linear ones
+and memory with what is computed; the other words are read off the equations. Sorted as a tree would
+be: by memory, then steps, transition and gate. The page of a system names those that differ from it
+in one word.
 
 {filtered([*WORDS, "family"], [head, *rows])}
 

@@ -146,11 +146,13 @@ def _laws(name: str) -> str:
         [f"`{law}`", row["verdict"], row["worst_error"] or NO_ERROR, reasons.get(law, "")]
         for law, row in found.items()
     ]
-    errors = [float(row["worst_error"]) for row in found.values() if row["worst_error"]]
+    passed = [row for row in found.values() if row["verdict"] == "pass"]
+    errors = [float(row["worst_error"]) for row in passed if row["worst_error"]]
     return f"""## Its laws
 
-The worst error is in units of the allowed one: above 1 a law would be broken. Of all, it is
-{max(errors):.2g}. `linrnn check {name}` measures them; [the laws](../reference/testing.md).
+The worst error is in units of the allowed one: above 1 a law is not kept, and has to be declared.
+Of those that are kept, it is {max(errors):.2g}. `linrnn check {name}` measures them;
+[the laws](../reference/testing.md).
 
 {choices.table([["law", "verdict", "worst error", "why"], *body])}
 """
