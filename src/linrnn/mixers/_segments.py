@@ -84,7 +84,9 @@ class SegmentMixer(Mixer):
         raise NotImplementedError
 
     @staticmethod
-    def write(mode: str, entries: Tensors, memory: Tensors, weights: Tensors) -> Tensors:
+    def write(
+        mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
+    ) -> Tensors:
         """See `linrnn.ops.segments.Rule`."""
         raise NotImplementedError
 

@@ -128,7 +128,9 @@ class InfiniTransformer(SegmentMixer):
         return gate * _recalled(q[1], memory) + (1 - gate) * local
 
     @staticmethod
-    def write(mode: str, entries: Tensors, memory: Tensors, weights: Tensors) -> Tensors:
+    def write(
+        mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
+    ) -> Tensors:
         """See `linrnn.ops.segments.Rule`."""
         (_, k, v), (S, z) = entries, memory
         if mode == "delta":

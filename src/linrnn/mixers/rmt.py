@@ -141,7 +141,9 @@ class RMT(SegmentMixer):
         return softmax_read(q[0], k, v, visible)
 
     @staticmethod
-    def write(mode: str, entries: Tensors, memory: Tensors, weights: Tensors) -> Tensors:
+    def write(
+        mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
+    ) -> Tensors:
         """See `linrnn.ops.segments.Rule`."""
         rows, inner_norm, heads, out, up, down = memory[0], *weights[2:]
         q, k, v = _projected(rows, weights[1], heads, memory[1].shape[2:])

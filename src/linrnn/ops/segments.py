@@ -34,8 +34,10 @@ class Rule(Protocol):
     ) -> Tensor:
         """Outputs (B, Q, ...), shaped as the first of the queries."""
 
-    def write(self, mode: str, entries: Tensors, memory: Tensors, weights: Tensors) -> Tensors:
-        """The memory after a segment, of whose steps these are the entries."""
+    def write(
+        self, mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
+    ) -> Tensors:
+        """The memory after a segment of these entries, the ``number``-th (B,) from 0."""
 
     def start(self, mode: str, memory: Tensors, weights: Tensors) -> Tensors:
         """The memory before the first segment, shaped as ``memory``."""
@@ -169,8 +171,8 @@ class _Reader:
     ) -> tuple[Tensor, list[Tensor]]:
         """One step, whose segment is the last ``place + 1`` entries; only rows at an end write."""
         position = position[:, 0]
-        place = position % self.n
-        held = self._entered(memory, position == 0, position // self.n)
+        place, number = position % self.n, position // self.n
+        held = self._entered(memory, position == 0, number)
         age = torch.arange(self.n - 1, -1, -1, device=place.device)
         seen = age <= place[:, None]
         ages = torch.where(seen, age, -1)[:, None]
@@ -178,12 +180,13 @@ class _Reader:
         spoilt = (bad & seen).any(1)
         y = torch.where(_like(spoilt, y), float("nan"), y)
         if torch.compiler.is_compiling():  # a graph has no branches
-            written = self._written(every, held, spoilt)
+            written = self._written(every, held, spoilt, number)
             return y, _chosen(place == self.n - 1, written, held)
         rows = (place == self.n - 1).nonzero()[:, 0]
         if len(rows) == 0:
             return y, held
-        written = self._written([z[rows] for z in every], [h[rows] for h in held], spoilt[rows])
+        ending, before = ([z[rows] for z in x] for x in (every, held))
+        written = self._written(ending, before, spoilt[rows], number[rows])
         if len(rows) == len(place):
             return y, written
         return y, [h.index_copy(0, rows, w) for h, w in zip(held, written, strict=True)]
@@ -206,7 +209,7 @@ class _Reader:
             seen = spoilt.cumsum(1)[:, step.shape[0] - asked[0].shape[1] :] > 0
             ys.append(torch.where(_like(seen, y), float("nan"), y))
             if bool(full.any()):
-                written = self._written(mine, now, spoilt.any(1))
+                written = self._written(mine, now, spoilt.any(1), number)
                 now = _chosen(full, written, now)
             held = _chosen(read, now, held)
         return plan.outputs(ys), held
@@ -222,8 +225,10 @@ class _Reader:
         cut = (number > 0) & (number % (self.cut + 1) == 0)
         return _chosen(cut, [h.detach() for h in held], held)
 
-    def _written(self, entries: Tensors, memory: Tensors, spoilt: Tensor) -> list[Tensor]:
-        written = self.rule.write(self.mode, entries, memory, self.weights)
+    def _written(
+        self, entries: Tensors, memory: Tensors, spoilt: Tensor, number: Tensor
+    ) -> list[Tensor]:
+        written = self.rule.write(self.mode, entries, memory, self.weights, number)
         return [torch.where(_like(spoilt, h), float("nan"), h) for h in written]
 
 

@@ -122,9 +122,9 @@ def test_only_rows_whose_segment_ends_write(monkeypatch):
     layer, rows = make(), []
     write = InfiniTransformer.write
 
-    def counted(mode, entries, memory, weights):
+    def counted(mode, entries, memory, weights, number):
         rows.append(len(entries[0]))
-        return write(mode, entries, memory, weights)
+        return write(mode, entries, memory, weights, number)
 
     monkeypatch.setattr(InfiniTransformer, "write", staticmethod(counted))
     state = layer.init_state(3)
