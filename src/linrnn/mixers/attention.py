@@ -44,11 +44,12 @@ class Attention(Mixer):
             d_head in the exponent; 0 for no positions. Default: d_head.
         window: steps that can be seen, the current one included. Default: all.
         evict: which step is given up where there are more: "window" the oldest; "sinks" the oldest
-            but for the first ``sinks`` of a sequence, at most window - 1 of them (Xiao et al. 2024,
-            arXiv:2309.17453); "tova" the one that the current step looks at least, in the mean over
-            all heads (Oren et al. 2024, arXiv:2401.06104); "h2o" for each head of keys the one that
-            was looked at least in all steps together, but for the newer half (Zhang et al. 2023,
-            arXiv:2306.14048). The last two read a sequence one step after another.
+            but for the first ``sinks`` of a sequence, at most window - 1 of them
+            (Xiao et al. 2024, arXiv:2309.17453); "tova" the one that the current step
+            looks at least, in the mean over all heads (Oren et al. 2024, arXiv:2401.06104);
+            "h2o" for each head of keys the one that was looked at least in all steps together, but
+            for the newer half (Zhang et al. 2023, arXiv:2306.14048). The last two read one step
+            after another.
         sinks: see ``evict``.
         scaling, factor, trained_length: slower turns for longer sequences, see
             `linrnn.nn.RotaryScaling`.
