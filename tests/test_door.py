@@ -76,7 +76,7 @@ DECLARED = {
     ("recipes/__init__.py", "Path(spec.origin).read_text"): SOURCE,
     ("cli/__init__.py", "Path(__path__[0], f'{module.name}.py').read_text"): SOURCE,
     ("_catalogue.py", "path.read_text"): SOURCE,
-    ("cli/_entries.py", "path.read_text"): SOURCE,
+    ("cli/_source.py", "path.read_text"): SOURCE,
     ("cli/doctor.py", "info.read_text"): SYSTEM,
     ("lightning/_fit.py", "from tempfile import TemporaryDirectory"): NEW,
     ("lightning/_fit.py", "TemporaryDirectory"): NEW,

@@ -4,13 +4,13 @@ To import a mixer is to import PyTorch, and lists should be there at once.
 """
 
 import ast
-import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from linrnn._catalogue import registered, stems, studied
+from linrnn.cli._source import tree
 from linrnn.errors import LinrnnError
 
 #: Each catalogue and the base class of its entries; an entry without one is a function.
@@ -85,43 +85,38 @@ def _found(package: str, name: str) -> Path | None:
     return next((path for f in folders if (path := Path(f, f"{name}.py")).is_file()), None)
 
 
-@functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def _summary(path: Path, kind: str) -> str:
     """The entry's ``summary`` where it states one, else the first line of its docstring."""
-    tree = _tree(path)
-    entry = _entry(tree, CATALOGUES[kind])
+    parsed = tree(path)
+    entry = _entry(parsed, CATALOGUES[kind])
     if isinstance(entry, ast.ClassDef):
         stated = _constant(entry, "summary")
         if stated is not None:
             return stated
-    return (ast.get_docstring(entry or tree) or "").split("\n")[0]
+    return (ast.get_docstring(entry or parsed) or "").split("\n")[0]
 
 
 def _of_source(path: Path, attribute: str, name: str | None = None) -> str:
     """What a class, by default the public one of a file, or the class it derives from, states."""
-    tree = _tree(path)
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    parsed = tree(path)
+    classes = [node for node in parsed.body if isinstance(node, ast.ClassDef)]
     wanted = [c for c in classes if c.name == name or (name is None and c.name[0] != "_")]
     for cls in wanted:
         stated = _constant(cls, attribute)
         if stated is not None:
             return stated
         for base in map(ast.unparse, cls.bases):
-            origin = _origin(tree, path, base)
+            origin = _origin(parsed, path, base)
             if origin is not None:
                 return _of_source(origin, attribute, base)
     return ""
 
 
-def _origin(tree: ast.Module, path: Path, name: str) -> Path | None:
+def _origin(parsed: ast.Module, path: Path, name: str) -> Path | None:
     """The file that a class comes from, if it is one of the mixers' bases."""
-    if any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body):
+    if any(isinstance(node, ast.ClassDef) and node.name == name for node in parsed.body):
         return path
-    for node in tree.body:
+    for node in parsed.body:
         if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
             return _found("linrnn.mixers", (node.module or "").rpartition(".")[2])
     return None
@@ -136,8 +131,8 @@ def _constant(entry: ast.ClassDef, name: str) -> str | None:
     return None
 
 
-def _entry(tree: ast.Module, base: str | None) -> ast.ClassDef | ast.FunctionDef | None:
-    return next((node for node in tree.body if _is_entry(node, base)), None)
+def _entry(parsed: ast.Module, base: str | None) -> ast.ClassDef | ast.FunctionDef | None:
+    return next((node for node in parsed.body if _is_entry(node, base)), None)
 
 
 def _is_entry(node: ast.stmt, base: str | None) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:

@@ -35,12 +35,12 @@ class Options(NamedTuple):
 
     flags: dict[str, Declared]
     """Every option by its flag; ``--x.no-y`` is beside each ``--x.y`` that is on or off."""
-    open: tuple[str, ...]
+    partly: tuple[str, ...]
     """Beginnings of flags of which the sources do not say all: of classes of other packages."""
 
     def has(self, flag: str) -> bool:
         """Whether there is such an option, or may be."""
-        return flag in self.flags or flag.startswith(self.open)
+        return flag in self.flags or flag.startswith(self.partly)
 
 
 def train_options(task: str, mixer: str | None, learner: str | None) -> Options:

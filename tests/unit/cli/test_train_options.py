@@ -28,7 +28,7 @@ def plain(found):
 @pytest.mark.parametrize("name", mixers.names())
 def test_options_of_every_mixer(name):
     found = train_options("digits", name, "bptt")
-    assert found.open == ()
+    assert found.partly == ()
     assert plain(names(found.flags, "mixer")) == set(option_names(name))
 
 
