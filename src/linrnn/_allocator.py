@@ -14,10 +14,10 @@ def keep_memory() -> bool:
 
     The allocator of Linux (glibc) gives every array of 32 MB and more back to the system, and free
     memory at the end of its heap, and the system then clears each page of the next array anew. A
-    training step makes the same arrays again and again: at (1, 16384, 256) that was a quarter of
-    the time of `mamba` and two fifths of that of `mamba2` and `mlstm`. Kept memory is for this
-    process alone until it ends, and its largest holding grows, since arrays of many sizes share
-    one heap: by 5 % (`mamba`) to 70 % (`mlstm`) there.
+    training step makes the same arrays again and again: at (1, 16384, 256) that was a fifth of the
+    time of `mamba` and two fifths of that of `mamba2` and `mlstm`. Kept memory is for this process
+    alone until it ends, and its largest holding grows, since arrays of many sizes share one heap:
+    by 13 % (`mamba`) to 63 % (`mamba2`) there. ``benchmarks/kept_memory.py`` measured it.
 
     It is set for the whole process, all libraries in it included, so importing linrnn does not do
     it; ``linrnn train`` and ``linrnn compare`` do, unless the environment has
