@@ -50,7 +50,7 @@ def bar_line(
     Example:
         >>> said = Said("epoch 3/40", "loss 0.1234", "accuracy 97.12 %", "accuracy 96.50 %")
         >>> bar_line(60, said, done=0.5, speed=80.0, left=83.0, ascii=True)
-        'epoch 3/40  ###---   50 %  validation 96.50 %  0:01:23 left'
+        'epoch 3/40  ####---   50 %  validation 96.50 %  0:01:23 left'
     """
     texts = _texts(said, done, speed, left)
     for names in _LINES:
