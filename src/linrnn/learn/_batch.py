@@ -1,10 +1,10 @@
 """What a learner reads: a batch by names, whole or some steps of it."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.typing import State
 
@@ -36,7 +36,7 @@ def _kind(extra: Tensor) -> str:
 
 
 def read(
-    model: nn.Module, batch: Batch, state: State | None, steps: slice | None = None
+    model: Callable[..., Any], batch: Batch, state: State | None, steps: slice | None = None
 ) -> tuple[Tensor, State]:
     """What a model answers to a batch, or to some steps of it, and its state after them.
 

@@ -1,7 +1,7 @@
 """Real-time recurrent learning."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +84,7 @@ class RTRL(Windowed):
         steps = slice(window.start, window.stop)
 
         def run(called: Callable[..., Any], state: State | None) -> State:
-            return read(cast(nn.Module, called), batch, state, steps)[1]
+            return read(called, batch, state, steps)[1]
 
         with torch.random.fork_rng(devices=[]), without_autocast(batch.x.device):
             new = advanced(model, self.influence, before, run)
