@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -64,9 +64,19 @@ dist: $(VENV)/.dev  ## source distribution, wheel and SBOM of a release, into di
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
 	cp requirements/linrnn.cdx.json dist/
 
+release: $(VENV)/.dev  ## check, build and test a release from its source distribution; without a date yet: REHEARSAL=1; some minutes
+	$(BIN)/python .ci/release.py $(if $(REHEARSAL),--rehearsal)
+
+portable: $(VENV)/.dev  ## the native kernels by other compilers and on other processors, as far as these are installed
+	PATH="$(abspath $(BIN)):$$PATH" .ci/portable
+
+lists: $(VENV)/.dev  ## the tables of README.md and other pages that are written from the catalogue
+	$(BIN)/python docs/lists.py
+
 docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
 	$(BIN)/python docs/lists.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/screenshots.py
 
 bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 6 minutes
 	$(BIN)/python benchmarks/scan.py
@@ -101,6 +111,9 @@ bench-steps: $(VENV)/.bench  ## a streaming step of each mixer, recorded and as 
 
 bench-flat: $(VENV)/.bench  ## whether a token costs the same at position 1 and at 1,000,000
 	$(BIN)/python benchmarks/flat.py
+
+bench-kept-memory: $(VENV)/.dev  ## what keeping freed memory saves of a training step, and costs; about 2 minutes
+	$(BIN)/python benchmarks/kept_memory.py
 
 bench-small-series: $(VENV)/.bench $(VENV)/.train  ## accuracy on small series, beside nearest neighbours and aeon's ROCKET if that is installed; about 15 minutes
 	$(BIN)/python benchmarks/small_series.py

@@ -125,6 +125,7 @@ PRODUCT_FLOORS = {
     "linrnn minlstm": 1.35,
     "linrnn lru": 1.35,
     "linrnn rwkv4": 1.8,
+    "linrnn mamba": 1.6,
 }
 _FEW = 8  # rows or columns of a matrix that is no projection of a sequence
 _RECURRENT = ("weight_hh_l0", "A_log")

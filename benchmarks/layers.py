@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+import linrnn
 from _layers import (
     LAYERS,
     PRODUCT_FLOORS,
@@ -134,13 +135,15 @@ def memory_table(options: argparse.Namespace) -> list[str]:
     return table([f"T = {time}, batch {batch}", "MB added to the peak by a training step"], rows)
 
 
-def report(options: argparse.Namespace, missing: Sequence[str]) -> list[str]:
+def report(options: argparse.Namespace, missing: Sequence[str], kept: bool) -> list[str]:
     """The page of results."""
     streaming, times = time_streaming(options), time_training(options)
     packages = dict.fromkeys(["torch", "transformers", "mambapy", "minGRU-pytorch", "s5-pytorch"])
     installed = [p for p in packages if p.replace("-", "_") not in missing and p not in missing]
     lines = ["# Layers on a CPU", "", *conditions(command_line(), installed)]
     lines += [f"- one layer of width {D_MODEL}, float32; medians, everyone measured in turn"]
+    if kept:
+        lines += ["- freed memory is kept for all of them (`linrnn.keep_memory`)"]
     lines += [f"- NOT INSTALLED, so not compared: {', '.join(missing)}"] if missing else []
     lines += ["", "## Training step", "", *section("training", training_table(times))]
     lines += section("rivals", rival_table(times))
@@ -171,8 +174,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         name, batch, time = options.memory_of
         measure_memory(name, int(batch), int(time))
         return 0
+    kept = linrnn.keep_memory()
     missing = sorted({layer.package for layer in LAYERS.values() if layer.missing()})
-    lines = report(options, missing)
+    lines = report(options, missing, kept)
     print("\n".join(lines))
     write_lines(options.out / "layers-cpu.md", lines)
     if missing and not options.skip_missing:

@@ -1,18 +1,23 @@
 """How a docstring of this project becomes a page: a griffe extension, run before parsing.
 
 Our section titles are a superset of Google's. Those Google's style does not know become bold
-titles, with their text as it stands where the alignment carries meaning. So does "Returns", whose
-first words Google's style would take for a type.
+titles; equations are typeset. So does "Returns", whose first words Google's style would take for a
+type.
 """
 
 import ast
 import re
+import sys
+from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
 import griffe
 
-VERBATIM = ("Equation",)
+sys.path.append(str(Path(__file__).parent))
+import equations
+from tex import NotUnderstoodError
+
 TITLE = re.compile(r"^(Equation|Returns|Departures from the paper|Reference|Example):{1,2}$")
 
 
@@ -53,9 +58,17 @@ def rewrite(docstring: str) -> str:
 
 
 def section(title: str, body: str) -> str:
-    """One section: a fenced block where the alignment matters, prose elsewhere."""
+    """One section: equations typeset, or as they stand where they cannot be, prose elsewhere."""
     if title == "Example":
         return f"Examples:\n{indent(body, '    ')}\n"
-    if title in VERBATIM:
-        body = f"```text\n{body}\n```"
+    if title == "Equation":
+        body = typeset(body)
     return f"**{title}:**\n\n{body}\n"
+
+
+def typeset(body: str) -> str:
+    """Equations as HTML, or a fenced block of them where one is not understood."""
+    try:
+        return equations.html(body)
+    except NotUnderstoodError:
+        return f"```text\n{body}\n```"

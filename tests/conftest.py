@@ -1,5 +1,6 @@
 """What every test shares: the seed, the share of the processor, fresh interpreters."""
 
+import importlib.util
 import json
 import os
 import pkgutil
@@ -77,3 +78,14 @@ def command():
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def hooks():
+    """The functions of the site's hook file, imported as mkdocs imports it."""
+    pytest.importorskip("mkdocs")
+    path = ROOT / "docs" / "hooks.py"
+    spec = importlib.util.spec_from_file_location("docs_hooks", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

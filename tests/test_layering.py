@@ -12,7 +12,16 @@ LAYERS = (
     {"errors"},
     {"_door", "_reading"},
     {
-        *("_catalogue", "_declared", "_finite", "_import_path", "_memory", "_numbers", "_schema"),
+        *(
+            "_allocator",
+            "_catalogue",
+            "_declared",
+            "_finite",
+            "_import_path",
+            "_memory",
+            "_numbers",
+            "_schema",
+        ),
         *("_signals", "_storage"),
     },
     {"typing", "state"},

@@ -165,7 +165,7 @@ def test_doctor_says_that_the_native_kernels_are_missing(pure_wheel, tmp_path):
 SDIST = {
     *("CMakeLists.txt", "pyproject.toml", "PKG-INFO", "README.md", "LICENSE", "src"),
     *(".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *("Makefile", "constraints.txt", "requirements", "mkdocs.yml"),
+    *("Makefile", "constraints.txt", "requirements", "mkdocs.yml", "CITATION.cff", "tests"),
 }
 """What may lie at the top of a source distribution."""
 
@@ -215,6 +215,8 @@ def test_sdist_holds_what_a_build_needs_and_nothing_else(sdist):
     names = {member.name.partition("/")[2] for member in members if member.isfile()}
     needed = {p.relative_to(ROOT).as_posix() for p in (ROOT / "src").rglob("*.py")}
     needed |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "src" / "native").rglob("*.[ch]*")}
+    smoke = {p.relative_to(ROOT).as_posix() for p in (ROOT / "tests" / "smoke").glob("*.py")}
+    assert {name for name in names if name.startswith("tests/")} == smoke != set()
     assert needed <= names
     assert {
         "CMakeLists.txt",

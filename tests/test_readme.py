@@ -43,7 +43,7 @@ def problem(command):
     """Why a command cannot be typed as it stands, or None."""
     words = shlex.split(command)
     if words[0] == "make":
-        unknown = set(words[1:]) - make_targets()
+        unknown = {word for word in words[1:] if "=" not in word} - make_targets()
         return f"no make target {unknown}" if unknown else None
     if words[:2] == ["pip", "install"]:
         known = {"-c", "-e", "constraints.txt", ".", ".[train]", ".[train,dev,docs]"}

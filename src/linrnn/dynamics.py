@@ -21,7 +21,7 @@ def step_jacobians(
     """The derivative of the state after each step with respect to that before it.
 
     Equation:
-        J_t = d s_t / d s_{t-1} along s_t = step(x_t, s_{t-1})
+        J_t = ds_t / ds_{t-1} along s_t = step(x_t, s_{t-1})
 
     where ``s`` holds every number of the state side by side, in the order of the tree; a complex
     number counts as two. Left out is what no gradient flows through: counters, and what the mixer

@@ -80,7 +80,7 @@ struct WideProduct {
 
     // Products that underflow are cleared: see `flush` in scan.cpp.
     static D flushed(D x, double smallest) {
-        return (x <= smallest) & (x >= -smallest) ? D{} : x;
+        return ((x <= smallest) & (x >= -smallest)) ? D{} : x;
     }
     void multiply(Lanes<A, CX, N> a, bool conj, double smallest) {
 #ifndef __clang__

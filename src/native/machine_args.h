@@ -27,7 +27,7 @@
     X(relu, x < A(0) ? A(0) : x) X(erf, error_function(x)) X(gelu, normal_part(x))    \
     X(sin, vsin(x)) X(cos, vcos(x))                                                   \
     X(add, x + y) X(sub, x - y) X(mul, x * y) X(div, x / y)                           \
-    X(maximum, (x > y) | (x != x) ? x : y) X(minimum, (x < y) | (x != x) ? x : y)     \
+    X(maximum, ((x > y) | (x != x)) ? x : y) X(minimum, ((x < y) | (x != x)) ? x : y) \
     X(lt, x < y ? A(1) : A(0)) X(le, x <= y ? A(1) : A(0))                            \
     X(eq, x == y ? A(1) : A(0)) X(ne, x != y ? A(1) : A(0))                           \
     X(where, x != A(0) ? y : z)                                                       \

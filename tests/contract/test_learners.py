@@ -13,7 +13,8 @@ from linrnn.tasks._base import IGNORE
 
 MIXERS = ("lru", "mingru", "lstm")
 TIME, ROWS = 11, 3
-SHORT = {"tbptt": {"window": 4}}  # so that a sequence of that length is more than one piece
+# so that a sequence of that length is more than one piece
+SHORT = {name: {"window": 4} for name in ("tbptt", "chunked_rtrl", "rtrl")}
 
 each_learner = pytest.mark.parametrize("name", learn.names())
 each_mixer = pytest.mark.parametrize("mixer", MIXERS)
@@ -43,8 +44,15 @@ def loss_of(y, target):
     return torch.nn.functional.cross_entropy(y.flatten(0, 1), target.flatten(), ignore_index=IGNORE)
 
 
-def build(name):
-    return learn.build(name, SHORT.get(name))
+def build(name, model=None, options=None):
+    """The learner, short of what it refuses: that is a test of its own, and no gradient."""
+    learner = learn.build(name, SHORT.get(name) if options is None else options)
+    if model is not None:
+        try:
+            learner.check(model)
+        except ArgumentError as refused:
+            pytest.skip(str(refused))
+    return learner
 
 
 def gradients(learner, model, batch, carried=None):
@@ -80,7 +88,7 @@ def test_gradient_is_that_of_autograd_where_it_is_exact(name, mixer, pool, more)
     if options is None:
         pytest.skip("it never is")
     model, batch = make(mixer, pool), make_batch(pool, **more)
-    found, step = gradients(learn.build(name, options), model, batch)
+    found, step = gradients(build(name, model, options), model, batch)
     y, after = model(batch.x, **more)
     loss = loss_of(y, batch.target)
     expected = torch.autograd.grad(loss, list(model.parameters()))
@@ -96,7 +104,7 @@ def test_gradient_is_that_of_autograd_where_it_is_exact(name, mixer, pool, more)
 def test_step_leaves_no_history_and_no_weight_changed(name, mixer, pool):
     model, batch = make(mixer, pool), make_batch(pool)
     before = copy.deepcopy(model.state_dict())
-    found, step = gradients(build(name), model, batch)
+    found, step = gradients(build(name, model), model, batch)
     same(dict(model.state_dict()), dict(before))
     assert step.loss.ndim == 0
     assert not any(x.requires_grad for x in (step.loss, step.y, *leaves(step.state)))
@@ -111,8 +119,8 @@ def test_step_leaves_no_history_and_no_weight_changed(name, mixer, pool):
 @each_mixer
 def test_pieces_with_a_carried_state_answer_as_the_whole(name, mixer):
     model, batch = make(mixer), make_batch()
-    _, whole = gradients(build(name), model, batch)
-    learner, answers, state = build(name), [], None
+    _, whole = gradients(build(name, model), model, batch)
+    learner, answers, state = build(name, model), [], None
     for piece in (slice(0, 4), slice(4, TIME)):
         part = Batch(batch.x[:, piece], batch.target[:, piece], None, None)
         _, step = gradients(learner, model, part, state)
@@ -126,12 +134,12 @@ def test_pieces_with_a_carried_state_answer_as_the_whole(name, mixer):
 @each_mixer
 def test_a_learner_goes_on_from_its_state_to_the_same_bits(name, mixer):
     model, batch = make(mixer), make_batch()
-    learner = build(name)
+    learner = build(name, model)
     _, first = gradients(learner, model, batch)
     remembered = learner.state_dict()
     kept = copy.deepcopy(remembered)
     found, second = gradients(learner, model, batch, first.state)
-    again = build(name)
+    again = build(name, model)
     again.load_state_dict(copy.deepcopy(kept))
     repeated, third = gradients(again, model, batch, first.state)
     same(found, repeated)
@@ -157,12 +165,12 @@ def test_nothing_is_learned_across_a_reset(name, mixer):
     reset[:, 6] = True
     batch = make_batch(reset=reset)
     batch.target[:, :6] = IGNORE
-    found, _ = gradients(build(name), model, batch)
+    found, _ = gradients(build(name, model), model, batch)
     batch.x[:, :6] += 1
-    other, _ = gradients(build(name), model, batch)
+    other, _ = gradients(build(name, model), model, batch)
     close(found, other)
     reset[:, 6] = False
-    joined, _ = gradients(build(name), model, batch)
+    joined, _ = gradients(build(name, model), model, batch)
     assert not all(torch.allclose(g, joined[n], rtol=1e-6) for n, g in found.items())
 
 
@@ -174,9 +182,9 @@ def test_padding_is_not_learned_from(name, mixer, pool):
     padding = torch.arange(TIME) >= LENGTHS[:, None]
     if pool == "none":
         batch.target[padding] = IGNORE
-    found, step = gradients(build(name), model, batch)
+    found, step = gradients(build(name, model), model, batch)
     batch.x[padding] += 1
-    other, after = gradients(build(name), model, batch)
+    other, after = gradients(build(name, model), model, batch)
     close(found, other)
     torch.testing.assert_close(step.loss, after.loss)
 
@@ -186,7 +194,7 @@ def test_a_loss_that_is_not_finite_is_returned(name):
     """Finding it is the learner's affair no more than what becomes of it."""
     model, batch = make("lru"), make_batch()
     batch.x[0, 0, 0] = torch.nan
-    _, step = gradients(build(name), model, batch)
+    _, step = gradients(build(name, model), model, batch)
     assert not step.loss.isfinite()
 
 

@@ -1,4 +1,4 @@
-"""Compare mixers on a task: a table, curves and bars over several seeds."""
+"""Compare mixers on a task: a table, curves, bars and what they cost, over several seeds."""
 
 import argparse
 import ast

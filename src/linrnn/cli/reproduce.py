@@ -21,7 +21,7 @@ def parser() -> Parser:
     parser = Parser("reproduce", __doc__, epilog=f"{_EPILOG}\n\nresults:\n{_listing()}")
     parser.add("name", metavar="NAME", help="one of those below", kind="reproduction")
     parser.add("--scale", default=None, help="`linrnn show NAME` says what each shows")
-    parser.add("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
+    parser.add("--seeds", type=int, default=None, metavar="N", help=_SEEDS)
     parser.add("--out", type=Path, default=None, help=_OUT, kind="folder")
     parser.add("--results", type=Path, metavar="DIR", help=_RESULTS, kind="folder")
     return parser
@@ -31,14 +31,15 @@ def main(argv: Sequence[str]) -> int:
     """Compute, write the report and print it."""
     options = parser().parse_args(argv)
     name = known_as("reproduction", options.name, list(map(_dashed, reproductions.names())))
-    check_positive_int("reproduce", seeds=options.seeds)
-    check_at_most("reproduce", MOST_SEEDS, seeds=options.seeds)
     need_train("reproducing a result")
     what = reproductions.load(name.replace("-", "_"))
     scale = canonical(options.scale or next(iter(what.scales)), what.scales)
     check_in("reproduce", "--scale", scale, what.scales)
+    seeds = what.seeds_needed(scale) if options.seeds is None else options.seeds
+    check_positive_int("reproduce", seeds=seeds)
+    check_at_most("reproduce", MOST_SEEDS, seeds=seeds)
     out = options.out or Path("runs", f"reproduce-{name}-{scale}")
-    files, complete = _run(name, what, scale, tuple(range(options.seeds)), out)
+    files, complete = _run(name, what, scale, tuple(range(seeds)), out)
     if options.results is not None and not complete:
         note(f"{options.results} has no copy of it: some of it could not be run.\n")
     elif options.results is not None:
@@ -59,7 +60,7 @@ def _run(
 ) -> tuple[list[Path], bool]:
     """Compute, write and print; the files of the report, and whether all could be run."""
     from linrnn._storage import read_text
-    from linrnn.reproductions._report import write_report
+    from linrnn.reproductions._report import verdict_table, write_report
 
     out.mkdir(parents=True, exist_ok=True)
     setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say)
@@ -69,15 +70,18 @@ def _run(
     row(f"\n{read_text(files[0], inside=out)}\n")
     note(f"{out} holds this page.\n")
     about = {"name": name, "scale": scale, "seeds": seeds, "out": out}
-    answer(lambda: {**about, **_record(found)})
+    tables = (*found.tables, verdict_table(what, setting, found))
+    answer(lambda: {**about, **_record(found, tables)})
     return files, found.complete
 
 
-def _record(found: "reproductions.Findings") -> dict[str, Any]:
+def _record(
+    found: "reproductions.Findings", tables: "Sequence[reproductions.Table]"
+) -> dict[str, Any]:
     """What JSON has of the page; verdicts are the rows of tables that have a column of them."""
     verdicts = [
         dict(zip(table.head, cells, strict=True))
-        for table in found.tables
+        for table in tables
         if "verdict" in table.head
         for cells in table.rows
     ]
@@ -112,4 +116,6 @@ folders below runs/. Stopped by Ctrl-C or killed, the same command goes on where
 `linrnn show NAME` prints the published numbers and what each scale shows."""
 _OUT = "folder (runs/reproduce-NAME-SCALE)"
 _RESULTS = "copy the page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE, once all is there"
-_SEEDS = "random draws, or runs of each model, with the seeds 0 to N-1 (3)"
+_SEEDS = (
+    "random draws, or runs of each model, with the seeds 0 to N-1 (5, or 3 where one takes hours)"
+)

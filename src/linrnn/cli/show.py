@@ -85,6 +85,8 @@ class _Page(NamedTuple):
 
 def _mixer(cls: Any) -> _Page:
     facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
+    if cls.choices is not None:
+        facts["Chooses"] = ", ".join(f"{k} {v}" for k, v in vars(cls.choices).items())
     facts |= dict(line.split(": ") for line in _state(cls))
     for law, reason in cls.declared.items():
         name, _, form = law.partition(":")
@@ -165,6 +167,9 @@ def _learner(cls: Any) -> _Page:
 def _reproduction(cls: Any) -> _Page:
     facts = {"Source": cls.source}
     facts |= {f"Scale {scale}": text for scale, text in cls.scales.items()}
+    facts["Seeds that a verdict needs"] = ", ".join(
+        f"{cls.seeds_needed(scale)} ({scale})" for scale in cls.scales
+    )
     tables = "\n\n".join("\n".join(table.markdown()) for table in cls.published)
     text = f"{inspect.getdoc(cls) or ''}\n\nPublished\n\n{tables}"
     return _Page(_path(cls), text, facts, [])

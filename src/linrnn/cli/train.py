@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from linrnn import recipes, tasks
+from linrnn._allocator import keep_memory
 from linrnn.cli._entries import summaries
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import UNTUNED, respelt, task_named
@@ -61,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
         (sys.stdout if args else sys.stderr).write(USAGE.format(tasks=_list_tasks()))
         need_train("training")
         return 0 if args else 2
+    keep_memory()
     run = peek(args, "--resume")
     result = _resume(args, run) if run is not None else _start(args)
     _tell(result)

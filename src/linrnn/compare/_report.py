@@ -8,19 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linrnn.compare._plots import draw_costs
 from linrnn.tasks import Task
 from linrnn.train import Config
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._figures import (
     Point,
-    line,
+    clip_outliers,
+    legend_below,
     metric_against_depth,
     metric_scale,
     new_figure,
+    over_seeds,
     save,
 )
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import read_metrics
+from linrnn.train._styles import styles
 
 if TYPE_CHECKING:
     from linrnn.compare._runs import Row
@@ -35,7 +39,7 @@ def write_report(
     search: "Search | None" = None,
     rates: str = "",
 ) -> None:
-    """Write ``compare.md``, ``compare.csv``, ``curves`` and ``bars`` (PNG and SVG).
+    """Write ``compare.md``, ``compare.csv``, ``curves``, ``bars`` and ``costs`` (plots).
 
     Where some of the ``configs``, one for each row, differ in the number of layers alone, there
     is a plot ``depth`` as well; of a ``search`` of learning rates a table, and ``tuning.csv``.
@@ -49,9 +53,12 @@ def write_report(
     write_atomically(out / "compare.csv", _csv(rows).encode())
     save(learning_curves(rows, task), out / "curves")
     save(_bars(rows, task), out / "bars")
+    costs = draw_costs(rows, task)
+    if costs is not None:
+        save(costs, out / "costs")
     depths = by_depth(rows, configs)
     if depths:
-        what = "Mean ± standard error over the seeds"
+        what = over_seeds(len(row.values) for row in rows if row.values)
         figure = metric_against_depth(depths, metric=task.metric, chance=task.chance, title=what)
         save(figure, out / "depth")
 
@@ -179,27 +186,37 @@ def learning_curves(rows: Sequence["Row"], task: Task) -> Any:
     axes = figure.subplots()
     scale, unit = metric_scale(task.metric)
     shown: list[float] = []
-    for i, row in enumerate(rows):
+    looks, counts = styles([row.label for row in rows]), []
+    for row in rows:
         runs = [read_metrics(f) for f in map(RunFolder, row.folders) if f.result.is_file()]
         if not runs:
             continue
-        for run in runs:
+        look = looks[row.label]
+        counts.append(len(runs))
+        for seed, run in enumerate(runs if len(runs) > 1 else []):
             values = [scale * r.validation_metric for r in run]
-            shown += values
-            axes.plot([r.step for r in run], values, color=line(i)["color"], alpha=0.25)
+            axes.plot(
+                [r.step for r in run],
+                values,
+                color=look["color"],
+                alpha=0.25,
+                label=f"_{row.label}, run {seed + 1}",
+            )
         together = list(zip(*runs, strict=False))
         means = [scale * sum(r.validation_metric for r in t) / len(t) for t in together]
-        axes.plot([t[0].step for t in together], means, label=row.label, **line(i))
+        shown += means
+        axes.plot([t[0].step for t in together], means, label=row.label, **look)
     chance = scale * task.chance
     if task.higher_is_better or chance < 2 * max(shown, default=chance):
         axes.axhline(chance, color="0.5", linestyle=":", label="chance")
     axes.set(
         xlabel="step",
         ylabel=f"validation {task.metric}{unit}",
-        title="Mean over seeds, each seed behind it",
+        title=over_seeds(counts) + (", each behind it" if max(counts, default=1) > 1 else ""),
     )
     axes.grid(alpha=0.3)
-    axes.legend()
+    clip_outliers(axes)
+    legend_below(figure, axes)
     return figure
 
 
@@ -207,14 +224,28 @@ def _bars(rows: Sequence["Row"], task: Task) -> Any:
     figure = new_figure(1.6 + 1.1 * max(3, len(rows)), 4.2)
     axes = figure.subplots()
     scale, unit = metric_scale(task.metric)
+    looks = styles([row.label for row in rows])
     for i, row in enumerate(rows):
         error = 0.0 if math.isnan(row.standard_error) else scale * row.standard_error
         height = 0.0 if math.isnan(row.mean) else scale * row.mean
-        axes.bar(i, height, yerr=error, color="0.75", edgecolor="black", capsize=4, zorder=2)
-        axes.plot([i] * len(row.values), [scale * v for v in row.values], "k.", zorder=3)
+        look = {"facecolor": "white", "edgecolor": looks[row.label]["color"], "linewidth": 2}
+        axes.bar(i, height, yerr=error, label=f"_{row.label}", capsize=4, zorder=2, **look)
+        axes.plot(
+            [i] * len(row.values),
+            [scale * v for v in row.values],
+            "k.",
+            zorder=3,
+            label=f"_{row.label}, seeds",
+        )
     axes.axhline(scale * task.chance, color="0.3", linestyle=":", label="chance", zorder=3)
     axes.set_xticks(range(len(rows)), [r.label for r in rows], rotation=20, ha="right")
-    axes.set(ylabel=f"test {task.metric}{unit}", title="Mean ± standard error; dots are seeds")
+    axes.set(ylabel=f"test {task.metric}{unit}", title=_of_seeds(rows))
     axes.grid(alpha=0.3, axis="y", zorder=0)
-    axes.legend()
+    legend_below(figure, axes)
     return figure
+
+
+def _of_seeds(rows: Sequence["Row"]) -> str:
+    counts = [len(row.values) for row in rows if row.values]
+    words = over_seeds(counts)
+    return f"{words}, with standard errors; dots are seeds" if max(counts, default=1) > 1 else words

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from linrnn.tasks import Task
 from linrnn.train._checkpoint import write_atomically
-from linrnn.train._figures import line, metric_scale, new_figure, save, spans_decades
+from linrnn.train._figures import metric_scale, new_figure, save, spans_decades
+from linrnn.train._styles import styles
 
 if TYPE_CHECKING:
     from linrnn.compare._runs import Row
     from linrnn.compare._sweep import Setting
+
+_POINT: dict[str, Any] = {"color": "0.3", "linestyle": "", "marker": "o"}
 
 
 def write_sweep(settings: Sequence["Setting"], task: Task, out: Path) -> None:
@@ -87,8 +90,10 @@ def _panels(settings: Sequence["Setting"], task: Task) -> Any:
     several = any(len(s.row.values) > 1 for s in settings)
     for name, axes in zip(names, panels, strict=True):
         places = _places([s.values[name] for s in settings])
-        for i, (label, group) in enumerate(_groups(settings, name)):
-            _draw(axes, group, places, name, scale, label, i if len(names) <= 2 else None)
+        groups = dict(_groups(settings, name))
+        looks = styles([*groups]) if len(names) <= 2 else dict.fromkeys(groups, _POINT)
+        for label, group in groups.items():
+            _draw(axes, group, places, name, scale, label, looks[label])
         if all(isinstance(value, str) for value in places):
             axes.set_xticks(range(len(places)), list(places), rotation=20, ha="right")
         elif spans_decades([float(value) for value in places]):
@@ -128,9 +133,9 @@ def _draw(
     name: str,
     scale: float,
     label: str,
-    style: int | None,
+    look: dict[str, Any],
 ) -> None:
-    """Settings in the order of an axis; joined where a style is given."""
+    """Settings in the order of an axis."""
     points: list[tuple[float, Row]] = []
     for setting in group:
         value = setting.values[name]
@@ -138,6 +143,5 @@ def _draw(
             points.append((places[value] if value in places else places[str(value)], setting.row))
     points.sort(key=lambda point: point[0])
     errors = [0.0 if math.isnan(r.standard_error) else scale * r.standard_error for _, r in points]
-    look = {"color": "0.3", "linestyle": "", "marker": "o"} if style is None else line(style)
     means = [scale * r.mean for _, r in points]
     axes.errorbar([x for x, _ in points], means, yerr=errors, label=label, capsize=3, **look)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from linrnn._allocator import keep_memory
 from linrnn.compare._usage import MemoryMeter
 from linrnn.errors import LinrnnError
 from linrnn.train import resume, run
@@ -23,6 +24,7 @@ from linrnn.train._config import from_json
 def main(argv: Sequence[str]) -> int:
     """Train or continue; the exit code is that of ``linrnn train``."""
     folder, *lifeline = argv
+    keep_memory()
     if lifeline:
         threading.Thread(target=_stop_at_end_of, args=[int(lifeline[0])], daemon=True).start()
     values = json.load(sys.stdin)

@@ -19,6 +19,7 @@ from linrnn.errors import ArgumentError
 if TYPE_CHECKING:
     from linrnn.mixers._base import Mixer as Mixer
     from linrnn.mixers._bidirectional import Bidirectional as Bidirectional
+    from linrnn.mixers._choices import Choices as Choices
 
 FAMILIES = {
     "diagonal": "diagonal linear recurrences",
@@ -35,7 +36,7 @@ FAMILIES = {
 }
 """`Mixer.family` in words, in the order of lists; others stand as they are, and last."""
 
-_PUBLIC = {"Mixer": "_base", "Bidirectional": "_bidirectional"}
+_PUBLIC = {"Mixer": "_base", "Bidirectional": "_bidirectional", "Choices": "_choices"}
 
 
 def names() -> list[str]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
+from linrnn.mixers._choices import Choices
 from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
@@ -75,6 +76,9 @@ class Mixer(nn.Module):
     family: ClassVar[str]
     """What kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
 
+    choices: ClassVar[Choices | None] = None
+    """How it differs from other systems, in words that all share; None where nobody said it."""
+
     causal: ClassVar[bool] = True
     """No output depends on a later input."""
 
@@ -110,6 +114,10 @@ class Mixer(nn.Module):
     like_lstm: ClassVar[bool] = False
     """Whether it stands for an LSTM: `linrnn.RNN` then takes and returns (h, c), also where the
     state is one vector."""
+
+    in_laws: ClassVar[Mapping[str, Any]] = {}
+    """Options that `linrnn.testing.check_mixer` gives a layer, where with those of the constructor
+    the few steps that it reads would not come to what is special: segments shorter than these."""
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because

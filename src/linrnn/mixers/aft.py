@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
 from linrnn.ops import cell_scan
 from linrnn.ops._precision import wide, without_autocast
@@ -58,6 +59,9 @@ class AFT(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="identity", gate="none", memory="vector", normaliser="sum", output="gated"
+    )
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(

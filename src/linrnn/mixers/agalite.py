@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._galite import GatedFeatures
 from linrnn.ops import linear_scan
 from linrnn.ops._precision import without_autocast
@@ -46,6 +47,8 @@ class AGaLiTe(GatedFeatures):
         Pramanik et al., "AGaLiTe: Approximate Gated Linear Transformers for Online Reinforcement
         Learning", 2023, arXiv:2310.15719. Key: pramanik2023agalite.
     """
+
+    choices = Choices(transition="diagonal", gate="input", memory="vector", normaliser="sum")
 
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.errors import check_not_negative, check_positive
 from linrnn.mixers._cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._lipschitz import symmetric_skew
 from linrnn.nn import empty_parameters, lecun_normal
 from linrnn.ops._parts import parts
@@ -61,6 +62,7 @@ class AntisymmetricRNN(CellRNN):
     """
 
     family: ClassVar[str] = "dense"
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}
     cells: ClassVar[Mapping[str, Timed]] = timed(plain=antisymmetric, gated=antisymmetric_gated)
 

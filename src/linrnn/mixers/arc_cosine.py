@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
+from linrnn.mixers._choices import Choices
 from linrnn.mixers.rfa import RFA
 
 
@@ -50,6 +51,7 @@ class ArcCosine(RFA):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
     division = "clamp"
 
     def __init__(

@@ -8,12 +8,18 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.rotary import check_rotary, rotate_first
-from linrnn.ops._precision import wide
+from linrnn.nn.rotary_scaling import RotaryScaling
+from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import attend, positions
-from linrnn.state_spec import Part
+from linrnn.ops.attention_sinks import attend_with_sinks, first_entries
+from linrnn.ops.eviction import attend_evicting
+from linrnn.state_spec import Part, real
+
+_CHOICE = {"low_precision": "which entry is given up may turn on a rounding, and all after it"}
 
 
 class Attention(Mixer):
@@ -25,7 +31,8 @@ class Attention(Mixer):
         y_t = W_o concat over heads of sum_s p_ts v_s
         R turns the pair of channels (2i, 2i+1) by base^(-2i/d_head) radians, so scores depend on
         t - s only. Angles are computed in double precision, positions count from the last reset.
-        With a window s > t - window besides. Initially all weights are Glorot-uniform, biases 0.
+        With a window at most that many s, which ``evict`` chooses. Initially all weights are
+        Glorot-uniform, biases 0.
 
     Args:
         n_heads: heads. Default: one for each 64 channels, at least one.
@@ -36,6 +43,16 @@ class Attention(Mixer):
         d_rotary: of the channels of a head the first so many are turned, an even number, which is
             d_head in the exponent; 0 for no positions. Default: d_head.
         window: steps that can be seen, the current one included. Default: all.
+        evict: which step is given up where there are more: "window" the oldest; "sinks" the oldest
+            but for the first ``sinks`` of a sequence, at most window - 1 of them
+            (Xiao et al. 2024, arXiv:2309.17453); "tova" the one that the current step
+            looks at least, in the mean over all heads (Oren et al. 2024, arXiv:2401.06104);
+            "h2o" for each head of keys the one that was looked at least in all steps together, but
+            for the newer half (Zhang et al. 2023, arXiv:2306.14048). The last two read one step
+            after another.
+        sinks: see ``evict``.
+        scaling, factor, trained_length: slower turns for longer sequences, see
+            `linrnn.nn.RotaryScaling`.
         bias: biases in the four projections.
         out_bias: a bias in W_o, in any case.
         base: the slowest turn is about 1 / base radians per step.
@@ -44,7 +61,9 @@ class Attention(Mixer):
     Departures from the paper:
         Rotary positions (Su et al., 2021, arXiv:2104.09864) instead of added sinusoids; the pairs
         are neighbouring channels. A reset hides earlier entries and does not shrink the cache;
-        a NaN or infinity in a step makes every later one of its sequence NaN, and no other.
+        a NaN or infinity in a step makes every later one of its sequence NaN, and no other. What is
+        kept is turned by its place in the sequence, where the paper of "sinks" counts places anew
+        in what is left.
 
     Example:
         >>> layer = Attention(d_model=8, n_heads=2)
@@ -58,9 +77,10 @@ class Attention(Mixer):
     """
 
     family: ClassVar[str] = "attention"
+    choices = Choices(transition="none", gate="none", memory="past", normaliser="softmax")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS
-    constant_state: ClassVar[tuple[str, ...]] = ("position",)
+    constant_state: ClassVar[tuple[str, ...]] = ("position", "weight")
 
     def __init__(
         self,
@@ -71,6 +91,11 @@ class Attention(Mixer):
         n_kv_heads: int | None = None,
         d_rotary: int | None = None,
         window: int | None = None,
+        evict: Literal["window", "sinks", "h2o", "tova"] = "window",
+        sinks: int = 4,
+        scaling: Literal["none", "linear", "ntk", "yarn", "llama3"] = "none",
+        factor: float = 1.0,
+        trained_length: int = 8192,
         bias: bool = False,
         out_bias: bool = False,
         base: float = 10_000.0,
@@ -88,9 +113,16 @@ class Attention(Mixer):
         self.d_rotary = self.d_head if d_rotary is None else d_rotary
         self.bias, self.out_bias = bias, out_bias
         self.init, self.window, self.base = init, window, base
+        self.evict, self.sinks = evict, sinks
+        self.scaling, self.factor, self.trained_length = scaling, factor, trained_length
+        self._rescaled = RotaryScaling(scaling, factor, trained_length, base)
         self._check()
+        # a cache without bounds gives nothing up
+        self._policy = "window" if window is None else evict
+        self._sinks = min(sinks, (window or 1) - 1) if self._policy == "sinks" else 0
         if window is not None:  # which bounds cost and state
-            self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
+            self.declared = _CHOICE if evict == "tova" else {}  # type: ignore[misc]
+            self.cost = "sequential" if evict in ("h2o", "tova") else "parallel"  # type: ignore[misc]
         inner, kept = (heads * self.d_head for heads in (self.n_heads, self.n_kv_heads))
         self.q_proj, self.k_proj, self.v_proj = (
             nn.Linear(d_model, width, bias=bias, device=device, dtype=dtype)
@@ -109,6 +141,9 @@ class Attention(Mixer):
         check_rotary(where, self.d_rotary, self.d_head)
         check_in(where, "init", self.init, ("glorot", "lecun"))
         check_sight(where, self.window, self.base)
+        check_in(where, "evict", self.evict, ("window", "sinks", "h2o", "tova"))
+        check_positive_int(where, sinks=self.sinks)
+        self._rescaled.check(where)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -122,39 +157,83 @@ class Attention(Mixer):
                 nn.init.zeros_(linear.bias)
 
     def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`: turned keys and values, and the steps since the last reset."""
+        """See `Mixer.state_spec`: turned keys and values, and the steps since the last reset.
+
+        With sinks those of the first steps too; with "h2o" the weight each has had.
+        """
         entry = {"n_kv_heads": self.n_kv_heads, "d_head": self.d_head}
-        return cache_spec(self.window, entry, entry)
+        if self._policy == "sinks":
+            first = real(sinks=self._sinks, **entry)
+            recent = cache_spec(self.window - self._sinks, entry, entry)  # type: ignore[operator]
+            return {**recent, "first_k": first, "first_v": first}
+        spec = cache_spec(self.window, entry, entry)
+        if self._policy == "h2o":
+            spec["weight"] = real(entries=self.window - 1, n_kv_heads=self.n_kv_heads)  # type: ignore[operator]
+        return spec
 
     def _read(
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        time, window = x.shape[1], self.window
         check_cache("Attention", state)
-        position = positions(state["position"], time, reset)
+        position = positions(state["position"], x.shape[1], reset)
         u = x.to(self.q_proj.weight.dtype)
         q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = (rotate_first(z, self.d_rotary, position, self.base) for z in (q, k))
+        q, k = (self._turned(z, position) for z in (q, k))
+        if self._policy in ("h2o", "tova"):
+            y, state = self._evicting(q, k, v, state, position)
+        else:
+            y, state = self._in_window(q, k, v, state, position, reset)
+        return self.o_proj(y.flatten(2).to(u.dtype)), state
+
+    def _in_window(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Any, position: Tensor, reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Every step looks at those before it, or at the last of them and the first."""
+        time, dtype = q.shape[1], self.q_proj.weight.dtype
+        recent = None if self.window is None else self.window - self._sinks
         fresh = state["k"].shape[1] == 0 and reset is None
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
-        y = attend(
-            "softmax",
-            q.to(u.dtype),
-            self._shared(k.to(u.dtype)),
-            self._shared(v.to(u.dtype)),
-            position if window is None else position.clamp(max=window - 1),
-            window=window,
-            whole=fresh and (window is None or window >= time),
-        )
-        y = self.o_proj(y.flatten(2).to(u.dtype))
-        return y, cache_of(k, v, position, reset, window)
+        last = cache_of(k, v, position, reset, recent)
+        low = q.to(dtype), k.to(dtype), v.to(dtype)
+        if self._policy != "sinks":
+            sight = position if recent is None else position.clamp(max=recent - 1)
+            whole = fresh and (recent is None or recent >= time)
+            return attend("softmax", *low, sight, window=recent, whole=whole), last
+        assert recent is not None
+        firsts = state["first_k"], state["first_v"]
+        first_k, first_v = (z.to(dtype) for z in firsts)
+        y = attend_with_sinks(*low, first_k, first_v, position, recent)
+        at = torch.full_like(position[:, -1], time - 1)
+        place = at, position[:, -1]
+        for name, first, entries in zip(("first_k", "first_v"), firsts, (k, v), strict=True):
+            last[name] = first_entries(first, entries, time, *place)
+        return y, last
+
+    def _evicting(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Any, position: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Every step looks at what was kept, and gives one entry up."""
+        grouped = q.unflatten(2, (self.n_kv_heads, -1)).transpose(2, 3)
+        weight = state.get("weight", k.new_zeros(k.shape[0], 0, self.n_kv_heads))
+        with without_autocast(q.device):
+            y, *kept = attend_evicting(
+                self.evict, grouped, k, v, state["k"], state["v"], weight, position
+            )
+        last = dict(zip(("k", "v", "weight"), kept, strict=True))
+        if self.evict == "tova":
+            del last["weight"]
+        return y.transpose(2, 3).flatten(2, 3), {**last, "position": position[:, -1] + 1}
+
+    def _turned(self, x: Tensor, position: Tensor) -> Tensor:
+        """Queries or keys, turned by their position."""
+        turns = None if self.scaling == "none" else self._rescaled.turns
+        turned = rotate_first(x, self.d_rotary, position, self.base, turns)
+        if self._rescaled.length == 1:
+            return turned
+        rest = turned[..., self.d_rotary :]
+        return torch.cat([turned[..., : self.d_rotary] * self._rescaled.length, rest], -1)
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, H, K), at least float32."""
         heads: Tensor = wide(x).unflatten(-1, (-1, self.d_head))
         return heads
-
-    def _shared(self, z: Tensor) -> Tensor:
-        """Keys or values as every head of queries sees them."""
-        times = self.n_heads // self.n_kv_heads
-        return z if times == 1 else z.repeat_interleave(times, 2)

@@ -11,6 +11,7 @@ from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
 
@@ -89,6 +90,7 @@ class CfC(FamilyRNN):
     """
 
     family: ClassVar[str] = "continuous"
+    choices = Choices(transition="dense", gate="state", memory="vector", steps="nonlinear")
     family_of_cells: ClassVar[Family] = Family(_cells)
 
     def __init__(

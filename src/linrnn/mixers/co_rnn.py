@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive
 from linrnn.mixers._cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.nn import empty_parameters
 
 
@@ -69,6 +70,7 @@ class CoRNN(CellRNN):
     """
 
     family: ClassVar[str] = "oscillator"
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}
     cells: ClassVar[Mapping[str, Timed]] = timed(explicit=co_rnn, implicit=co_rnn_implicit)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
+from linrnn.mixers._choices import Choices
 from linrnn.mixers.rwkv4 import RWKV4
 from linrnn.nn.ring import check_phase, uniform
 from linrnn.ops._precision import wide
@@ -72,6 +73,14 @@ class ComplexRWKV(RWKV4):
         Peng et al., "RWKV: Reinventing RNNs for the Transformer Era", 2023, arXiv:2305.13048.
         Key: peng2023rwkv.
     """
+
+    choices = Choices(
+        transition="complex diagonal",
+        gate="learned",
+        memory="vector",
+        normaliser="sum",
+        output="gated",
+    )
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first", "theta_log")
     complex_mean: ClassVar[bool] = True

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._kernel_attention import Features, KernelAttention
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer
@@ -48,6 +49,7 @@ class CosFormer(KernelAttention):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, Heads, held_gain
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.delta_scan import delta_scan
@@ -59,6 +60,7 @@ class CTFWP(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="delta", gate="input", memory="matrix")
     timed: ClassVar[bool] = True
 
     def __init__(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._delta import ConvDelta, check_rate
 from linrnn.nn import GatedOut, Heads, dpfp, feature_map, sum_normalise
 from linrnn.ops._precision import wide, without_autocast
@@ -51,6 +52,8 @@ class DeltaNet(ConvDelta):
         NeurIPS 2024, arXiv:2406.06484, of Schlag, Irie and Schmidhuber, "Linear Transformers Are
         Secretly Fast Weight Programmers", ICML 2021, arXiv:2102.11174. Key: yang2024parallelizing.
     """
+
+    choices = Choices(transition="delta", gate="input", memory="matrix", normaliser="norm")
 
     def __init__(
         self,

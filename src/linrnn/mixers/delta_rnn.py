@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, Heads, feature_map, sum_normalise
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.delta_scan import delta_scan
@@ -46,6 +47,7 @@ class DeltaRNN(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="delta", gate="state", memory="matrix", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
 
     def __init__(

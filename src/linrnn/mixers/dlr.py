@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Filters, copy, double
 from linrnn.nn.hippo import draw_log_dt
 from linrnn.nn.parameters import empty_parameters
@@ -49,6 +50,8 @@ class DLR(Filters):
         Gupta, Mehta and Berant, "Simplifying and Understanding State Space Models with Diagonal
         Linear RNNs", 2022, arXiv:2212.00768. Key: gupta2022simplifying.
     """
+
+    choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im")
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._kernel_attention import Features, KernelAttention
 from linrnn.nn import dpfp
 
@@ -48,6 +49,7 @@ class DPFP(KernelAttention):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="identity", gate="none", memory="matrix")
 
     def __init__(
         self,

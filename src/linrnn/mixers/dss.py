@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Filters, copy, double, held
 from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import empty_parameters
@@ -53,6 +54,8 @@ class DSS(Filters):
         Gupta, Gu and Berant, "Diagonal State Spaces are as Effective as Structured State Spaces",
         NeurIPS 2022, arXiv:2203.14343. Key: gupta2022diagonal.
     """
+
+    choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_re", "A_im", "log_dt")
 

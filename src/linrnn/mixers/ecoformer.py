@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_shape
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._kernel_attention import Features
 from linrnn.mixers._random_features import DrawnFeatureAttention
 from linrnn.nn.heads import l2_normalise
@@ -56,6 +57,7 @@ class EcoFormer(DrawnFeatureAttention):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
     declared: ClassVar[Mapping[str, str]] = {
         "gradients": _STEP,
         "higher_derivatives": _STEP,

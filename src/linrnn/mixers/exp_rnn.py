@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._orthogonal import Angles, ModReLURNN, skew
 from linrnn.ops._precision import wide, without_autocast
 
@@ -42,6 +43,8 @@ class ExpRNN(ModReLURNN):
         Lezcano-Casado & Martínez-Rubio, "Cheap Orthogonal Constraints in Neural Networks", 2019,
         arXiv:1901.08428; dynamic: arXiv:1909.09501. Key: lezcano2019cheap.
     """
+
+    choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew",)
     base: Tensor

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers.gau import GAU
 from linrnn.nn.kv_cache import cache_of, check_cache
 from linrnn.ops._precision import without_autocast
@@ -45,6 +46,8 @@ class FLASH(GAU):
         Hua et al., "Transformer Quality in Linear Time", ICML 2022, arXiv:2202.10447.
         Key: hua2022transformer.
     """
+
+    choices = Choices(transition="identity", gate="none", memory="matrix", output="gated")
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     declared: ClassVar[Mapping[str, str]] = {}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_in
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._galite import GatedFeatures, Written
 from linrnn.ops import linear_scan
 from linrnn.ops._precision import without_autocast
@@ -47,6 +48,8 @@ class GaLiTe(GatedFeatures):
         Pramanik et al., "AGaLiTe: Approximate Gated Linear Transformers for Online Reinforcement
         Learning", 2023, arXiv:2310.15719. Key: pramanik2023agalite.
     """
+
+    choices = Choices(transition="diagonal", gate="input", memory="matrix", normaliser="sum")
 
     def __init__(
         self,

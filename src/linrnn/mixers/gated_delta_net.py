@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._delta import ConvDelta
 from linrnn.nn import empty_parameters, softplus_steps
 from linrnn.ops._precision import wide
@@ -49,6 +50,14 @@ class GatedDeltaNet(ConvDelta):
         Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", ICLR
         2025, arXiv:2412.06464. Key: yang2025gated.
     """
+
+    choices = Choices(
+        transition="decay and delta",
+        gate="input",
+        memory="matrix",
+        normaliser="norm",
+        output="gated",
+    )
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
 

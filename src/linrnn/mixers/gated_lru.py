@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._starts import LearnedStart
 from linrnn.nn import check_ring, lecun_normal, ring, uniform
 from linrnn.ops._parts import parts
@@ -28,8 +29,8 @@ class GatedLRU(LearnedStart):
         h_t = lam * h_{t-1} + (W_m x_t + b_m) * (W_x x_t + b_x)         h in R^{d_state}
         y_t = D ((V_m h_t + c_m) * (V_x h_t + c_x))                     V h in R^{d_out}
         lam = exp(-exp(nu_log)), in (0, 1), or with decay="free" a parameter of any value.
-        Free, with lam = 1 for d^2 channels and 0 for d, it is linear attention exactly; above 1 h
-        grows without bound. Initially lam^2 is uniform on [r_min^2, r_max^2]; weights are
+        Free, with lam = 1 for d^2 channels and 0 for d, it is linear attention exactly; above 1
+        the state grows without bound. Initially lam^2 is uniform on [r_min^2, r_max^2]; weights are
         N(0, 1 / fan_in), rows of W_m times sqrt(1 - lam^2), so that h has variance 1 where x has;
         biases 0.
 
@@ -56,6 +57,7 @@ class GatedLRU(LearnedStart):
     """
 
     family: ClassVar[str] = "diagonal"
+    choices = Choices(transition="diagonal", gate="learned", memory="vector", output="gated")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "lam")
 
     def __init__(

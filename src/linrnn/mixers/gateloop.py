@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, Heads, lecun_normal
 from linrnn.ops import linear_scan
 from linrnn.ops._precision import wide, without_autocast
@@ -55,6 +56,7 @@ class GateLoop(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="complex diagonal", gate="input", memory="vector", output="gated")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("a_proj.weight", "a_proj.bias")
 
     def __init__(

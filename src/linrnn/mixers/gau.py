@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.rotary import rotate, with_relative
@@ -76,6 +77,7 @@ class GAU(Mixer):
     """
 
     family: ClassVar[str] = "attention"
+    choices = Choices(transition="none", gate="none", memory="past", output="gated")
     widening: ClassVar[bool] = True
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._gated import Gated, pooled, pooled_elu
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
@@ -41,6 +42,8 @@ class GILR(Gated):
         Martin and Cundy, "Parallelizing Linear Recurrent Neural Nets Over Sequence Length",
         ICLR 2018, arXiv:1709.04057. Key: martin2018parallelizing.
     """
+
+    choices = Choices(transition="diagonal", gate="input", memory="vector", normaliser="convex")
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, Heads, LowRank, default_heads
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
@@ -48,6 +49,9 @@ class GLA(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="diagonal", gate="input", memory="matrix", normaliser="norm", output="gated"
+    )
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import torch
 
 from linrnn.errors import check_in
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import TorchRNN
 
 
@@ -45,6 +46,10 @@ class GRU(TorchRNN):
         Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for Statistical
         Machine Translation", EMNLP 2014, arXiv:1406.1078. Key: cho2014learning.
     """
+
+    choices = Choices(
+        transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
+    )
 
     known_gates: ClassVar[tuple[str, ...]] = ("plain", "chrono", "uniform")
 

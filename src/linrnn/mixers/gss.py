@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Systems, double, held
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import siso
@@ -47,6 +48,10 @@ class GSS(Systems):
         Mehta, Gupta, Cutkosky and Neyshabur, "Long Range Language Modeling via Gated State
         Spaces", ICLR 2023, arXiv:2206.13947. Key: mehta2022long.
     """
+
+    choices = Choices(
+        transition="complex diagonal", gate="learned", memory="systems", output="gated"
+    )
 
     widening: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im_log")

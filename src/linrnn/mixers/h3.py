@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.mixers.s4d import S4D
 from linrnn.nn.conv import CausalConv
 from linrnn.nn.discretise import DISCRETISATIONS
@@ -57,6 +58,9 @@ class H3(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(
+        transition="complex diagonal", gate="learned", memory="systems", output="gated"
+    )
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     timed: ClassVar[bool] = True

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._starts import LearnedStart
 from linrnn.nn import HeadNorm
 from linrnn.nn.channel_mix import check_layer
@@ -62,6 +63,13 @@ class HGRN(LearnedStart):
     """
 
     family: ClassVar[str] = "gated"
+    choices = Choices(
+        transition="complex diagonal",
+        gate="input",
+        memory="vector",
+        normaliser="convex",
+        output="gated",
+    )
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("bound", "theta")
     complex_start: ClassVar[bool] = True
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import HeadNorm, Heads
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.starts import start_bound
@@ -49,6 +50,7 @@ class HGRN2(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="diagonal", gate="input", memory="matrix", normaliser="convex")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("bound",)
 
     def __init__(

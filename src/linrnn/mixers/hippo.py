@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import block_linear, cell
 from linrnn.errors import check_in, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import MEASURES, hippo
 from linrnn.nn.legs import LEGS_RULES, legs_matrices, legs_step
@@ -75,6 +76,9 @@ class HiPPO(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(
+        transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
+    )
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 

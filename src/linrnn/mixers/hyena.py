@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._hyena import Filter, GatedFilters
 from linrnn.mixers.laughing_hyena import LaughingHyena
 from linrnn.nn.affine import affine_of
@@ -75,6 +76,7 @@ class Hyena(GatedFilters):
     """
 
     family: ClassVar[str] = "convolution"
+    choices = Choices(transition="none", gate="none", memory="past", output="gated")
     forms: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal": FFT_REACHES_BACK, **GROWS}
 

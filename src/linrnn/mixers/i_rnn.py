@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._inner import etas, iterated
 from linrnn.nn import empty_parameters
 
@@ -61,6 +62,7 @@ class IRNN(CellRNN):
     """
 
     family: ClassVar[str] = "dense"
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._gated import Gated
 from linrnn.nn.channel_mix import check_layer
 from linrnn.ops._precision import wide
@@ -63,6 +64,7 @@ class IndRNN(Gated):
     """
 
     family: ClassVar[str] = "gated"
+    choices = Choices(transition="diagonal", gate="learned", memory="vector", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("u",)
     learned: ClassVar[tuple[str, ...]] = ("h",)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._delta import ConvDelta
 from linrnn.nn import LowRank, empty_parameters, softplus_steps
 from linrnn.ops._precision import wide
@@ -47,6 +48,14 @@ class KDA(ConvDelta):
         Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture", 2025,
         arXiv:2510.26692. Key: kimi2025linear.
     """
+
+    choices = Choices(
+        transition="decay and delta",
+        gate="input",
+        memory="matrix",
+        normaliser="norm",
+        output="gated",
+    )
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
 

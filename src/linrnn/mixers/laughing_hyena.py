@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in
 from linrnn.mixers._base import FFT_REACHES_BACK
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._hyena import Filter, GatedFilters
 from linrnn.mixers.modal import Modal
 from linrnn.nn.modal import Modes
@@ -51,6 +52,9 @@ class LaughingHyena(GatedFilters):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(
+        transition="complex diagonal", gate="learned", memory="systems", output="gated"
+    )
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.errors import check_positive
 from linrnn.mixers._cell_rnn import CellRNN, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.nn.affine import affine_of
 from linrnn.ops._parts import parts
 
@@ -66,6 +67,9 @@ class LEM(CellRNN):
     """
 
     family: ClassVar[str] = "oscillator"
+    choices = Choices(
+        transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
+    )
     cells: ClassVar[Mapping[str, Timed]] = timed(lem=lem)
 
     def __init__(

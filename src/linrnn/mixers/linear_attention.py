@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_in
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._kernel_attention import Features, KernelAttention
 from linrnn.nn.heads import FEATURE_MAPS, feature_map
 
@@ -48,6 +49,7 @@ class LinearAttention(KernelAttention):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
 
     def __init__(
         self,

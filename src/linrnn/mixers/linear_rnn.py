@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import check_in
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import DenseRNN
 from linrnn.ops._precision import wide
 from linrnn.ops.matrix_scan import dense_loop, dense_scan
@@ -42,6 +43,8 @@ class LinearRNN(DenseRNN):
         Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences",
         ICML 2023, arXiv:2303.06349. Key: orvieto2023resurrecting.
     """
+
+    choices = Choices(transition="dense", gate="learned", memory="vector")
 
     forms: ClassVar[tuple[str, ...]] = ("chunked", "loop")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A", "B")

@@ -7,6 +7,7 @@ import torch
 
 from linrnn.errors import check_in
 from linrnn.mixers._cell_rnn import SHORT_STEPS, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._lipschitz import CELLS, Lipschitz
 
 
@@ -46,6 +47,7 @@ class LipschitzRNN(Lipschitz):
     """
 
     family: ClassVar[str] = "dense"
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}
     cells: ClassVar[Mapping[str, Timed]] = timed(**CELLS)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.mixers.s4d import S4D
 from linrnn.ops import siso
 from linrnn.ops._precision import without_autocast
@@ -60,6 +61,7 @@ class LiquidS4(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     timed: ClassVar[bool] = True

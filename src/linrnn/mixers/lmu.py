@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import block_linear, cell
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import hippo
 from linrnn.nn.lti import LTISteps, rows_of
@@ -82,6 +83,7 @@ class LMU(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     cost: Literal["parallel", "sequential", "quadratic"] = "sequential"  # type: ignore[misc]
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("memory.log_dt",)
 

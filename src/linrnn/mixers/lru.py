@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import fft_scan, linear_scan
@@ -113,6 +114,9 @@ class LRU(Mixer):
     """
 
     family: ClassVar[str] = "diagonal"
+    choices = Choices(
+        transition="complex diagonal", gate="learned", memory="vector", normaliser="scaled"
+    )
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv", "real")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     sequence_parallel: ClassVar[tuple[str, ...]] = ("scan",)

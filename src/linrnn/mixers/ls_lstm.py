@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._gated import Gated, pooled, pooled_fo, pooled_ifo
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
@@ -41,6 +42,10 @@ class LSLSTM(Gated):
         Martin and Cundy, "Parallelizing Linear Recurrent Neural Nets Over Sequence Length",
         ICLR 2018, arXiv:1709.04057. Key: martin2018parallelizing.
     """
+
+    choices = Choices(
+        transition="diagonal", gate="state", memory="vector", steps="staged", output="gated"
+    )
 
     learned: ClassVar[tuple[str, ...]] = ("s", "c")
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import MEASURES, check_dt, draw_log_dt, hippo
 from linrnn.nn.legs import legs_bilinear
@@ -77,6 +78,7 @@ class LSSL(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(transition="dense", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import TorchRNN
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import refines, starts
@@ -62,6 +63,10 @@ class LSTM(TorchRNN):
         Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 9(8), 1997.
         Key: hochreiter1997long.
     """
+
+    choices = Choices(
+        transition="dense", gate="state", memory="vector", steps="nonlinear", output="gated"
+    )
 
     learned: ClassVar[tuple[str, ...]] = ("h", "c")
 

@@ -10,6 +10,7 @@ from linrnn.cells import Cell, fold, spread
 from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.nn.parameters import empty_parameters
 
 _RANGES = {
@@ -90,6 +91,9 @@ class LTC(FamilyRNN):
     """
 
     family: ClassVar[str] = "continuous"
+    choices = Choices(
+        transition="flow", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
+    )
     family_of_cells: ClassVar[Family] = Family(_cells)
 
     def __init__(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import CausalConv, softplus_steps
 from linrnn.nn.affine import affine_of
 from linrnn.ops import selective_scan
@@ -68,6 +69,7 @@ class Mamba(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(transition="diagonal", gate="input", memory="systems", output="gated")
     widening: ClassVar[bool] = True
     timed: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = (

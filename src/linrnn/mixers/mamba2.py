@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import CausalConv, HeadNorm, empty_parameters, softplus_steps
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
@@ -56,6 +57,9 @@ class Mamba2(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(
+        transition="scalar", gate="input", memory="matrix", normaliser="norm", output="gated"
+    )
     widening: ClassVar[bool] = True
     timed: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")

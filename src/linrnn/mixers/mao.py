@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, Heads, uniform
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
@@ -46,6 +47,7 @@ class Mao(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="diagonal", gate="input", memory="matrix")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("gates.proj.bias",)
 
     def __init__(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
 from linrnn.ops.gated_scan._composite import log_odds
 from linrnn.state_spec import Part, real
@@ -50,6 +51,7 @@ class MinGRU(Mixer):
     """
 
     family: ClassVar[str] = "gated"
+    choices = Choices(transition="diagonal", gate="input", memory="vector", normaliser="convex")
     forms: ClassVar[tuple[str, ...]] = ("scan", "log")
     gates: ClassVar[int] = 1
     """Pre-activations a channel has beside its candidate."""

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from linrnn.mixers._choices import Choices
 from linrnn.mixers.mingru import MinGRU
 
 
@@ -44,6 +45,8 @@ class MinLSTM(MinGRU):
     Reference:
         Feng et al., "Were RNNs All We Needed?", 2024, arXiv:2410.01201. Key: feng2024were.
     """
+
+    choices = Choices(transition="diagonal", gate="input", memory="vector", normaliser="convex")
 
     gates: ClassVar[int] = 2
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._mlstm import forget_slowly, memory_spec, read_memory
 from linrnn.nn import BlockDiagonal, CausalConv, HeadNorm
 from linrnn.ops._precision import wide
@@ -53,6 +54,9 @@ class MLSTM(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="scalar", gate="input", memory="matrix", normaliser="sum", output="gated"
+    )
     widening: ClassVar[bool] = True
 
     def __init__(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._mlstm import forget_slowly, memory_spec, read_memory
 from linrnn.nn import HeadNorm, default_heads
 from linrnn.ops._precision import wide
@@ -51,6 +52,9 @@ class MLSTMLarge(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="scalar", gate="input", memory="matrix", normaliser="sum", output="gated"
+    )
 
     def __init__(
         self,

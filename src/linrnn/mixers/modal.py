@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.long_conv import window_decays
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import empty_parameters
@@ -56,6 +57,7 @@ class Modal(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._orthogonal import Angles, ModReLURNN, skew
 from linrnn.nn import empty_parameters
 from linrnn.ops._precision import wide, without_autocast
@@ -46,6 +47,8 @@ class NNRNN(ModReLURNN):
         while improving expressivity with transient dynamics", 2019, arXiv:1905.12080.
         Key: kerg2019nonnormal.
     """
+
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_not_negative
 from linrnn.mixers._cell_rnn import Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._lipschitz import CELLS, Lipschitz, slope
 from linrnn.nn import empty_parameters
 from linrnn.ops._precision import wide
@@ -65,6 +66,7 @@ class NoisyRNN(Lipschitz):
     """
 
     family: ClassVar[str] = "dense"
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     random_training: ClassVar[bool] = True
     cells: ClassVar[Mapping[str, Timed]] = timed(em=noisy_em, code=noisy_code, **CELLS)
 

@@ -10,6 +10,7 @@ from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._flow import SOLVERS, flow, small_normal
 from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
@@ -82,6 +83,9 @@ class ODERNN(FamilyRNN):
     """
 
     family: ClassVar[str] = "continuous"
+    choices = Choices(
+        transition="flow", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
+    )
     family_of_cells: ClassVar[Family] = Family(_cells)
 
     def __init__(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._kernel_attention import Features, divide
 from linrnn.mixers._random_features import RandomFeatureAttention
 from linrnn.ops import cell_scan
@@ -76,6 +77,7 @@ class Performer(RandomFeatureAttention):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._gated import Gated, pooled, pooled_fo, pooled_ifo
 from linrnn.nn import last_inputs, recall
 from linrnn.nn.starts import refines
@@ -51,6 +52,10 @@ class QRNN(Gated):
         Bradbury et al., "Quasi-Recurrent Neural Networks", ICLR 2017, arXiv:1611.01576.
         Key: bradbury2017quasi.
     """
+
+    choices = Choices(
+        transition="diagonal", gate="input", memory="vector", normaliser="convex", output="gated"
+    )
 
     def __init__(
         self,

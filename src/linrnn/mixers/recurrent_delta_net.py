@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, Heads, empty_parameters
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.fast_weights import fed_back_delta, fed_back_step
@@ -46,6 +47,7 @@ class RecurrentDeltaNet(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="delta", gate="state", memory="matrix", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("R",)
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from linrnn.errors import check_in
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import ElmanRNN
 
 
@@ -39,6 +40,8 @@ class ReLURNN(ElmanRNN):
         Le, Jaitly and Hinton, "A Simple Way to Initialize Recurrent Networks of Rectified Linear
         Units", 2015, arXiv:1504.00941. Key: le2015simple.
     """
+
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     nonlinearity: ClassVar[Literal["tanh", "relu"]] = "relu"
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, Heads, rotate
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import positions
@@ -49,6 +50,9 @@ class RetNet(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="scalar", gate="fixed", memory="matrix", normaliser="norm", output="gated"
+    )
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._kernel_attention import Features
 from linrnn.mixers._random_features import RandomFeatureAttention
 from linrnn.nn import l2_normalise
@@ -55,6 +56,7 @@ class RFA(RandomFeatureAttention):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="scalar", gate="input", memory="matrix", normaliser="sum")
     division = "abs"
 
     def __init__(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import BlockDiagonal, CausalConv, lecun_normal, ring, uniform, unit_gain
 from linrnn.ops import cell_scan
 from linrnn.ops._precision import wide
@@ -58,6 +59,9 @@ class RGLRU(Mixer):
     """
 
     family: ClassVar[str] = "gated"
+    choices = Choices(
+        transition="diagonal", gate="input", memory="vector", normaliser="scaled", output="gated"
+    )
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("Lambda",)
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.channel_mix import (
     INITS,
     check_layer,
@@ -78,6 +79,9 @@ class RWKV4(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="diagonal", gate="learned", memory="vector", normaliser="sum", output="gated"
+    )
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
     complex_mean: ClassVar[bool] = False
     cell: ClassVar[Cell] = wkv

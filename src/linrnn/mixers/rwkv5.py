@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._rwkv import MatrixRWKV, initial_bonus
 from linrnn.nn import empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
@@ -48,6 +49,10 @@ class RWKV5(MatrixRWKV):
         Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024,
         arXiv:2404.05892. Key: peng2024eagle.
     """
+
+    choices = Choices(
+        transition="diagonal", gate="learned", memory="matrix", normaliser="norm", output="gated"
+    )
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
 

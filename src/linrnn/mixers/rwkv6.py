@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._rwkv import CORRECTION, MatrixRWKV, initial_bonus
 from linrnn.nn import LowRank, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
@@ -55,6 +56,10 @@ class RWKV6(MatrixRWKV):
         Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024,
         arXiv:2404.05892. Key: peng2024eagle.
     """
+
+    choices = Choices(
+        transition="diagonal", gate="input", memory="matrix", normaliser="norm", output="gated"
+    )
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
 

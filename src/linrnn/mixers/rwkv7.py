@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._rwkv import MatrixRWKV
 from linrnn.nn import LowRank, empty_parameters, l2_normalise
 from linrnn.nn.channel_mix import fractions, initial_mix, orthogonal
@@ -60,6 +61,14 @@ class RWKV7(MatrixRWKV):
         Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025,
         arXiv:2503.14456. Key: peng2025goose.
     """
+
+    choices = Choices(
+        transition="decay and delta",
+        gate="input",
+        memory="matrix",
+        normaliser="norm",
+        output="gated",
+    )
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.up.bias", "rate.up.bias")
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Filters, copy, double
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, nplr
 from linrnn.nn.parameters import empty_parameters
@@ -53,6 +54,8 @@ class S4(Filters):
         Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces",
         ICLR 2022, arXiv:2111.00396. Key: gu2021efficiently.
     """
+
+    choices = Choices(transition="low rank", gate="learned", memory="systems")
 
     ops: ClassVar[ModuleType] = dplr
     recurrent_parameters: ClassVar[tuple[str, ...]] = (

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Filters, copy, double
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
@@ -74,6 +75,8 @@ class S4D(Filters):
         Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State
         Space Models", NeurIPS 2022, arXiv:2206.11893. Key: gu2022parameterization.
     """
+
+    choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt", "B_re", "B_im")
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import empty_parameters
@@ -73,6 +74,7 @@ class S5(Mixer):
     """
 
     family: ClassVar[str] = "ssm"
+    choices = Choices(transition="complex diagonal", gate="learned", memory="vector")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     sequence_parallel: ClassVar[tuple[str, ...]] = ("scan",)

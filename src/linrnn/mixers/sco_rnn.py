@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._orthogonal import Angles, ModReLURNN, skew
 from linrnn.ops._precision import wide, without_autocast
 
@@ -41,6 +42,8 @@ class ScoRNN(ModReLURNN):
         Helfrich et al., "Orthogonal Recurrent Neural Networks with Scaled Cayley Transform", 2017,
         arXiv:1707.09520. Key: helfrich2017orthogonal.
     """
+
+    choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew",)
 

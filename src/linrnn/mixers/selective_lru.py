@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._starts import LearnedStart
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
@@ -68,6 +69,9 @@ class SelectiveLRU(LearnedStart):
     """
 
     family: ClassVar[str] = "diagonal"
+    choices = Choices(
+        transition="complex diagonal", gate="input", memory="vector", normaliser="scaled"
+    )
     forms: ClassVar[tuple[str, ...]] = ("scan", "cumsum")
     without_reset: ClassVar[tuple[str, ...]] = ("cumsum",)
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu", "theta", "U")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.mixers.modal import Modal, stand_in
 from linrnn.nn.long_conv import GROWS, Kept, Kernel, long_spec, padded, read
 from linrnn.nn.modal import Modes
@@ -50,6 +51,7 @@ class SGConv(Mixer):
     """
 
     family: ClassVar[str] = "convolution"
+    choices = Choices(transition="none", gate="none", memory="past")
     forms: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal": FFT_REACHES_BACK, **GROWS}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("w",)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import check_ring, ring, uniform
@@ -50,6 +51,7 @@ class SLRU(Mixer):
     """
 
     family: ClassVar[str] = "diagonal"
+    choices = Choices(transition="diagonal", gate="learned", memory="vector", normaliser="scaled")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
     sequence_parallel: ClassVar[tuple[str, ...]] = ("scan",)

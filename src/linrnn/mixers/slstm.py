@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell, block_linear
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import BlockDiagonal, CausalConv, HeadNorm, default_heads, empty_parameters
 from linrnn.nn.channel_mix import check_layer, fractions
 from linrnn.ops import cell_scan
@@ -84,6 +85,14 @@ class SLSTM(Mixer):
     """
 
     family: ClassVar[str] = "gated"
+    choices = Choices(
+        transition="dense",
+        gate="state",
+        memory="vector",
+        normaliser="sum",
+        steps="nonlinear",
+        output="gated",
+    )
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("R",)
 

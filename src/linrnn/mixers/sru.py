@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.errors import ArgumentError
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._gated import Gated
 from linrnn.nn.starts import check_gates, start_gates
 from linrnn.ops._precision import wide
@@ -70,6 +71,15 @@ class SRU(Gated):
         Lei et al., "Simple Recurrent Units for Highly Parallelizable Recurrence", EMNLP 2018,
         arXiv:1709.02755. Key: lei2018simple.
     """
+
+    choices = Choices(
+        transition="diagonal",
+        gate="state",
+        memory="vector",
+        normaliser="convex",
+        steps="nonlinear",
+        output="gated",
+    )
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("v",)

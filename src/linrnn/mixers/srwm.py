@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import GatedOut, empty_parameters
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.fast_weights import self_referential, self_referential_step
@@ -48,6 +49,7 @@ class SRWM(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="delta", gate="state", memory="matrix", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("W",)
 

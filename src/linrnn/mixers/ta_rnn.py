@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed, scan
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._inner import etas, iterated
 from linrnn.nn import empty_parameters, last_inputs, recall
 from linrnn.ops._parts import parts
@@ -88,6 +89,9 @@ class TARNN(CellRNN):
     """
 
     family: ClassVar[str] = "dense"
+    choices = Choices(
+        transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
+    )
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import ElmanRNN
 
 
@@ -33,6 +34,8 @@ class TanhRNN(ElmanRNN):
     Reference:
         Elman, "Finding Structure in Time", Cognitive Science, 1990. Key: elman1990finding.
     """
+
+    choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     nonlinearity: ClassVar[Literal["tanh", "relu"]] = "tanh"
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import Heads, RelativePositions, lecun_normal
 from linrnn.nn.kv_cache import cache_of, cache_spec, check_cache
 from linrnn.ops._precision import wide
@@ -50,6 +51,7 @@ class TransformerXL(Mixer):
     """
 
     family: ClassVar[str] = "segment"
+    choices = Choices(transition="none", gate="none", memory="window", normaliser="softmax")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._kernel_attention import Features, KernelAttention
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.heads import feature_map
@@ -59,6 +60,7 @@ class TransNormer(KernelAttention):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="norm")
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
     division = "none"
     gain: nn.Parameter | None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
+from linrnn.mixers._choices import Choices
 from linrnn.nn import Heads, head_norm
 from linrnn.nn.channel_mix import check_layer
 from linrnn.ops._precision import wide, without_autocast
@@ -56,6 +57,9 @@ class TransNormerLLM(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="scalar", gate="fixed", memory="matrix", normaliser="norm", output="gated"
+    )
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.errors import check_not_negative, check_positive
 from linrnn.mixers._cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.nn import empty_parameters
 
 
@@ -60,6 +61,7 @@ class UnICORNN(CellRNN):
     """
 
     family: ClassVar[str] = "oscillator"
+    choices = Choices(transition="diagonal", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}
     cells: ClassVar[Mapping[str, Timed]] = timed(unicornn=unicornn)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._cell_rnn import scan, steady
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._orthogonal import COMPLEX
 from linrnn.nn import empty_parameters
 from linrnn.ops._precision import wide, without_autocast
@@ -50,6 +51,7 @@ class UnitaryRNN(Mixer):
     """
 
     family: ClassVar[str] = "orthogonal"
+    choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("theta", "v")
     permutation: Tensor

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive
 from linrnn.mixers._cell_rnn import CellRNN, Timed, timed
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._torus import check_divides, couplings
 from linrnn.mixers.co_rnn import co_rnn
 from linrnn.nn import empty_parameters
@@ -51,6 +52,7 @@ class WaveMachine(CellRNN):
     """
 
     family: ClassVar[str] = "oscillator"
+    choices = Choices(transition="local", gate="learned", memory="vector", steps="nonlinear")
     cells: ClassVar[Mapping[str, Timed]] = timed(wave_machine=co_rnn)
 
     def __init__(

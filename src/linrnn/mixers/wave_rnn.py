@@ -10,6 +10,7 @@ from linrnn.cells import Cell, block_linear
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._cell_family import Family, FamilyRNN
 from linrnn.mixers._cell_rnn import Timed, steady
+from linrnn.mixers._choices import Choices
 from linrnn.mixers._torus import couplings
 from linrnn.nn import empty_parameters
 from linrnn.ops._precision import wide
@@ -66,6 +67,7 @@ class WaveRNN(FamilyRNN):
     """
 
     family: ClassVar[str] = "oscillator"
+    choices = Choices(transition="local", gate="learned", memory="vector", steps="nonlinear")
     timed: ClassVar[bool] = False
     family_of_cells: ClassVar[Family] = Family(_wave)
 

@@ -36,6 +36,7 @@ from linrnn.nn.ring import check_ring as check_ring
 from linrnn.nn.ring import ring as ring
 from linrnn.nn.ring import uniform as uniform
 from linrnn.nn.rotary import rotate as rotate
+from linrnn.nn.rotary_scaling import RotaryScaling as RotaryScaling
 from linrnn.ops.past import last_inputs as last_inputs
 from linrnn.ops.past import recall as recall
 
@@ -58,6 +59,7 @@ __all__ = [
     "Pool",
     "RelativePositions",
     "Resample",
+    "RotaryScaling",
     "check_phase",
     "check_ring",
     "default_heads",

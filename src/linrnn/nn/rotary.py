@@ -1,5 +1,7 @@
 """Rotary positions."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,12 @@ from linrnn.errors import ArgumentError
 
 
 def rotate(
-    x: Tensor, position: Tensor, base: float = 10_000.0, *, endpoint: bool = False
+    x: Tensor,
+    position: Tensor,
+    base: float = 10_000.0,
+    *,
+    endpoint: bool = False,
+    rescale: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Turn channels (2i, 2i+1) of ``x`` by ``position * base**(-2i / channels)`` radians.
 
@@ -18,6 +25,7 @@ def rotate(
         position: integers (batch, time), or (1, time) for all rows.
         base: sets the slowest turn, about ``1 / base`` radians per step.
         endpoint: exactly ``1 / base``: exponents are ``-2i / (channels - 2)``.
+        rescale: makes other turns, in radians per step, of these.
 
     Example:
         >>> rotate(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[1]]))
@@ -25,14 +33,21 @@ def rotate(
     """
     count = max(x.shape[-1] - 2, 1) if endpoint else x.shape[-1]
     exponent = torch.arange(0, x.shape[-1], 2, dtype=torch.float64, device=x.device) / count
-    angle = position.unsqueeze(-1) * base**-exponent  # in float32, 1e-3 wrong at 16,384 steps
+    turn = base**-exponent if rescale is None else rescale(base**-exponent)
+    angle = position.unsqueeze(-1) * turn  # in float32, 1e-3 wrong at 16,384 steps
     angle = angle.view(*position.shape, *[1] * (x.ndim - 3), len(exponent))
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
 
 
-def rotate_first(x: Tensor, count: int, position: Tensor, base: float) -> Tensor:
+def rotate_first(
+    x: Tensor,
+    count: int,
+    position: Tensor,
+    base: float,
+    rescale: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """`rotate` of the first ``count`` channels; the others stay as they are.
 
     Example:
@@ -40,8 +55,11 @@ def rotate_first(x: Tensor, count: int, position: Tensor, base: float) -> Tensor
         tensor([[[-0.3012,  1.3818,  1.0000]]])
     """
     if count == x.shape[-1]:
-        return rotate(x, position, base)
-    return torch.cat([rotate(x[..., :count], position, base), x[..., count:]], -1) if count else x
+        return rotate(x, position, base, rescale=rescale)
+    if count == 0:
+        return x
+    turned = rotate(x[..., :count], position, base, rescale=rescale)
+    return torch.cat([turned, x[..., count:]], -1)
 
 
 def with_relative(x: Tensor, b: Tensor, base: float, before: int = 0) -> Tensor:

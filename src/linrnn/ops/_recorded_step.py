@@ -37,7 +37,7 @@ from linrnn.ops._recorded_tape import (
     collapsed,
 )
 from linrnn.ops._recorder import STORED, Recorder
-from linrnn.ops._step_program import WIDE, ready
+from linrnn.ops._step_program import EVERY_MODULES_HOOKS, WIDE, ready
 from linrnn.typing import State
 
 _KEPT = 8  # kinds of steps of a model that are remembered
@@ -224,7 +224,7 @@ class Program:
 
     def welcome(self) -> bool:
         """Whether nobody wants to see, or to change, what the modules compute."""
-        return not (any(self._hooks) or nn.modules.module._has_any_global_hook())
+        return not (any(self._hooks) or any(EVERY_MODULES_HOOKS))
 
     def __call__(self, x: Tensor, state: State) -> tuple[Tensor, State] | None:
         """The results of a step, None where an argument is not like the recorded ones."""
@@ -344,7 +344,7 @@ def _key(module: nn.Module, x: Tensor) -> tuple[Any, ...]:
 
 def _hooked(module: nn.Module) -> bool:
     parts = module.modules()
-    return nn.modules.module._has_any_global_hook() or any(
+    return any(EVERY_MODULES_HOOKS) or any(
         part._forward_hooks or part._forward_pre_hooks for part in parts
     )
 

@@ -30,6 +30,11 @@ _MOST_SEQUENCES = 4
 WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 #: The order of LINRNN_STEPS in step_program_args.h.
 _STEPS = ("linear_step", "norm_step", "mamba_step", "time_mix_step", "channel_mix_step")
+#: The hooks of all modules there are; PyTorch asks for them together only from a later version on.
+EVERY_MODULES_HOOKS: tuple[Mapping[int, Any], ...] = tuple(
+    getattr(nn.modules.module, f"_global_{kind}_hooks")
+    for kind in ("forward_pre", "forward", "backward_pre", "backward")
+)
 _WORD, _LINE = 8, 64  # bytes: a field of a record, and what memory is aligned to
 
 
@@ -162,7 +167,7 @@ class Program:
         return not (
             any(self._hooks)
             or any([module["training"] for module in self._dropouts])
-            or nn.modules.module._has_any_global_hook()
+            or any(EVERY_MODULES_HOOKS)
         )
 
     def step(self, x: Tensor, states: Sequence[State | None]) -> tuple[Tensor, list[State]] | None:

@@ -25,17 +25,25 @@ causal attention of a sequence to itself: outputs (B, T, ...)."""
 
 
 def softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """Weights that add up to 1, of each of several heads."""
+    """Weights that add up to 1, of each of several heads.
+
+    Keys and values may have fewer heads, each for as many neighbouring heads of queries.
+    """
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     mask = None if visible is None else visible[:, None]
     return fused(_fused_softmax, _softmax, q, k, v, mask).transpose(1, 2)
 
 
 def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
+    )
 
 
 def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    if q.shape[1] != k.shape[1]:
+        k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
     if mask is None:
         mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
     scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5

@@ -1,10 +1,12 @@
 """What a reproduction is: a published result, how we get ours, and whether the two compare."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
+
+from linrnn.reproductions._verdict import HOURS, MINUTES, Judged
 
 
 class Table(NamedTuple):
@@ -48,6 +50,8 @@ class Findings:
     """Ours."""
     comparable: str
     """What the published numbers and ours can be compared in, and what was changed."""
+    verdicts: tuple[Judged, ...] = ()
+    """Claims seed by seed; they end the page."""
     notes: tuple[str, ...] = ()
     """What one should know to read the tables."""
     complete: bool = True
@@ -75,6 +79,14 @@ class Reproduction(ABC):
 
     published: ClassVar[tuple[Table, ...]]
     """The published numbers."""
+
+    hours: ClassVar[Collection[str]] = ("paper",)
+    """Scales at which a single run takes an hour or more; at the others it takes minutes."""
+
+    @classmethod
+    def seeds_needed(cls, scale: str) -> int:
+        """Seeds without which nothing is decided at a scale, and the default of the command."""
+        return HOURS if scale in cls.hours else MINUTES
 
     @abstractmethod
     def run(self, setting: Setting) -> Findings:

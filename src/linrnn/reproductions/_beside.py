@@ -1,43 +1,18 @@
 """Printed numbers and ours side by side: tables, figures, and what they let one conclude."""
 
-import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Table
-from linrnn.reproductions._trained import Outcome, changes, n_steps, seconds, slug
-from linrnn.train._figures import metric_scale, new_figure
+from linrnn.reproductions._quoted import FAILS, Printed
+from linrnn.reproductions._trained import Outcome, by_seed, changes, n_steps, seconds, slug
+from linrnn.reproductions._verdict import Judged, groups, ordered, printed_order
+from linrnn.train._figures import metric_scale, new_figure, over_seeds
 
 _FEW = 8  # rows whose order is spelt out
-
-
-class Quoted(NamedTuple):
-    """A printed number, in the unit it is printed in, and the error beside it, if there is one.
-
-    Example:
-        >>> Quoted(72.2, 0.2).text, Quoted(18.3).text, FAILS.text
-        ('72.2 ± 0.2', '18.3', '✗')
-    """
-
-    value: float
-    error: float = math.nan
-
-    @property
-    def text(self) -> str:
-        """As a cell of a table."""
-        if math.isnan(self.value):
-            return "✗"
-        return f"{self.value:.1f}" + ("" if math.isnan(self.error) else f" ± {self.error:.1f}")
-
-
-FAILS = Quoted(math.nan)
-"""Printed as no better than guessing."""
-
-Printed = Mapping[str, Quoted]
-"""The printed number of each row of a column."""
 
 
 def findings(
@@ -58,17 +33,30 @@ def findings(
     changed = [found for outcome in outcomes if (found := changes(outcome)) is not None]
     drawn: dict[str, Any] = {}
     said: list[str] = []
+    verdicts: list[Judged] = []
     for outcome in outcomes:
         theirs = printed.get(outcome.column.name, {})
         said += _remarks(outcome, theirs)
+        verdicts += claims(outcome, theirs)
         if theirs and any(row.values for row in outcome.rows):
             drawn[slug(outcome.column.name)] = figure(outcome, theirs)
     return Findings(
         tables=(*(table(o, printed.get(o.column.name, {})) for o in outcomes), *changed),
         comparable=comparable(outcomes),
         complete=not any(outcome.problem for outcome in outcomes),
+        verdicts=tuple(verdicts),
         notes=(*said, *notes),
         figures=drawn | dict(figures or {}),
+    )
+
+
+def claims(outcome: Outcome, printed: Printed) -> list[Judged]:
+    """Whether neighbours in the printed order are so with us, seed by seed."""
+    return ordered(
+        {row.label: by_seed(row) for row in outcome.rows},
+        printed,
+        where=f"{outcome.column.name}: ",
+        higher_is_better=outcome.task.higher_is_better,
     )
 
 
@@ -170,18 +158,13 @@ def _agreement(outcome: Outcome, printed: Printed) -> str:
             f"rank correlation of the {len(pairs)} published means and ours "
             f"{rank_correlation(theirs, ours):.2f} (1: the same order, 0: none)."
         )
-    sign = -1 if outcome.task.higher_is_better else 1
-    words = [_order(dict(zip(pairs, values, strict=True)), sign) for values in (theirs, ours)]
-    return f"order of the means, best first: published {words[0]}; ours {words[1]}."
-
-
-def _order(values: Mapping[str, float], sign: int) -> str:
-    """Labels, best first; sign is -1 where the largest value is the best."""
-    labels = sorted(values, key=lambda label: sign * values[label])
-    text = labels[0]
-    for before, label in itertools.pairwise(labels):
-        text += f" {'=' if values[before] == values[label] else '>'} {label}"
-    return text
+    higher = outcome.task.higher_is_better
+    apart = {label: printed[label] for label in pairs}
+    ours_by_seed = {row.label: by_seed(row) for row in outcome.rows if row.label in pairs}
+    return (
+        f"best first: published {printed_order(apart, higher)}; ours "
+        f"{groups(ours_by_seed, higher)} (> only where no errors overlap)."
+    )
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
@@ -202,31 +185,38 @@ def figure(outcome: Outcome, printed: Printed) -> Any:
     labels, rows = outcome.labels, {row.label: row for row in outcome.rows}
     scale, unit = metric_scale(outcome.task.metric)
     drawn = new_figure(8.6, 1.3 + 0.28 * max(4, len(labels)))
-    left, right = drawn.subplots(1, 2, sharey=True)
+    same = changes(outcome) is None  # numbers that are to be compared, so on one axis
+    left, right = drawn.subplots(1, 2, sharey=True, sharex=same)
     style: dict[str, Any] = {"fmt": "o", "color": "black", "capsize": 3, "markersize": 5}
     for y, label in enumerate(labels):
         quoted = printed.get(label, FAILS)
         if not math.isnan(quoted.value):
-            left.errorbar(quoted.value, y, xerr=_bar(quoted.error), **style)
+            left.errorbar(quoted.value, y, xerr=_bar(quoted.error), label=f"_{label}", **style)
         elif label in printed:
             left.annotate("✗", (0.02, y), xycoords=("axes fraction", "data"), va="center")
         row = rows.get(label)
         if row is None or not row.values:
             right.annotate("failed", (0.02, y), xycoords=("axes fraction", "data"), va="center")
             continue
-        right.errorbar(scale * row.mean, y, xerr=_bar(scale * row.standard_error), **style)
+        right.errorbar(
+            scale * row.mean, y, xerr=_bar(scale * row.standard_error), label=f"_{label}", **style
+        )
         seeds = [scale * v for v in row.values]
-        right.plot(seeds, [y + 0.25] * len(seeds), ".", color="0.5", markersize=5)
+        small: dict[str, Any] = {"color": "0.5", "markersize": 5, "label": f"_{label}, seeds"}
+        right.plot(seeds, [y + 0.25] * len(seeds), ".", **small)
     left.set_yticks(range(len(labels)), labels)
     left.set(ylim=(len(labels) - 0.4, -0.6))
     left.set(xlabel=f"test {outcome.task.metric}{unit}", title="published")
-    shrunk = "" if changes(outcome) is None else ", scaled down"
+    shrunk = "" if same else ", scaled down"
     # a line at the chance level would squeeze what is far from it
     chance = f"chance {scale * outcome.task.chance:.3g}"
     right.set(xlabel=f"test {outcome.task.metric}{unit}, {chance}", title=f"ours{shrunk}")
     for axes in (left, right):
         axes.grid(alpha=0.3)
-    drawn.suptitle(f"{outcome.column.name}: means and standard errors; small dots are seeds")
+    words = over_seeds(len(row.values) for row in outcome.rows if row.values)
+    several = any(len(row.values) > 1 for row in outcome.rows)
+    dots = ", with standard errors; small dots are seeds" if several else ""
+    drawn.suptitle(f"{outcome.column.name}: ours {words}{dots}")
     return drawn
 
 

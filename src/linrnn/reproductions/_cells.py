@@ -13,7 +13,7 @@ from linrnn.reproductions._base import Findings, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves, mean_of
 from linrnn.reproductions._trained import Column, Outcome, n_steps, slug, train
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import read_metrics
@@ -139,7 +139,7 @@ class Race:
                 "contradicted is said of this budget alone."
             ),
             complete=not outcome.problem,
-            notes=(RULE, self._rules(), *self.notes, *problems(outcome)),
+            notes=(self._rules(), *self.notes, *problems(outcome)),
             figures=curves([outcome]),
         )
 

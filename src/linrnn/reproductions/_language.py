@@ -56,6 +56,12 @@ def test_nats(row: Row) -> Mean | None:
     return mean_of(losses) if losses else None
 
 
+def nats_by_seed(row: Row) -> dict[int, float]:
+    """Test loss in nats per token of the runs that finished, by the place of their seed."""
+    done = [RunFolder(folder).read_result() for folder in row.folders]
+    return {seed: result.test_loss for seed, result in enumerate(done) if result is not None}
+
+
 def curves(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Learning curves of every column in which a run has finished, by name of their file."""
     return {
@@ -69,16 +75,6 @@ def best_steps(row: Row) -> str:
     """The step with the best validation of every seed."""
     done = [RunFolder(folder).read_result() for folder in row.folders]
     return ", ".join(f"{result.best_step:,}" for result in done if result is not None)
-
-
-def ranking(losses: dict[str, float]) -> str:
-    """Labels, the smallest loss first.
-
-    Example:
-        >>> ranking({"a": 2.0, "b": 1.0})
-        'b > a'
-    """
-    return " > ".join(sorted(losses, key=losses.__getitem__))
 
 
 def small(length: int, batch_tokens: int, epochs: int, d_model: int, n_layers: int) -> Config:

@@ -3,6 +3,7 @@
 import platform
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,19 +12,24 @@ import torch
 from linrnn import __version__
 from linrnn._door import read_bytes
 from linrnn._storage import read_json
-from linrnn.reproductions._base import Findings, Reproduction, Setting
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._verdict import enough, rule
 from linrnn.train._checkpoint import write_atomically
+from linrnn.train._drawn import drawn
 from linrnn.train._figures import save
+from linrnn.train._folder import PLOT_ENDINGS
 
 
 def write_report(
     name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
 ) -> list[Path]:
-    """Write ``report.md``, a CSV file for each of our tables, figures as PNG and SVG, other files.
+    """Write ``report.md``, a CSV file for each of our tables, the files of figures, other files.
 
     Returns:
-        The files a reader of the page needs, the page first: it shows the SVG files.
+        The files a reader of the page needs, the page first: it shows the SVG files, and
+        leads to the numbers in them.
     """
+    found = replace(found, tables=_with_enough_seeds(found.tables, what, setting))
     path = setting.out / "report.md"
     write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
     files = [path]
@@ -31,9 +37,13 @@ def write_report(
         lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
         files.append(setting.out / f"table-{i}.csv")
         write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
+    if found.verdicts:
+        table = verdict_table(what, setting, found)
+        lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
+        files.append(setting.out / "verdicts.csv")
+        write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
     for stem, figure in found.figures.items():
-        save(figure, setting.out / stem)
-        files.append(setting.out / f"{stem}.svg")
+        files += save(figure, setting.out / stem)[1:]  # no page shows the PNG
     for file, content in found.files.items():
         write_atomically(setting.out / file, content)
         files.append(setting.out / file)
@@ -63,10 +73,33 @@ def page(
     for table in found.tables:
         lines += [*table.markdown(), ""]
     lines += [f"**What can be compared:** {found.comparable}", ""]
-    for stem in found.figures:
+    for stem, figure in found.figures.items():
         lines += [f"![{stem}]({stem}.svg)", ""]
+        lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
-    return [*lines, *(f"- {note}" for note in found.notes)]
+    lines += [f"- {note}" for note in found.notes]
+    need = what.seeds_needed(setting.scale)
+    if found.verdicts:
+        lines += ["", "## Verdicts", "", *verdict_table(what, setting, found).markdown()]
+    return [*lines, "", f"The rule of verdicts: {rule(need)}"]
+
+
+def verdict_table(what: type[Reproduction], setting: Setting, found: Findings) -> Table:
+    """The claims that end a page, each with what the seeds say of it."""
+    need = what.seeds_needed(setting.scale)
+    head = ["claim", "published", "ours", "verdict"]
+    return Table("Claim by claim", head, [judged.cells(need) for judged in found.verdicts])
+
+
+def _with_enough_seeds(
+    tables: Sequence[Table], what: type[Reproduction], setting: Setting
+) -> tuple[Table, ...]:
+    """The tables with no verdict that rests on fewer seeds than the rule asks for."""
+    need, seeds = what.seeds_needed(setting.scale), len(setting.seeds)
+    return tuple(
+        table._replace(rows=[[enough(cell, seeds, need) for cell in row] for row in table.rows])
+        for table in tables
+    )
 
 
 def _cell(text: str) -> str:

@@ -195,6 +195,19 @@ def digits(x: float) -> str:
     return f"{x:.0f}" if abs(x) >= 100 else f"{x:#.3g}".rstrip(".")
 
 
+NOT_HERE = "not reproduced here"
+
+
+def published_on_gpu(said: str) -> str:
+    """A number that a GPU set, for a cell beside ours; where there is none, that it stays theirs.
+
+    Example:
+        >>> published_on_gpu("8×") in ("8×", f"8× on a GPU: {NOT_HERE}")
+        True
+    """
+    return said if device().type == "cuda" else f"{said} on a GPU: {NOT_HERE}"
+
+
 def device() -> torch.device:
     """A GPU where there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -88,6 +88,17 @@ def train(column: Column, rows: Mapping[str, Config], setting: Setting) -> Outco
     return Outcome(column=column, task=task, labels=labels, rows=tuple(found))
 
 
+def by_seed(row: Row) -> dict[int, float]:
+    """Test metric of the runs that finished, by the place of their seed.
+
+    Rows of a comparison have the same seeds, so what stands at one place can be paired.
+    """
+    if len(row.values) == len(row.folders) or not row.folders:
+        return dict(enumerate(row.values))
+    done = [RunFolder(folder).read_result() for folder in row.folders]
+    return {seed: result.test_metric for seed, result in enumerate(done) if result is not None}
+
+
 def slug(name: str) -> str:
     """A column's name in the name of a file.
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from linrnn.compare import Row
 from linrnn.compare._tune import at_rate, best_rates, validation
 from linrnn.reproductions._base import Setting, Table
-from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._trained import Outcome, by_seed
 from linrnn.train import Config
 from linrnn.train._figures import metric_scale
 
-SURE = 2.0  # standard errors of a difference that is one
 RULE = (
-    f"two rows differ where their means do by more than {SURE:g} standard errors of the "
-    "difference; a single seed differs from nothing."
+    "two rows differ where one of them is better with every seed; a single seed differs from "
+    "nothing."
 )
 
 Train = Callable[[Mapping[str, Config], Setting], Outcome]
@@ -71,16 +70,15 @@ def tuned(
 
 
 def sure(one: Row, other: Row) -> int:
-    """1 where the mean of the first is larger, -1 where it is smaller, 0 where none is by `RULE`.
+    """1 where the first is larger with every seed, -1 where it is smaller, otherwise 0: `RULE`.
 
     Args:
         one, other: rows of one metric.
     """
-    if len(one.values) < 2 or len(other.values) < 2:
-        return 0
-    error = math.hypot(one.standard_error, other.standard_error)
-    difference = one.mean - other.mean
-    return 0 if abs(difference) <= SURE * error else int(math.copysign(1, difference))
+    mine, theirs = by_seed(one), by_seed(other)
+    both = mine.keys() & theirs.keys()
+    signs = {(mine[seed] > theirs[seed]) - (mine[seed] < theirs[seed]) for seed in both}
+    return signs.pop() if len(both) > 1 and len(signs) == 1 else 0
 
 
 def order(rows: Sequence[Row], higher_is_better: bool = True) -> str:

@@ -13,9 +13,10 @@ from linrnn.estimators import RecurrentForecaster
 from linrnn.estimators._backtest import Backtest
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._lag_ridge import Means, lag_ridge
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.ett import ETT, ETTOptions
-from linrnn.train._figures import line, new_figure
+from linrnn.train._figures import legend_below, new_figure
+from linrnn.train._styles import styles
 
 HORIZONS = (96, 192, 336, 720)
 LAGS = 336
@@ -126,7 +127,7 @@ class BankForecast(Reproduction):
                 "ones. Ours reads all that came before a window, theirs 336 steps (DLinear, "
                 "PatchTST/42) or 512 (PatchTST/64)."
             ),
-            notes=(RULE, *NOTES, *missing),
+            notes=(*NOTES, *missing),
             complete=not missing,
             figures={"errors": _drawn(results, self.horizons)} if results else {},
         )
@@ -237,13 +238,15 @@ def _drawn(results: Mapping[str, Found], horizons: Sequence[int]) -> Any:
     figure = new_figure(4.6 * len(results), 4.4)
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for axes, (name, found) in zip(panels, results.items(), strict=True):
-        for i, model in enumerate((BANK, CHOSEN, RIDGE)):
+        printed = {model: f"{model}, printed" for model in _PRINTED.get(name, {})}
+        looks = styles([BANK, CHOSEN, RIDGE, *printed.values()])
+        for model in (BANK, CHOSEN, RIDGE):
             values = [statistics.mean(m.mse for m in found[model, h]) for h in horizons]
-            axes.plot(horizons, values, label=model, **line(i))
-        for i, (model, (mse, _)) in enumerate(_PRINTED.get(name, {}).items(), 3):
-            axes.plot(HORIZONS, mse, label=f"{model}, printed", **line(i))
+            axes.plot(horizons, values, label=model, **looks[model])
+        for model, (mse, _) in _PRINTED.get(name, {}).items():
+            axes.plot(HORIZONS, mse, label=printed[model], **looks[printed[model]])
         axes.set(title=name, xlabel="steps ahead", ylabel="test MSE")
         axes.set_xticks(horizons)
         axes.grid(alpha=0.3)
-    panels[0].legend(fontsize=8)
+    legend_below(figure, *panels)
     return figure

@@ -10,8 +10,9 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import TEXT_NOTE, Mean, mean_of, small, with_model
 from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config, PositionLoss
-from linrnn.train._figures import loss_against_position
+from linrnn.train._figures import loss_against_position, over_seeds
 from linrnn.train._model import load_model
 from linrnn.train._positions import measure_positions
 
@@ -73,6 +74,7 @@ class CarriedState(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train every mixer in every way on every length of chunk; test each both ways."""
         outcomes: list[Outcome] = []
+        verdicts: list[Judged] = []
         tables: list[Table] = []
         figures: dict[str, Any] = {}
         for chunk in self.chunks:
@@ -83,6 +85,7 @@ class CarriedState(Reproduction):
             curves = _curves(outcome.rows)
             tables.append(_losses(chunk, curves))
             figures |= self._figures(chunk, curves)
+            verdicts += judged(chunk, curves, self.mixers)
         missing = [o.problem for o in outcomes if o.problem]
         failed = [why for o in outcomes for row in o.rows for why in row.failures]
         return Findings(
@@ -91,6 +94,7 @@ class CarriedState(Reproduction):
             notes=(TEXT_NOTE, *NOTES, *failed, *missing),
             complete=not missing,
             figures=figures,
+            verdicts=tuple(verdicts),
         )
 
     def _rows(self, base: Config) -> dict[str, Config]:
@@ -105,14 +109,15 @@ class CarriedState(Reproduction):
     def _figures(self, chunk: int, curves: Curves) -> dict[str, Any]:
         found = {}
         for mixer in self.mixers:
-            series = {}
+            series, counts = {}, []
             for arm, carried in product(ARMS, (True, False)):
                 seeds = curves.get((label(mixer, arm), carried))
                 if seeds:
                     name = f"{arm} in training, {'kept' if carried else 'cleared'} in the test"
                     series[name] = _points(seeds)
+                    counts.append(len(seeds))
             if series:
-                title = f"{mixer}, chunks of {chunk}: mean ± standard error over the seeds"
+                title = f"{mixer}, chunks of {chunk}: {over_seeds(counts)}, with standard errors"
                 found[f"positions-{mixer}-{chunk}"] = loss_against_position(series, title=title)
         return found
 
@@ -158,6 +163,18 @@ def _whole(curve: Sequence[PositionLoss]) -> float:
     """Mean over all positions."""
     sizes = [p.last - p.first + 1 for p in curve]
     return sum(p.loss * n for p, n in zip(curve, sizes, strict=True)) / sum(sizes)
+
+
+def judged(chunk: int, curves: Curves, mixers: Sequence[str]) -> list[Judged]:
+    """Whether a state that is kept, in training and in the test, lowers the loss, seed by seed."""
+    found = []
+    for mixer in mixers:
+        kept = curves.get((label(mixer, "kept"), True), [])
+        cleared = curves.get((label(mixer, "cleared"), False), [])
+        held = tuple(_whole(a) < _whole(b) for a, b in zip(kept, cleared, strict=False))
+        claim = f"chunks of {chunk}: a kept state helps {mixer}"
+        found.append(Judged(claim, "expected, no result", held))
+    return found
 
 
 def _losses(chunk: int, curves: Curves) -> Table:

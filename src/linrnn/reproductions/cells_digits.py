@@ -7,7 +7,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import RIVAL, Model, one_layer, problems, train_each, values
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.digits import DigitsOptions
 from linrnn.train import Config
 
@@ -71,7 +71,7 @@ class CellsDigits(Reproduction):
             tables=(claims, table(outcome, {})),
             comparable="the order only: images, width and training are not the papers'.",
             complete=not outcome.problem,
-            notes=(RULE, NOTE, *problems(outcome)),
+            notes=(NOTE, *problems(outcome)),
             figures=curves([outcome]),
         )
 

@@ -8,7 +8,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import one_layer, problems, train_each, values
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.train import Config
 
@@ -77,7 +77,7 @@ class CellsGaps(Reproduction):
             tables=(claims, table(outcome, {})),
             comparable="the claims only: the series, widths and training are not the papers'.",
             complete=not outcome.problem,
-            notes=(RULE, NOTE, *problems(outcome)),
+            notes=(NOTE, *problems(outcome)),
             figures=curves([outcome]),
         )
 

@@ -10,8 +10,9 @@ from torch.utils._pytree import tree_leaves
 
 from linrnn.mixers import Mixer, load
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import RULE, verdict
-from linrnn.train._figures import dense_line, new_figure
+from linrnn.reproductions._verdict import verdict
+from linrnn.train._figures import legend_below, new_figure, over_seeds
+from linrnn.train._styles import dense_styles
 
 LENGTH, WIDTH, ROWS = 1000, 128, 4
 STRIDE = 10  # steps between two states whose gradients are looked at
@@ -119,8 +120,8 @@ class CellsGradients(Reproduction):
                 "at the settings named; the published statements are of oscillators with steps of "
                 "about 1/T, as in two rows, and training changes the weights."
             ),
-            notes=(RULE, *NOTES),
-            figures={"gradients": _figure(curves)},
+            notes=NOTES,
+            figures={"gradients": _figure(curves, len(setting.seeds))},
         )
 
     def _norms(self, case: Case, seed: int) -> Tensor:
@@ -175,16 +176,19 @@ def _judged(claim: str, seeds: list[Tensor]) -> tuple[str, str]:
     return claim, verdict(inside)
 
 
-def _figure(curves: Mapping[str, Tensor]) -> Any:
+def _figure(curves: Mapping[str, Tensor], seeds: int) -> Any:
     figure = new_figure(8.6, 4.8)
     axes = figure.subplots()
-    for i, (label, norms) in enumerate(curves.items()):
+    looks = dense_styles(list(curves))
+    for label, norms in curves.items():
         steps = [STRIDE * (n + 1) for n in range(len(norms))]
         shown = [value if value >= _LEAST else float("nan") for value in norms.tolist()]
-        axes.plot(steps, shown, label=label, **dense_line(i))
+        axes.plot(steps, shown, label=label, **looks[label])
     axes.axhspan(1 / BOUND, BOUND, color="0.93", zorder=0)
     axes.set(yscale="log", ylim=(_LEAST, 10 * BOUND), xlabel="steps before the loss")
-    axes.set(ylabel="norm of the gradient of the state", title="shaded: bounded; mean over seeds")
+    axes.set(
+        ylabel="norm of the gradient of the state", title=f"shaded: bounded; {over_seeds([seeds])}"
+    )
     axes.grid(alpha=0.3)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    legend_below(figure, axes)
     return figure

@@ -16,12 +16,13 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import TEXT_NOTE, mean_of, small, with_model
 from linrnn.reproductions._timing import Call, Timing, Turns, digits
 from linrnn.reproductions._trained import Column, train
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.state import n_floats
 from linrnn.train import Config, OrderFit, Score
 from linrnn.train._context import open_run
 from linrnn.train._distil import measure_orders
-from linrnn.train._figures import line, log_axis, new_figure
+from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
+from linrnn.train._styles import styles
 
 ORDERS = (2, 4, 8, 16, 32, 64)
 LENGTH, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS = 256, 4096, 4, 64, 2
@@ -117,7 +118,7 @@ class Distillation(Reproduction):
                 "whether the statements hold; models, text and training are a thousand times "
                 "smaller than those of the source, and the speed is that of one sequence on a CPU."
             ),
-            notes=(RULE, TEXT_NOTE, *NOTES, *said),
+            notes=(TEXT_NOTE, *NOTES, *said),
             complete=not outcome.problem,
             figures=figures,
         )
@@ -278,11 +279,13 @@ def _drawn(seeds: Sequence[Seed]) -> Any:
     axes = figure.subplots()
     orders = [fit.order for fit in seeds[0].fits]
     shown = {"largest": "filters, largest", "median": "filters, median", "outputs": "outputs"}
-    for i, (name, label) in enumerate(shown.items()):
+    looks = styles(list(shown.values()))
+    for name, label in shown.items():
         values = [[getattr(fit, name) for fit in seed.fits] for seed in seeds]
-        axes.plot(orders, np.mean(values, 0), label=label, **line(i))
+        axes.plot(orders, np.mean(values, 0), label=label, **looks[label])
     axes.set(yscale="log", xlabel="order", ylabel="error, as part of the norm")
     log_axis(axes, orders, [str(order) for order in orders])
+    axes.set(title=over_seeds([len(seeds)]))
     axes.grid(alpha=0.3)
-    axes.legend()
+    legend_below(figure, axes)
     return figure

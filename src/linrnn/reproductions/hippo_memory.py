@@ -14,10 +14,11 @@ from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
 from linrnn.ops.matrix_scan import dense_scan
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.tasks._generated import uniforms
 from linrnn.tasks._white_signal import white_signal
-from linrnn.train._figures import line, log_axis, new_figure
+from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
+from linrnn.train._styles import styles
 
 STEPS = 10_000
 CYCLES = 20  # the highest frequency of the signal that is reconstructed, in all of it
@@ -111,7 +112,7 @@ class HippoMemory(Reproduction):
                 "the LMU's paper reports of delays is after training a read-out, which here is "
                 "the one of its equations."
             ),
-            notes=(RULE, *NOTES),
+            notes=NOTES,
             figures={"signal": _drawn(signal[0], rebuilt), "delay": _errors(late)},
         )
 
@@ -232,7 +233,7 @@ def _spread(values: Sequence[float]) -> float:
 
 def _drawn(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
     figure = new_figure(8.6, 5.6)
-    panels = figure.subplots(len(rebuilt), 1, sharex=True)
+    panels = figure.subplots(len(rebuilt), 1, sharex=True, sharey=True)
     for axes, (measure, found) in zip(panels, rebuilt.items(), strict=True):
         steps = range(len(signal) - len(found), len(signal))
         axes.plot(signal.tolist(), color="0.7", linewidth=3, label="signal")
@@ -247,12 +248,14 @@ def _drawn(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
 def _errors(late: Errors) -> Any:
     figure = new_figure()
     axes = figure.subplots()
-    orders = sorted({n for _, n in late})
-    for i, delay in enumerate(sorted({d for d, _ in late})):
+    orders, delays = sorted({n for _, n in late}), sorted({d for d, _ in late})
+    looks = styles([_name(delay) for delay in delays])
+    for delay in delays:
         values = [float(np.mean(late[delay, n])) for n in orders]
-        axes.plot(orders, values, label=_name(delay), **line(i))
+        axes.plot(orders, values, label=f"delay of {_name(delay)}", **looks[_name(delay)])
     axes.set(yscale="log", xlabel="order", ylabel="NRMSE of the delayed signal")
+    axes.set(title=over_seeds([len(x) for x in late.values()]))
     log_axis(axes, orders, [str(order) for order in orders])
     axes.grid(alpha=0.3)
-    axes.legend(title="delay")
+    legend_below(figure, axes)
     return figure

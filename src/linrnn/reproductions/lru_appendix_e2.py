@@ -1,5 +1,6 @@
 """Whether a linear RNN learns faster than one with tanh."""
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,10 +10,12 @@ from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
 from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._figures import line, new_figure
+from linrnn.train._figures import clip_outliers, legend_below, new_figure, over_seeds
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import read_metrics
+from linrnn.train._styles import styles
 
 MIXERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "linear": ("linear_rnn", {}),
@@ -78,7 +81,12 @@ class LRUAppendixE2(Reproduction):
         found = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
         verdict = _speed(outcome, size, threshold)
         said = _COMPARABLE if found.figures else found.comparable
-        return replace(found, tables=(verdict, *found.tables), comparable=said)
+        return replace(
+            found,
+            tables=(verdict, *found.tables),
+            comparable=said,
+            verdicts=(_judged(outcome, threshold),),
+        )
 
 
 _COMPARABLE = (
@@ -140,13 +148,29 @@ def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:
     return Table(f"Steps until the error is {size.reached:.0%} of that of answering 0", head, rows)
 
 
+def _judged(outcome: Outcome, threshold: float) -> Judged:
+    """Whether the linear RNN learns in fewer steps, each at the best of its learning rates."""
+    best: dict[str, list[float]] = {}
+    for row in outcome.rows:
+        name = row.label.split(",")[0]
+        steps = [next((s for s, x in c if x <= threshold), math.inf) for c in _curves(row)]
+        before = best.get(name, [math.inf] * len(steps))
+        best[name] = [min(pair) for pair in zip(before, steps, strict=False)]
+    linear, tanh = (best.get(name, []) for name in MIXERS)
+    pairs = zip(linear, tanh, strict=False)
+    held = tuple(a < b for a, b in pairs if math.isfinite(min(a, b)))
+    return Judged("the linear RNN learns in fewer steps than tanh", "faster, by curves", held)
+
+
 def _figures(outcome: Outcome, threshold: float) -> dict[str, Any]:
     if not any(row.values for row in outcome.rows):
         return {}
     figure = new_figure(9.6, 4.4)
     axes = figure.subplots()
-    for i, row in enumerate(r for r in outcome.rows if r.values):
-        style = {**line(i), "markevery": 0.1}
+    rows = [row for row in outcome.rows if row.values]
+    looks = styles([row.label for row in rows])
+    for row in rows:
+        style = {**looks[row.label], "markevery": 0.1}
         curves = _curves(row)
         steps = [s for s, _ in curves[0]]
         means = [
@@ -155,7 +179,9 @@ def _figures(outcome: Outcome, threshold: float) -> dict[str, Any]:
         axes.plot(steps, means, label=row.label, **style)
     axes.axhline(outcome.task.chance, color="0.5", linestyle=":", label="always 0")
     axes.axhline(threshold, color="0.5", linestyle="--", label="learned")
-    axes.set(xlabel="step of Adam", ylabel="training MSE", yscale="log", title="Mean over seeds")
+    axes.set(xlabel="step of Adam", ylabel="training MSE", yscale="log")
+    axes.set(title=over_seeds(len(row.values) for row in rows))
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper")
+    legend_below(figure, axes)
+    clip_outliers(axes)
     return {"curves": figure}

@@ -1,6 +1,8 @@
 """How much a recurrence blows up white noise."""
 
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from math import log, pi
 from typing import ClassVar
 
@@ -8,9 +10,12 @@ import torch
 
 from linrnn.ops import linear_scan
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._verdict import Judged
 
 RINGS = ((0.0, 0.9), (0.0, 0.99), (0.5, 0.9), (0.9, 0.99), (0.9, 0.999), (0.99, 0.999))
 THIN = (1e-1, 1e-2, 1e-3)  # rho = 1 - |lam|^2
+NEAR = 0.03
+"""Of a formula: within it a measured size agrees."""
 _MODES, _ROWS, _CHUNK = 256, 16, 512
 _MEMORIES = 8  # of the slowest mode, before the state is taken for stationary
 
@@ -43,9 +48,12 @@ class LRUProposition3(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Scan white noise from zero until it is stationary, and average."""
-        rings = []
+        rings, verdicts = [], []
         for r_min, r_max in RINGS:
-            plain, scaled, spread = _measure(r_min, r_max, setting.seeds)
+            alone = [_measure(r_min, r_max, (seed,)) for seed in setting.seeds]
+            plain, scaled = (statistics.fmean(one[i] for one in alone) for i in (0, 1))
+            spread = math.hypot(*(one[2] for one in alone)) / len(alone)
+            verdicts += _judged(r_min, r_max, alone)
             cells = [f"{plain:.3g} ± {spread:.2g}", f"{scaled:.3g}", f"{gain(r_min, r_max):.3g}"]
             rings.append([f"[{r_min:g}, {r_max:g}]", *cells])
             setting.say(f"ring [{r_min:g}, {r_max:g}]: {plain:.3g}, formula {cells[2]}")
@@ -67,8 +75,26 @@ class LRUProposition3(Reproduction):
                 Table("Blow-up at one radius", thin_head, thin),
             ),
             comparable="everything; the proposition is a formula and this is its Monte Carlo.",
-            notes=("complex white noise, float64, from rest; mean over modes, rows, last steps.",),
+            verdicts=tuple(verdicts),
+            notes=(
+                f"a size agrees where it is within {NEAR:.0%} of the formula.",
+                "complex white noise, float64, from rest; mean over modes, rows, last steps.",
+            ),
         )
+
+
+def _judged(
+    r_min: float, r_max: float, alone: Sequence[tuple[float, float, float]]
+) -> list[Judged]:
+    """Whether what each seed measured is what the formula says."""
+    size = gain(r_min, r_max)
+    ring = f"ring [{r_min:g}, {r_max:g}]"
+    plain = tuple(abs(one[0] / size - 1) <= NEAR for one in alone)
+    scaled = tuple(abs(one[1] - 1) <= NEAR for one in alone)
+    return [
+        Judged(f"{ring}: the state grows to the size of the formula", f"{size:.3g}", plain),
+        Judged(f"{ring}: with gamma it is that of the input", "1", scaled),
+    ]
 
 
 def _measure(r_min: float, r_max: float, seeds: tuple[int, ...]) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import Column, Outcome, n_steps, train
-from linrnn.reproductions._tuned import SURE, sure, tuned
+from linrnn.reproductions._tuned import RULE, sure, tuned
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
@@ -118,8 +118,7 @@ class MemoryRecall(Reproduction):
 NOTES = (
     "budget of tuning: three learning rates for each memory and task, one seed each; nothing else "
     "is tuned for any of them.",
-    "confirmed or contradicted is said of two memories whose mean accuracies differ by more than "
-    f"{SURE:g} standard errors of the difference, otherwise undecided.",
+    f"confirmed or contradicted is said of two memories that differ, otherwise undecided: {RULE}",
 )
 
 

@@ -11,11 +11,13 @@ from linrnn.reproductions._language import (
     TEXT_NOTE,
     best_steps,
     curves,
-    ranking,
+    nats_by_seed,
     test_nats,
     with_model,
 )
+from linrnn.reproductions._quoted import Quoted
 from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
 HEADS = 4
@@ -79,6 +81,7 @@ class MemoryShakespeare(Reproduction):
             notes=(TEXT_NOTE, *_orders(outcome), *([outcome.problem] if outcome.problem else [])),
             complete=not outcome.problem,
             figures=curves([outcome]),
+            verdicts=tuple(ordered(_nats(outcome), _PRINTED, higher_is_better=False)),
         )
 
 
@@ -102,9 +105,19 @@ def _losses(outcome: Outcome) -> Table:
     return Table(title, ["model", "ours, mean ± s.e.", "at step"], cells)
 
 
+def _nats(outcome: Outcome) -> dict[str, dict[int, float]]:
+    return {row.label: nats for row in outcome.rows if (nats := nats_by_seed(row))}
+
+
 def _orders(outcome: Outcome) -> list[str]:
-    ours = {row.label: loss.value for row in outcome.rows if (loss := test_nats(row)) is not None}
+    ours = _nats(outcome)
     if len(ours) < 2:
         return []
-    both = {name: value for name, value in PUBLISHED.items() if name in ours}
-    return [f"order, smallest loss first: published {ranking(both)}; ours {ranking(ours)}."]
+    theirs = printed_order({name: _PRINTED[name] for name in PUBLISHED if name in ours}, False)
+    return [
+        f"smallest loss first: published {theirs}; ours {groups(ours, False)} (> only where no "
+        "errors overlap)."
+    ]
+
+
+_PRINTED = {name: Quoted(perplexity) for name, perplexity in PUBLISHED.items()}

@@ -17,6 +17,7 @@ from linrnn.reproductions._timing import (
     digits,
     over_lengths,
     percent_more,
+    published_on_gpu,
     ratio,
     times,
 )
@@ -200,7 +201,7 @@ def _faster_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Tabl
             for theirs in (f"{classical}, loop", f"{classical}, fused"):
                 cells = [times(ratio(t[theirs], t[ours])) for t in found.values()]
                 rows.append([f"{ours} against {theirs}", *cells])
-        cells = [f"{said[time]}×" if time in said else NOTHING for time in found]
+        cells = [published_on_gpu(f"{said[t]}×") if t in said else NOTHING for t in found]
         rows.append([f"published, {kind} against {classical}", *cells])
     cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in found.values()]
     rows.append(["minGRU against Mamba", *cells])
@@ -227,7 +228,8 @@ def _faster_by(
 ) -> list[str]:
     cells = []
     for batch, t in found.items():
-        said = f" ({published[batch]:+.1f} %)" if batch in published else ""
+        theirs_said = published_on_gpu(f"{published[batch]:+.1f} %") if batch in published else ""
+        said = f" ({theirs_said})" if theirs_said else ""
         cells.append(percent_more(ratio(t[theirs], t[ours])) + said)
     return [f"{ours} against {theirs}", *cells]
 
@@ -237,8 +239,10 @@ def _memory_pairs() -> list[tuple[str, str, str]]:
     pairs = []
     for kind, classical in FASTER:
         for ours in (kind, f"{kind}, log space"):
-            pairs += [(ours, f"{classical}, {k}", "+88 %") for k in ("fused", "loop")]
-    return [*pairs, ("Mamba", "minGRU", "+56 %"), ("Mamba", "minGRU, log space", "+56 %")]
+            said = published_on_gpu("+88 %")
+            pairs += [(ours, f"{classical}, {k}", said) for k in ("fused", "loop")]
+    said = published_on_gpu("+56 %")
+    return [*pairs, ("Mamba", "minGRU", said), ("Mamba", "minGRU, log space", said)]
 
 
 def _quotients(a: Sequence[float], b: Sequence[float]) -> list[float]:

@@ -12,11 +12,13 @@ from linrnn.reproductions._language import (
     TEXT_NOTE,
     best_steps,
     curves,
-    ranking,
+    nats_by_seed,
     test_nats,
     with_model,
 )
+from linrnn.reproductions._quoted import Quoted
 from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
 NAME = "tiny Shakespeare"
@@ -70,6 +72,7 @@ class MinRNNShakespeare(Reproduction):
             found,
             tables=(beside(outcome), *found.tables),
             notes=(*found.notes, *_orders(outcome)),
+            verdicts=tuple(ordered(_nats(outcome), _PRINTED, higher_is_better=False)),
         )
 
 
@@ -122,9 +125,19 @@ def beside(outcome: Outcome) -> Table:
     return Table("Best test loss (nats per character)", head, cells)
 
 
+def _nats(outcome: Outcome) -> dict[str, dict[int, float]]:
+    return {row.label: nats for row in outcome.rows if (nats := nats_by_seed(row))}
+
+
 def _orders(outcome: Outcome) -> list[str]:
-    ours = {row.label: loss.value for row in outcome.rows if (loss := test_nats(row)) is not None}
+    ours = _nats(outcome)
     if len(ours) < 2:
         return []
-    theirs = ranking({name: PUBLISHED[name][0] for name in ours})
-    return [f"order, smallest loss first: published {theirs}; ours {ranking(ours)}."]
+    theirs = printed_order({name: _PRINTED[name] for name in ours}, False)
+    return [
+        f"smallest loss first: published {theirs}; ours {groups(ours, False)} (> only where no "
+        "errors overlap)."
+    ]
+
+
+_PRINTED = {name: Quoted(loss) for name, (loss, _) in PUBLISHED.items()}

@@ -6,11 +6,12 @@ from itertools import product
 from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import Quoted, findings
+from linrnn.reproductions._beside import findings
+from linrnn.reproductions._quoted import Quoted
 from linrnn.reproductions._selective_copying import NAME, NOTES, SOURCE, column
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config
-from linrnn.train._figures import Point, metric_against_depth
+from linrnn.train._figures import Point, metric_against_depth, over_seeds
 
 MIXERS = {"minLSTM": "minlstm", "minGRU": "mingru"}
 AT_SCALE = {"cpu": ("minGRU",), "paper": tuple(MIXERS)}
@@ -110,6 +111,6 @@ class MinRNNTable1(Reproduction):
             series,
             metric=outcome.task.metric,
             chance=outcome.task.chance,
-            title=f"{NAME}: means and standard errors over the seeds",
+            title=f"{NAME}: {over_seeds(len(row.values) for row in rows.values())}",
         )
         return {"depth": figure}

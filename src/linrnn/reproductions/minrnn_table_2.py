@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from linrnn import recipes
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import Quoted, findings
+from linrnn.reproductions._beside import findings
+from linrnn.reproductions._quoted import Quoted
 from linrnn.reproductions._selective_copying import NOTES, SOURCE, at_scale, column
 from linrnn.reproductions._trained import Column, train, with_mixer
 from linrnn.train import Config

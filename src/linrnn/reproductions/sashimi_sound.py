@@ -15,7 +15,7 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.reproductions._tuned import tuned
-from linrnn.reproductions._verdict import RULE, verdict
+from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, load_model
 from linrnn.train._figures import new_figure
 
@@ -95,7 +95,7 @@ class SashimiSound(Reproduction):
                 "training are far smaller than the published ones, at 8 and not 16 kHz. The paper "
                 "compares with WaveNet and SampleRNN."
             ),
-            notes=(RULE, *NOTES, *([outcome.problem] if outcome.problem else [])),
+            notes=(*NOTES, *([outcome.problem] if outcome.problem else [])),
             complete=not outcome.problem,
             figures=figures,
             files=files,
@@ -139,7 +139,7 @@ def waveforms(samples: Mapping[str, np.ndarray], rate: int) -> Any:
         rate: samples a second.
     """
     figure = new_figure(8.6, 1.0 + 1.8 * len(samples))
-    panels = figure.subplots(len(samples), 1, sharex=True, squeeze=False)[:, 0]
+    panels = figure.subplots(len(samples), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (name, x) in zip(panels, samples.items(), strict=True):
         axes.plot(np.arange(len(x)) / rate, x, color="black", linewidth=0.5)
         axes.set(ylabel=name)

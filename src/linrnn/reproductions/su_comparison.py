@@ -1,5 +1,6 @@
 """Gated attention unit, softmax attention, RWKV, LRU and SLRU as language models of one size."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -11,14 +12,15 @@ from linrnn.reproductions._language import (
     TEXT_NOTE,
     Mean,
     curves,
-    ranking,
+    nats_by_seed,
     small,
     test_nats,
     with_model,
 )
 from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._verdict import Judged, groups
 from linrnn.train import Config
-from linrnn.train._figures import metric_against_length
+from linrnn.train._figures import metric_against_length, over_seeds
 
 ORDER = ("GAU", "SA", "RWKV", "LRU", "SLRU")
 LENGTHS = (128, 512)
@@ -69,10 +71,14 @@ class SuComparison(Reproduction):
             base = self.base(length)
             column = Column(name=f"length {length}", config=base, paper=base, steps=0)
             outcomes.append(train(column, rows(base), setting))
+        by_seed = {
+            n: {row.label: nats_by_seed(row) for row in o.rows}
+            for n, o in zip(self.lengths, outcomes, strict=True)
+        }
         losses = {n: _losses(o) for n, o in zip(self.lengths, outcomes, strict=True)}
         missing = [o.problem for o in outcomes if o.problem]
         return Findings(
-            tables=(_verdict(losses), _table(losses), *(table(o, {}) for o in outcomes)),
+            tables=(_verdict(losses, by_seed), _table(losses), *(table(o, {}) for o in outcomes)),
             comparable=(
                 "the order of the models and the sign of the change with the length, and only as "
                 "far as they differ by more than their errors: the models are some 250 times "
@@ -88,7 +94,8 @@ class SuComparison(Reproduction):
                 *missing,
             ),
             complete=not missing,
-            figures=_figure(losses) | curves(outcomes),
+            verdicts=tuple(judged(by_seed)),
+            figures=_figure(losses, len(setting.seeds)) | curves(outcomes),
         )  # fmt: skip
 
 
@@ -122,15 +129,48 @@ def _losses(outcome: Outcome) -> dict[str, Mean]:
     return {row.label: loss for row in outcome.rows if (loss := test_nats(row)) is not None}
 
 
-def _verdict(losses: Mapping[int, Mapping[str, Mean]]) -> Table:
+BySeed = Mapping[str, Mapping[int, float]]
+"""Losses of each model."""
+
+
+def judged(losses: Mapping[int, BySeed]) -> list[Judged]:
+    """The published order at each length, and what longer windows change, seed by seed.
+
+    Args:
+        losses: in nats by length, model and seed.
+    """
+    found = []
+    for length, values in losses.items():
+        for one, other in itertools.pairwise(ORDER):
+            held = _smaller(values.get(one, {}), values.get(other, {}))
+            found.append(Judged(f"length {length}: {one} is better than {other}", "order", held))
+    short, long = losses[min(losses)], losses[max(losses)]
+    for name in ORDER:
+        held = _smaller(long.get(name, {}), short.get(name, {}))
+        better = name in GAINS
+        word = "better" if better else "worse"
+        claim = f"{name} is {word} at length {max(losses)} than at {min(losses)}"
+        found.append(Judged(claim, word, tuple(h == better for h in held)))
+    return found
+
+
+def _smaller(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[bool, ...]:
+    return tuple(one[seed] < other[seed] for seed in sorted(one.keys() & other.keys()))
+
+
+GAINS = ("GAU", "SA")
+"""Said to gain from longer windows; the others are said to lose."""
+
+
+def _verdict(losses: Mapping[int, Mapping[str, Mean]], by_seed: Mapping[int, BySeed]) -> Table:
     """Published order and ours, length by length, and what the longest window changes."""
     cells = [
         [
             f"order at length {length}, best first",
             " > ".join(ORDER),
-            ranking({name: mean.value for name, mean in found.items()}) or "not run",
+            groups(by_seed[length], False) or "not run",
         ]
-        for length, found in losses.items()
+        for length in losses
     ]
     first, last = min(losses), max(losses)
     better = [n for n in ORDER if _change(losses, n) < 0]
@@ -165,7 +205,7 @@ def _table(losses: Mapping[int, Mapping[str, Mean]]) -> Table:
     return Table("Test loss (nats per character), mean ± s.e.", head, cells)
 
 
-def _figure(losses: Mapping[int, Mapping[str, Mean]]) -> dict[str, Any]:
+def _figure(losses: Mapping[int, Mapping[str, Mean]], seeds: int) -> dict[str, Any]:
     series = {
         name: [(n, found[name].value, found[name].error) for n, found in losses.items()
                if name in found]
@@ -174,6 +214,6 @@ def _figure(losses: Mapping[int, Mapping[str, Mean]]) -> dict[str, Any]:
     drawn = {name: points for name, points in series.items() if points}
     if not drawn:
         return {}
-    title = "Tested at the length of training: means and standard errors over the seeds"
+    title = f"Tested at the length of training: {over_seeds([seeds])}"
     figure = metric_against_length(drawn, metric="loss (nats per character)", title=title)
     return {"lengths": figure}

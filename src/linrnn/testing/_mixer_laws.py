@@ -24,6 +24,7 @@ from linrnn.testing._mixer_runs import (
     compare,
     detached,
     in_each_form,
+    in_laws,
     in_pieces,
     quiet,
     results,
@@ -178,7 +179,7 @@ def higher_derivatives(make: MakeMixer) -> None:
 def trains(make: MakeMixer) -> None:
     """Two layers without norms or skips: every parameter has a gradient, and training works."""
     torch.manual_seed(0)
-    layers = [make(d_model=WIDTH, dtype=torch.float64) for _ in range(2)]
+    layers = [make(d_model=WIDTH, dtype=torch.float64, **in_laws(make)) for _ in range(2)]
     parameters = [p for layer in layers for p in layer.parameters()]
     x = signal(BATCH, TRAINED, WIDTH)
     # what stands there and stood there a step ago: a recurrence is needed, a short one is enough
@@ -248,7 +249,7 @@ def round_trip(make: MakeMixer) -> None:
     y, _ = mixer(x, state)
     data = safetensors.torch.save({n: p.contiguous() for n, p in mixer.state_dict().items()})
     torch.manual_seed(99)
-    other = quiet(make(d_model=WIDTH, dtype=torch.float64))
+    other = quiet(make(d_model=WIDTH, dtype=torch.float64, **in_laws(make)))
     other.load_state_dict(safetensors.torch.load(data))
     stored = safetensors.torch.load(safetensors.torch.save(flatten(state)))
     y_again, _ = other(x, unflatten(stored, mixer.init_state(1)))

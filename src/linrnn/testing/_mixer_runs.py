@@ -1,6 +1,6 @@
 """What the laws of mixers are checked with: layers, signals, states, and ways to run a layer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,7 +23,14 @@ FORM_ROUNDINGS = 2**14  # forms order their sums differently, an FFT more than m
 def build(make: MakeMixer, *, dtype: torch.dtype = torch.float64, **options: Any) -> Mixer:
     """A mixer with the same random parameters at every call, without noise."""
     torch.manual_seed(0)
-    return quiet(make(**{"d_model": WIDTH, "dtype": dtype, **options}))
+    return quiet(make(**{"d_model": WIDTH, "dtype": dtype, **in_laws(make), **options}))
+
+
+def in_laws(make: MakeMixer) -> Mapping[str, Any]:
+    """`Mixer.in_laws` of what is made, less what ``make`` itself sets."""
+    set_already = getattr(make, "keywords", {})  # of a partial
+    mixer = getattr(make, "func", make)
+    return {n: x for n, x in getattr(mixer, "in_laws", {}).items() if n not in set_already}
 
 
 def in_each_form(make: MakeMixer, **options: Any) -> Iterator[tuple[str, Mixer]]:

@@ -2,6 +2,8 @@
 
 import inspect
 import itertools
+import math
+import random
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -10,6 +12,7 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers._base import Mixer
 from linrnn.testing._mixer_runs import MakeMixer, build
 
+_CANDIDATES = 4096  # sets of options among which few are looked for; a pair is in hundreds of them
 _NOT_OPTIONS = {"self", "d_model", "device", "dtype"}
 
 
@@ -25,7 +28,7 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         [{}, {'d_state': 4, 'bias': False}, {'bias': False}, {'d_state': 4}]
     """
     known = _values(type(build(make)))
-    sets = list(itertools.product(*(range(len(values)) for values in known.values())))
+    sets = _candidates([len(values) for values in known.values()])
     bits: dict[Any, int] = {}
     open_ = [(chosen, _pairs(chosen, bits)) for chosen in sets]  # the defaults are the first
     met = 0
@@ -62,6 +65,16 @@ def _kinds(hints: dict[str, Any], name: str) -> tuple[Any, ...]:
     """What a union may be; a literal of whole numbers is none."""
     hint = hints.get(name)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+
+
+def _candidates(counts: list[int]) -> list[tuple[int, ...]]:
+    """Every choice of one value of each option, or so many of them, the same at every call."""
+    if math.prod(counts) <= _CANDIDATES:
+        return list(itertools.product(*(range(count) for count in counts)))
+    draw = random.Random(0)
+    drawn = {tuple(draw.randrange(count) for count in counts) for _ in range(_CANDIDATES)}
+    defaults = (0,) * len(counts)
+    return [defaults, *sorted(drawn - {defaults})]
 
 
 def _pairs(chosen: tuple[int, ...], bits: dict[Any, int]) -> int:

@@ -242,6 +242,6 @@ def _write(run: Trained, found: list[LengthScore]) -> None:
         metric=run.task.metric,
         chance={f.steps: f.chance for f in found},
         trained=run.task.sequence_length,
-        title=f"{run.config.task}: mean ± standard error over the test sequences",
+        title=f"{run.config.task}, one trained model: mean ± s.e. over test sequences",
     )
     save(figure, folder.lengths_plot)

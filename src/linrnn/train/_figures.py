@@ -1,13 +1,19 @@
-"""Figures that can be read in grey: lines told apart by dash and marker, saved as PNG and SVG."""
+"""Figures that can be read in grey, saved as PNG, as SVG and as the numbers in them."""
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from linrnn.errors import ArgumentError, MissingExtraError
 from linrnn.train._checkpoint import write_atomically
+from linrnn.train._drawn import drawn
+from linrnn.train._folder import PLOT_ENDINGS
+from linrnn.train._styles import styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,13 +22,11 @@ if TYPE_CHECKING:
 Point = tuple[float, float, float]
 """x, mean, and the standard error of the mean: NaN where there is none."""
 
-_STYLES = ("-", "--", "-.", ":")
-_MARKERS = "osD^vP*X<>"
-_SHADES = 5
-_LIGHTEST = 0.75  # of viridis, whose last quarter is too light on paper
 _MOST_TICKS = 12
-_MOST_INSIDE = 5  # entries of a legend that still leave room for what is drawn
 _ENTRY_HEIGHT = 0.25  # inches of a line of a legend below the plot
+_LEGEND_WIDTH = 90  # letters that a line of a legend has room for
+_FAR = 10.0  # interquartile ranges beyond the middle half: further out is not drawn
+_FEW = 12  # points of which no quartiles are taken
 
 
 def new_figure(width: float = 7.2, height: float = 4.4) -> "Figure":
@@ -38,43 +42,52 @@ def new_figure(width: float = 7.2, height: float = 4.4) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: "Figure", path: Path) -> None:
-    """Write a figure as ``path.png`` and ``path.svg``, each of them whole or not at all.
+def save(figure: "Figure", path: Path) -> list[Path]:
+    """Write a figure as ``path.png`` and ``path.svg``, and its numbers as ``path.drawn.csv``.
 
-    The same figure gives the same bytes: the files hold neither a date nor a random name.
+    Each file is there whole or not at all. The same figure gives the same bytes: the files hold
+    neither a date nor a random name. See `linrnn.train._drawn.drawn` for the columns of the
+    numbers.
 
     Args:
         figure: to write.
         path: without an ending.
+
+    Returns:
+        What was written, the numbers last; pictures alone have none.
     """
     from matplotlib import rc_context
 
-    for ending, metadata in (("png", {}), ("svg", {"Date": None})):
+    png, svg, numbers = PLOT_ENDINGS
+    files: list[Path] = []
+    for ending, metadata in ((png, {}), (svg, {"Date": None})):
         data = io.BytesIO()
         with rc_context({"svg.hashsalt": "linrnn"}):
             figure.savefig(data, format=ending, dpi=130, metadata=metadata)
-        write_atomically(path.with_name(f"{path.name}.{ending}"), data.getvalue())
+        files.append(path.with_name(f"{path.name}.{ending}"))
+        write_atomically(files[-1], data.getvalue())
+    table = drawn(figure)
+    if table:
+        files.append(path.with_name(f"{path.name}.{numbers}"))
+        write_atomically(files[-1], table)
+    return files
 
 
-def line(index: int) -> dict[str, Any]:
-    """How the n-th line is drawn: told apart by dash and marker, also in grey.
+def over_seeds(counts: Iterable[int]) -> str:
+    """What a figure of means says of them: how many seeds there are, and that one is no mean.
 
-    The first twenty differ.
+    Args:
+        counts: of seeds, of each row that is drawn.
+
+    Example:
+        >>> over_seeds([3, 3]), over_seeds([1]), over_seeds([1, 3])
+        ('mean over 3 seeds', 'one seed', 'mean over 1 to 3 seeds')
     """
-    from matplotlib import colormaps
-
-    return {
-        "color": colormaps["viridis"](_LIGHTEST * (index % _SHADES) / (_SHADES - 1)),
-        "linestyle": _STYLES[index % len(_STYLES)],
-        "marker": _MARKERS[index % len(_MARKERS)],
-        "markersize": 4.5,
-        "linewidth": 1.6,
-    }
-
-
-def dense_line(index: int) -> dict[str, Any]:
-    """`line` for many points: a marker here and there, at places that differ between lines."""
-    return line(index) | {"markevery": (0.02 + 0.015 * (index % 8), 0.16)}
+    every = sorted(set(counts)) or [1]
+    if every == [1]:
+        return "one seed"
+    number = f"{every[0]}" if len(every) == 1 else f"{every[0]} to {every[-1]}"
+    return f"mean over {number} seeds"
 
 
 def metric_scale(metric: str) -> tuple[float, str]:
@@ -120,7 +133,7 @@ def metric_against_depth(
     figure, axes = _metric(series, metric, chance)
     axes.set_xticks(_thinned(series))
     axes.set(xlabel="depth (layers)", title=title)
-    _legend(figure, axes)
+    legend_below(figure, axes)
     return figure
 
 
@@ -148,7 +161,7 @@ def metric_against_length(
         label = f"trained on {trained:,} steps"
         axes.axvline(trained, color="0.35", linestyle=(0, (5, 2)), linewidth=1, label=label)
     axes.set(title=title)
-    _legend(figure, axes)
+    legend_below(figure, axes)
     return figure
 
 
@@ -178,7 +191,7 @@ def loss_against_position(
         label = f"trained on {trained:,} tokens"
         axes.axvline(trained, color="0.35", linestyle=(0, (5, 2)), linewidth=1, label=label)
     axes.set(xlabel="position in the window (tokens)", ylabel="loss (nats per token)", title=title)
-    _legend(figure, axes)
+    legend_below(figure, axes)
     return figure
 
 
@@ -208,7 +221,7 @@ def time_against_length(
     axes.yaxis.set_minor_formatter(NullFormatter())
     _length_axis(axes, series)
     axes.set(ylabel=what, title=title)
-    _legend(figure, axes)
+    legend_below(figure, axes)
     return figure
 
 
@@ -241,26 +254,78 @@ def _lines(series: Mapping[str, Sequence[Point]], scale: float) -> tuple["Figure
         raise ArgumentError("a plot must have at least one point, got none.")
     figure = new_figure()
     axes: Axes = figure.subplots()
-    for i, (label, points) in enumerate(series.items()):
+    looks = styles(list(series))
+    for label, points in series.items():
         x, y, errors = ([p[k] for p in sorted(points)] for k in range(3))
         bars = [scale * e if math.isfinite(e) else 0.0 for e in errors]
-        drawn = line(i) | ({"yerr": bars, "capsize": 3} if any(bars) else {})
-        axes.errorbar(x, [scale * v for v in y], label=label, **drawn)
+        look = looks[label] | ({"yerr": bars, "capsize": 3} if any(bars) else {})
+        axes.errorbar(x, [scale * v for v in y], label=label, **look)
     axes.grid(alpha=0.3)
     return figure, axes
 
 
-def _legend(figure: "Figure", axes: "Axes") -> None:
-    """The series first, then what they are compared with; below the plot where there are many."""
-    handles, labels = axes.get_legend_handles_labels()
-    series = [i for i, handle in enumerate(handles) if not hasattr(handle, "get_xdata")]
-    order = series + [i for i in range(len(handles)) if i not in series]
-    entries = [handles[i] for i in order], [labels[i] for i in order]
-    if len(order) > _MOST_INSIDE:
-        figure.set_figheight(figure.get_figheight() + _ENTRY_HEIGHT * math.ceil(len(order) / 2))
-        figure.legend(*entries, loc="outside lower center", ncols=2)
-    else:
-        axes.legend(*entries)
+def legend_below(figure: "Figure", *axes: "Axes") -> None:
+    """One legend for all axes, below them where it hides nothing, the figure made higher for it.
+
+    The series come first, then the lines that they are compared with.
+    """
+    found: dict[str, Any] = {}
+    for one in axes:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    order = sorted(found, key=lambda label: _is_reference(found[label]))
+    if not order:
+        return
+    longest = max(map(len, order)) + 8  # with the line before it
+    room = _LEGEND_WIDTH * figure.get_figwidth() / 7.2
+    columns = max(1, min(len(order), int(room / longest)))
+    rows = math.ceil(len(order) / columns)
+    figure.set_figheight(figure.get_figheight() + _ENTRY_HEIGHT * rows)
+    figure.legend(
+        [found[label] for label in order], order, loc="outside lower center", ncols=columns
+    )
+
+
+def _is_reference(handle: Any) -> bool:
+    """Whether it is a line without a marker, as chance is."""
+    return hasattr(handle, "get_marker") and handle.get_marker() in ("None", "", None)
+
+
+def clip_outliers(axes: "Axes") -> None:
+    """Leave out of sight what lies far beyond all else, and say so below the x axis.
+
+    Far is more than 10 interquartile ranges above or below the middle half of all points, on the
+    scale of the axis. The last thing to be done to axes that have their scale and their labels.
+    """
+    lines = [x for x in axes.lines if x.get_transform() == axes.transData]
+    drawn_at: Any = [y for x in lines for y in np.asarray(x.get_ydata())]
+    values = sorted(float(y) for y in drawn_at if math.isfinite(y))
+    log = axes.get_yscale() == "log"
+    scaled = [math.log10(y) if log else y for y in values if y > 0 or not log]
+    if len(scaled) < _FEW:
+        return
+    low, _, high = statistics.quantiles(scaled, n=4)
+    reach = _FAR * (high - low)
+    near = [y for y in scaled if low - reach <= y <= high + reach]
+    words = [
+        f"{len(far)} point{'s' if len(far) > 1 else ''} {side} {_end(end, log)} not shown, "
+        f"up to {_end(far[index], log)}"
+        for side, far, end, index in (
+            ("above", [y for y in scaled if y > high + reach], near[-1], -1),
+            ("below", [y for y in scaled if y < low - reach], near[0], 0),
+        )
+        if far
+    ]
+    if not words or reach == 0:
+        return
+    margin = 0.05 * (near[-1] - near[0])
+    ends = near[0] - margin, near[-1] + margin
+    axes.set_ylim(*(10**end if log else end for end in ends))
+    axes.set_xlabel("\n".join([axes.get_xlabel(), *words]))
+
+
+def _end(value: float, log: bool) -> str:
+    return f"{10**value if log else value:.3g}"
 
 
 def _length_axis(axes: "Axes", series: Mapping[str, Sequence[Point]]) -> None:

@@ -29,6 +29,9 @@ FORMAT = 1
 
 _MAX_KEPT = 1 << 28  # bytes of a file that comes with the configuration
 _LOCK = ".lock"
+PLOT_ENDINGS = ("png", "svg", "drawn.csv")
+"""Of the files of a plot: two pictures, and the numbers in them."""
+
 _FILLED = ("model.safetensors", "distillation.csv")
 
 
@@ -57,11 +60,13 @@ class RunFolder:
         self.epoch = path / "checkpoints" / "epoch.safetensors"
         self.best = path / "checkpoints" / "best.safetensors"
         self.result = path / "result.json"
-        # plots, each of them .png and .svg
+        # plots, each of them with the endings of PLOT_ENDINGS
         self.curves = path / "curves"
         self.eigenvalues = path / "eigenvalues"
         self.memory = path / "memory"
         self.samples = path / "samples"
+        self.confusion = path / "confusion"
+        self.forecasts = path / "forecasts"
         # of `linrnn distill`, which writes such a folder
         self.distillation = path / "distillation.csv"
         # of `linrnn eval --lengths`
@@ -118,8 +123,9 @@ class RunFolder:
         records = (self.config, self.environment, self.metrics, self.model, self.result)
         found = (*records, self.distillation)
         checkpoints = (self.last, self.previous, self.epoch, self.best)
-        plots = (self.curves, self.eigenvalues, self.memory, self.samples)
-        drawn = (p.with_name(f"{p.name}.{end}") for p in plots for end in ("png", "svg"))
+        trained = (self.curves, self.eigenvalues, self.memory)
+        plots = (*trained, self.samples, self.confusion, self.forecasts)
+        drawn = (p.with_name(f"{p.name}.{end}") for p in plots for end in PLOT_ENDINGS)
         for path in (*found, *checkpoints, *drawn):
             remove_leftovers(path, inside=self.path)
 

@@ -15,7 +15,7 @@ from linrnn._storage import write_atomically
 from linrnn.dynamics import lyapunov_exponents, spectrum, step_jacobians
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.train._data import eval_loader
-from linrnn.train._figures import new_figure, save
+from linrnn.train._figures import legend_below, new_figure, save
 from linrnn.train._folder import RunFolder
 from linrnn.train._memory import inputs_of_mixers
 from linrnn.train._model import load_model
@@ -101,7 +101,7 @@ def _draw(found: Sequence[LayerDynamics], path: Path) -> None:
     from matplotlib import colormaps
 
     figure = new_figure(8.6, 4.0 * len(found))
-    grid = figure.subplots(len(found), 2, squeeze=False)
+    grid = figure.subplots(len(found), 2, sharex="col", sharey="col", squeeze=False)
     circle = torch.linspace(0, 2 * pi, 361)
     for layer, (one, (left, right)) in enumerate(zip(found, grid, strict=True), 1):
         left.plot(circle.cos(), circle.sin(), color="black", linewidth=1)
@@ -118,6 +118,5 @@ def _draw(found: Sequence[LayerDynamics], path: Path) -> None:
         beside = f", {dead} forgotten at once" if dead else ""
         right.set(title=f"Lyapunov exponents{beside}", xlabel="direction", ylabel="nats a step")
         right.grid(alpha=0.3)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    legend_below(figure, grid[0][0])
     save(figure, path)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from linrnn._finite import first_bad, in_words
 from linrnn.errors import NonFiniteError
+from linrnn.ops._modes import transformed
 from linrnn.state import leaves
 from linrnn.train._report import Reporter
 from linrnn.typing import State
@@ -133,7 +134,8 @@ class Guard:
 
 def _see_input(found: list[str], label: str) -> Callable[..., None]:
     def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-        if not found and args and isinstance(args[0], Tensor):
+        # a learner may read once more inside a transform, where no number can be looked at
+        if not found and args and isinstance(args[0], Tensor) and not transformed():
             found.extend(filter(None, [first_bad([(f"the input of {label}", args[0])])]))
 
     return hook
@@ -149,7 +151,7 @@ def _see_output(found: list[str], label: str) -> Callable[..., None]:
 
     def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         y, *states = output if isinstance(output, tuple) else (output,)
-        if not isinstance(y, Tensor):
+        if not isinstance(y, Tensor) or transformed():
             return
         if not found:
             found.extend(filter(None, [first_bad([(f"the output of {label}", y)])]))

@@ -12,24 +12,34 @@ from torch.utils.data import Dataset
 
 from linrnn.backbone import SequenceModel
 from linrnn.tasks import Task
+from linrnn.train._answer_plots import draw_confusion, draw_forecasts
 from linrnn.train._context import Run
 from linrnn.train._data import eval_loader, unpack
-from linrnn.train._figures import dense_line, metric_scale, new_figure, save, spans_decades
+from linrnn.train._figures import (
+    clip_outliers,
+    legend_below,
+    metric_scale,
+    new_figure,
+    save,
+    spans_decades,
+)
 from linrnn.train._memory import LayerMemory, measure
 from linrnn.train._metrics import read_metrics
 from linrnn.train._model import build_model
 from linrnn.train._outputs import outputs
 from linrnn.train._report import EpochReport
+from linrnn.train._styles import COLOURS, dense_styles
 
 _EXAMPLES = 32  # sequences the memory is measured on
-_DARK, _LIGHT = "#1f4e9c", "#e08214"  # far apart in lightness as well as in hue
+_DARK, _LIGHT = COLOURS[5], COLOURS[4]  # far apart in lightness as well as in hue
 _SAMPLES = 16
 
 
 def draw_plots(run: Run) -> None:
-    """Draw curves, eigenvalues, memory and, of images, samples of a trained model.
+    """Draw curves, eigenvalues and memory of a trained model, and its answers to test data.
 
-    The memory is measured on the validation data; samples are of the test data.
+    The memory is measured on the validation data. Answers are samples where inputs are images,
+    confusions of classes, and numbers beside the true ones.
 
     Args:
         run: its folder gets the images and gives the metrics; its model has the trained weights
@@ -44,9 +54,14 @@ def draw_plots(run: Run) -> None:
     weight = model.head.weight
     x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
     save(_memory(measure(model, x)), folder.memory)
-    samples = draw_samples(task, model, run.splits.test)
-    if samples is not None:
-        save(samples, folder.samples)
+    for draw, path in (
+        (draw_samples, folder.samples),
+        (draw_confusion, folder.confusion),
+        (draw_forecasts, folder.forecasts),
+    ):
+        figure = draw(task, model, run.splits.test)
+        if figure is not None:
+            save(figure, path)
 
 
 class _PlainLogFormatter(LogFormatter):
@@ -80,7 +95,8 @@ def _curves(rows: list[EpochReport], task: Task) -> Figure:
             axes.yaxis.set_minor_formatter(_PlainLogFormatter())
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.3)
-        axes.legend()
+        clip_outliers(axes)
+    legend_below(figure, metric)
     return figure
 
 
@@ -101,8 +117,7 @@ def _eigenvalues(initial: SequenceModel, trained: SequenceModel) -> Figure:
         axes.set(title=f"Layer {layer + 1}", xlabel="Re λ", ylabel="Im λ")
     for axes in grid[layers:]:
         axes.set_axis_off()
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    legend_below(figure, grid[0])
     return figure
 
 
@@ -132,9 +147,10 @@ def _memory(layers: list[LayerMemory]) -> Figure:
     columns = 2 if timed else 1
     figure = new_figure(4.8 * columns, 3.9)
     axes = figure.subplots(1, columns, squeeze=False)[0]
-    for i, memory in enumerate(layers):
+    looks = [*dense_styles([f"layer {i + 1}" for i in range(len(layers))]).values()]
+    for i, (memory, look) in enumerate(zip(layers, looks, strict=True)):
         label = f"layer {i + 1}: 90 % within {memory.span} steps"
-        axes[0].plot(memory.influence.numpy(), label=label, **dense_line(i))
+        axes[0].plot(memory.influence.numpy(), label=label, **look)
     axes[0].set(
         xlabel="lag k (steps back)",
         ylabel="influence of input t − k on output t",
@@ -142,22 +158,24 @@ def _memory(layers: list[LayerMemory]) -> Figure:
         yscale="log",
     )
     if timed:
-        _draw_time_constants(axes[1], layers)
+        _draw_time_constants(axes[1], layers, looks)
     axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
     for a in axes:
         a.grid(alpha=0.3, which="both")
-        a.legend()
+    legend_below(figure, *axes)
     return figure
 
 
-def _draw_time_constants(axes: Axes, layers: list[LayerMemory]) -> None:
-    for i, memory in enumerate(layers):
+def _draw_time_constants(
+    axes: Axes, layers: list[LayerMemory], looks: list[dict[str, Any]]
+) -> None:
+    for i, (memory, look) in enumerate(zip(layers, looks, strict=True)):
         if memory.time_constants is not None:
             axes.plot(
                 range(1, len(memory.time_constants) + 1),
                 memory.time_constants.numpy(),
-                label=f"layer {i + 1}",
-                **dense_line(i),
+                label=f"_layer {i + 1}",
+                **look,
             )
     steps = len(layers[0].influence)
     axes.axhline(steps, color="0.4", linewidth=1, label=f"sequence length, {steps} steps")

@@ -125,7 +125,7 @@ def write_positions(run: Path | str, found: Sequence[PositionLoss]) -> None:
     figure = loss_against_position(
         {f"{config.mixer}, seed {config.seed}": points(found)},
         trained=config.task_options.length,
-        title=f"{config.task}: mean ± standard error over {found[0].windows:,} windows",
+        title=f"{config.task}, one trained model: mean ± s.e. over {found[0].windows:,} windows",
     )
     save(figure, folder.positions_plot)
 

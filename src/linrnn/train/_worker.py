@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from linrnn import learn
+from linrnn._allocator import keep_memory
 from linrnn._signals import NoStopRequest
 from linrnn.errors import LinrnnError
 from linrnn.train._config import TrainConfig
@@ -25,6 +26,7 @@ from linrnn.train._seeding import process_settings
 
 def main() -> None:
     """Read the run, say so, and train until it is done or the first process is no more."""
+    keep_memory()
     stop = NoStopRequest()  # the first process says when
     stop.renew()
     job = Job(**json.loads(sys.stdin.readline()))

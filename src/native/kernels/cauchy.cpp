@@ -161,8 +161,8 @@ struct Cauchy {
             void* work = std::malloc(size_t(bytes) + 1);
             auto sums = reinterpret_cast<double*>(static_cast<char*>(work) + work_bytes);
             if (!work) {
-#pragma omp atomic write
-                failed = 1;
+#pragma omp atomic
+                failed |= 1;
             }
 #pragma omp for schedule(static) nowait
             for (i64 h = 0; h < args.channels; ++h)

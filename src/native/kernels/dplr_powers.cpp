@@ -262,8 +262,8 @@ struct DplrPowers {
         {
             auto work = static_cast<double*>(std::malloc(size_t(squares + 2 * numbers()) * sizeof(double)));
             if (!work) {
-#pragma omp atomic write
-                failed = 1;
+#pragma omp atomic
+                failed |= 1;
             }
 #pragma omp for schedule(static) nowait
             for (i64 h = 0; h < args.channels; ++h) {

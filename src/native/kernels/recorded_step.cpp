@@ -145,7 +145,7 @@ struct Recorded {
         A found = n ? x[0] : -std::numeric_limits<A>::infinity();
         for (i64 i = 1; i < n; ++i) {
             const A y = x[i * stride];
-            found = (y > found) | (y != y) ? y : found;
+            found = ((y > found) | (y != y)) ? y : found;
         }
         return found;
     }

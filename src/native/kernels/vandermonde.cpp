@@ -167,8 +167,8 @@ struct Vandermonde {
         {
             void* work = std::malloc(size_t(bytes()));
             if (!work) {
-#pragma omp atomic write
-                failed = 1;
+#pragma omp atomic
+                failed |= 1;
             }
 #pragma omp for schedule(static) nowait
             for (i64 h = 0; h < args.channels; ++h)

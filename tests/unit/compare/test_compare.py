@@ -48,6 +48,7 @@ def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path):
     assert rows[0].n_parameters == count_parameters(tiny())
     assert rows[0].memory >= 0
     names = ("compare.md", "compare.csv", "curves.png", "curves.svg", "bars.png", "bars.svg")
+    names += ("costs.png", "costs.svg", "costs.drawn.csv", "curves.drawn.csv", "bars.drawn.csv")
     assert all((tmp_path / name).stat().st_size > 0 for name in names)
     stamp = (folder_of(tmp_path, entries[0], 0) / "result.json").stat().st_mtime_ns
     again = compare(entries, seeds=(0, 1), out=tmp_path)

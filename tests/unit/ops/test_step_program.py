@@ -290,6 +290,26 @@ def test_hooks_inside_a_model_see_a_step(mixer):
 
 
 @needs_native
+@pytest.mark.parametrize("mixer", ["mamba", "lru"])  # a program, and a recording
+@pytest.mark.parametrize("kind", ["forward", "forward_pre"])
+def test_hooks_of_all_modules_see_a_step(mixer, kind):
+    model, state, token = model_of(mixer)
+    seen = []
+    register = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")
+    with torch.no_grad():
+        model.step(token, state)
+        handle = register(lambda module, *_: seen.append(module))
+        try:
+            model.step(token, state)
+        finally:
+            handle.remove()
+        count = len(seen)
+        model.step(token, state)
+    assert model.head in seen
+    assert len(seen) == count
+
+
+@needs_native
 @MIXERS
 def test_dropout_is_drawn_in_training(mixer):
     model, state, token = model_of(mixer, dropout=0.9)

@@ -1,5 +1,7 @@
 """Every reproduction states its source and scales; the cheap ones are run."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -68,7 +70,12 @@ def test_finished_report_is_copied_without_runs(capsys, tmp_path, monkeypatch):
     command = ["reproduce", "lru-proposition-3", "--seeds", "1", "--out", str(out)]
     assert main([*command, "--results", str(results)]) == 0
     kept = results / "lru-proposition-3-cpu"
-    assert {f.name for f in kept.iterdir()} == {"report.md", "table-1.csv", "table-2.csv"}
+    assert {f.name for f in kept.iterdir()} == {
+        "report.md",
+        "table-1.csv",
+        "table-2.csv",
+        "verdicts.csv",
+    }
     assert (kept / "report.md").read_text() == (out / "report.md").read_text()
     assert str(kept) in capsys.readouterr().out
 
@@ -96,9 +103,20 @@ def test_figures_lie_beside_the_page_that_shows_them(tmp_path):
     found = Findings(
         tables=(Table("T", ["a"], [["1,5"]]),), comparable="all", figures={"f": Figure()}
     )
+    lines = Figure()
+    lines.subplots().plot([1], [2], label="lru")
+    found = replace(found, figures={"f": Figure(), "g": lines})
     setting = Setting(scale="cpu", seeds=(0,), out=tmp_path)
     files = write_report("x", proposition.LRUProposition3, setting, found, 1.0)
-    assert [f.name for f in files] == ["report.md", "table-1.csv", "f.svg"]
+    assert [f.name for f in files] == [
+        "report.md",
+        "table-1.csv",
+        "f.svg",
+        "g.svg",
+        "g.drawn.csv",
+    ]
+    assert "(g.drawn.csv)" in files[0].read_text()
+    assert "(f.drawn.csv)" not in files[0].read_text()
     assert "![f](f.svg)" in files[0].read_text()
     assert (tmp_path / "f.png").stat().st_size > 0
     assert files[1].read_text() == 'a\n"1,5"\n'

@@ -26,11 +26,12 @@ def row(label, *values):
         ((0.6, 0.62), (0.5, 0.52), 1),
         ((0.4, 0.62), (0.6, 0.62), 0),
         ((0.9,), (0.1, 0.1), 0),
+        ((0.51, 0.9), (0.5, 0.6), 1),
         ((), (0.1, 0.1), 0),
         ((0.5, 0.5), (0.5, 0.5), 0),
     ],
 )
-def test_rows_differ_by_two_standard_errors_of_the_difference(one, other, sign):
+def test_rows_differ_where_one_is_better_with_every_seed(one, other, sign):
     assert sure(row("a", *one), row("b", *other)) == sign
 
 

@@ -11,7 +11,9 @@ SERIES = {"one": [(2, 0.5, 0.1), (1, 0.25, NAN)], "two": [(1, 0.1, NAN)]}
 
 
 def labels(axes):
-    return [text.get_text() for text in axes.get_legend().get_texts()]
+    (legend,) = axes.figure.legends
+    assert axes.get_legend() is None  # below the plot, where it hides nothing
+    return [text.get_text() for text in legend.get_texts()]
 
 
 def test_depth_is_in_order_and_accuracy_in_per_cent():
@@ -70,23 +72,38 @@ def test_what_cannot_be_drawn_is_refused():
         figures.time_against_length({"lru": [(64, 0.0, NAN)]})
 
 
-def test_the_first_twenty_lines_differ_without_their_colours():
-    styles = [(s["linestyle"], s["marker"]) for s in map(figures.line, range(20))]
-    assert len(set(styles)) == 20
-
-
-def test_a_long_legend_lies_beside_the_plot():
+def test_a_long_legend_has_room_below_the_plot():
     series = {str(i): [(1, 0.5, NAN)] for i in range(8)}
+    short = figures.metric_against_depth({"0": series["0"]}, metric="accuracy")
     figure = figures.metric_against_depth(series, metric="accuracy")
-    assert figure.axes[0].get_legend() is None
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == list(series)
+    assert labels(figure.axes[0]) == list(series)
+    assert figure.get_figheight() >= short.get_figheight()
 
 
-def test_save_writes_png_and_the_same_svg_each_time(tmp_path):
+def test_a_legend_of_several_panels_has_each_label_once():
+    figure = figures.new_figure()
+    panels = figure.subplots(1, 2)
+    for axes in panels:
+        axes.plot([1], [1], "o", label="lru")
+        axes.axhline(0, label="chance")
+    figures.legend_below(figure, *panels)
+    assert labels(panels[0]) == ["lru", "chance"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [([1, 1], "one seed"), ([5], "mean over 5 seeds"), ([3, 1, 2], "mean over 1 to 3 seeds")],
+)
+def test_a_mean_is_said_where_there_is_one(counts, words):
+    assert figures.over_seeds(counts) == words
+
+
+def test_save_writes_png_numbers_and_the_same_svg_each_time(tmp_path):
     for name in ("lr=0.1", "again"):
         figure = figures.metric_against_depth(SERIES, metric="accuracy")
         figures.save(figure, tmp_path / name)
-    names = ["again.png", "again.svg", "lr=0.1.png", "lr=0.1.svg"]
+    endings = ("drawn.csv", "png", "svg")
+    names = [f"{name}.{end}" for name in ("again", "lr=0.1") for end in endings]
     assert sorted(p.name for p in tmp_path.iterdir()) == names
     assert imread(tmp_path / "lr=0.1.png").shape[0] > 300
     assert (tmp_path / "lr=0.1.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()

@@ -7,7 +7,7 @@ from linrnn.backbone import SequenceModel
 from linrnn.train._plots import _curves, draw_samples
 
 
-@pytest.mark.parametrize("name", ["curves", "eigenvalues", "memory", "samples"])
+@pytest.mark.parametrize("name", ["curves", "eigenvalues", "memory", "samples", "confusion"])
 def test_plot_is_drawn(finished, name):
     image = imread(finished.folder / f"{name}.png")[..., :3]
     height, width, _ = image.shape
@@ -19,6 +19,7 @@ def test_plot_is_drawn(finished, name):
     assert (grey < 0.3).mean() > 0.001
     assert len(set((grey * 20).astype(int).flatten())) > 8
     assert b"<svg" in (finished.folder / f"{name}.svg").read_bytes()
+    assert (finished.folder / f"{name}.drawn.csv").is_file() == (name != "samples")
 
 
 class Answers(SequenceModel):

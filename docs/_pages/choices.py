@@ -1,0 +1,108 @@
+"""All systems by what they choose: one table, and which differ in one choice."""
+
+import lists
+
+from linrnn import mixers
+from linrnn._catalogue import stems
+from linrnn.mixers._choices import WORDS, Choices
+
+FILTER = '<script src="../assets/filter.js" defer></script>'
+"""Menus above tables; the address is that of any page one folder below the site's first."""
+
+
+def declared() -> dict[str, Choices]:
+    """The choices of every mixer of this package."""
+    found = {name: mixers.load(name).choices for name in stems(mixers.__name__)}
+    return {name: choices for name, choices in found.items() if choices is not None}
+
+
+def page() -> str:
+    """Every system in one table, after the words it uses."""
+    known = declared()
+    head = ["system", *WORDS, "family"]
+    rows = []
+    for name in sorted(known, key=_place(known)):
+        words = [getattr(known[name], choice) for choice in WORDS]
+        rows.append([f"[{title(name)}]({name}.md)", *words, mixers.load(name).family])
+    return f"""# All systems
+
+{len(known)} systems, and what each chooses with its default options: answers to
+[six questions](#words), which each system declares. Tests compare steps, the gate of linear ones
+and memory with what is computed; the other words are read off the equations. Sorted as a tree would
+be: by memory, then steps, transition and gate. The page of a system names those that differ from it
+in one word.
+
+{filtered([*WORDS, "family"], [head, *rows])}
+
+## Words
+
+{vocabulary()}
+
+By family, as `linrnn list mixers` has them:
+
+{lists.mixer_table()}
+"""
+
+
+def vocabulary() -> str:
+    """What every word of every choice says."""
+    questions = {
+        "transition": "What becomes of the memory from one step to the next?",
+        "gate": "What decides how much of it stays?",
+        "memory": "Where is the past kept?",
+        "normaliser": "What keeps numbers of one size?",
+        "steps": "Is a state a linear function of the one before?",
+        "output": "Is what is read gated?",
+    }
+    parts = []
+    for choice, meanings in WORDS.items():
+        parts.append(f"### {choice}\n\n{questions[choice]}\n")
+        parts.append(table([["word", "meaning"], *map(list, meanings.items())]) + "\n")
+    return "\n".join(parts)
+
+
+def relatives(name: str) -> dict[tuple[str, str], list[str]]:
+    """Systems that differ in one choice, by that choice and what is chosen there instead.
+
+    Those that choose the same everywhere are under two empty words.
+    """
+    known = declared()
+    found: dict[tuple[str, str], list[str]] = {}
+    for other, choices in known.items():
+        if name == other or name not in known:
+            continue
+        differences = known[name].differences(choices)
+        if len(differences) == 0:
+            found.setdefault(("", ""), []).append(other)
+        elif len(differences) == 1:
+            ((choice, (_, theirs)),) = differences.items()
+            found.setdefault((choice, theirs), []).append(other)
+    return found
+
+
+def title(name: str) -> str:
+    """What a mixer is called."""
+    return mixers.load(name).__name__
+
+
+def table(rows: list[list[str]]) -> str:
+    """A table in Markdown, of which the first row is the head."""
+    head, *rest = rows
+    lines = [head, ["---"] * len(head), *rest]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def filtered(columns: list[str], rows: list[list[str]]) -> str:
+    """A table below a mark that a script turns into a menu for each of these columns."""
+    mark = f'<div class="linrnn-filter" data-columns="{",".join(columns)}"></div>'
+    return f"{FILTER}\n{mark}\n\n{table(rows)}"
+
+
+def _place(known: dict[str, Choices]):
+    """Sorts systems as a tree has them: by the words, in the order they are listed."""
+    order = ("memory", "steps", "transition", "gate", "normaliser", "output")
+
+    def key(name: str) -> list[int]:
+        return [[*WORDS[choice]].index(getattr(known[name], choice)) for choice in order]
+
+    return key

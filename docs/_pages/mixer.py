@@ -1,0 +1,187 @@
+"""A page for each mixer."""
+
+import re
+
+import lists
+
+from _pages import choices, measures, picture, results, rows
+from linrnn import mixers
+from linrnn._catalogue import stems
+from linrnn.state_spec import describe
+
+READING = {
+    "parallel": "few parallel operations for a whole sequence; a step takes the same time always",
+    "sequential": "one step after another: each needs the result of the last",
+    "quadratic": "every step looks at all earlier ones it can see",
+}
+NO_ERROR = "-"
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of every page, by its place."""
+    return {
+        "mixers/index.md": choices.page(),
+        **{f"mixers/{name}.md": page(name) for name in stems(mixers.__name__)},
+    }
+
+
+def navigation() -> list[dict[str, object]]:
+    """The table of all, then every mixer under its family."""
+    return [
+        {"All systems": "mixers/index.md"},
+        *(
+            {heading: [{mixers.load(name).__name__: f"mixers/{name}.md"} for name in names]}
+            for heading, names in lists.by_family().items()
+        ),
+    ]
+
+
+def page(name: str) -> str:
+    """The mixer's docstring, its methods, and what else is known about it."""
+    cls = mixers.load(name)
+    key = re.search(r"Key: (\w+)\.", cls.__doc__ or "")
+    cited = f"\nCited as [{key[1]}](../references.md#{key[1]}).\n" if key else ""
+    return f"""# {cls.__name__}
+
+The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {name}`,
+`linrnn show {name}`, `from linrnn.mixers import {cls.__name__}`.
+{cited}
+{picture.page(name)}
+
+::: {cls.__module__}.{cls.__name__}
+    options:
+      show_root_heading: false
+      show_root_toc_entry: false
+      members: [eigenvalues, reset_parameters]
+
+What every mixer takes and raises is said once, in [the contract](../reference/mixers.md).
+
+{_choices(name)}
+{_cost(name)}
+{_laws(name)}
+{_results(name)}"""
+
+
+def _choices(name: str) -> str:
+    """What it chooses, and who differs in one choice."""
+    cls = mixers.load(name)
+    if cls.choices is None:
+        return ""
+    lines = [
+        "## What it chooses",
+        "",
+        "With its default options:",
+        "",
+        picture.explained(cls.choices),
+    ]
+    found = choices.relatives(name)
+    same = ", ".join(_link(n) for n in found.pop(("", ""), []))
+    lines += ["", "## Related systems", ""]
+    if same:
+        lines += [f"The same choices, and another equation: {same}.", ""]
+    if found:
+        lines += ["One choice differs:", "", *_differing(name, found), ""]
+    lines.append("[All systems](index.md) has every choice of everyone.")
+    return "\n".join(lines)
+
+
+def _differing(name: str, found: dict[tuple[str, str], list[str]]) -> list[str]:
+    own = mixers.load(name).choices
+    head = ["choice", mixers.load(name).__name__, "they", "systems"]
+    body = [
+        [choice, getattr(own, choice), theirs, ", ".join(map(_link, names))]
+        for (choice, theirs), names in sorted(found.items())
+    ]
+    return [choices.table([head, *body])]
+
+
+def _link(name: str) -> str:
+    return f"[{mixers.load(name).__name__}]({name}.md)"
+
+
+def _cost(name: str) -> str:
+    """Time and state."""
+    cls, width = mixers.load(name), measures.WIDTH
+    numbers, cost = measures.state_numbers(name), measures.costs().get(name)
+    times = "read" if cls.timed else "not read: steps are counted"
+    facts = [
+        ["reads a sequence", READING[measures.built(name).cost]],
+        ["forms", ", ".join(f"`{form}`" for form in cls.forms)],
+        ["times between steps", times],
+        ["parameters", f"{measures.parameters(name):,}"],
+        ["state of one sequence", "grows" if numbers is None else f"{numbers:,} numbers"],
+    ]
+    if cost:
+        facts += [
+            ["training, one core", f"{measures.tokens_a_second(name):,} tokens a second"],
+            ["a streaming step", f"{cost['us_per_step']} µs"],
+            [
+                "kept for the gradient",
+                f"{float(cost['saved_numbers_per_token']):.4g} numbers a token",
+            ],
+        ]
+        if float(cost["products_per_token"]):
+            products = f"{float(cost['products_per_token']):,.0f} operations a token"
+            facts.append(["matrix products outside of the recurrence", products])
+    shapes = "\n".join(describe(mixers.build(name, width, device="meta").state_spec()))
+    return f"""## What it costs
+
+At width {width} with the default options, on [this machine](../results/mixers/README.md):
+
+{choices.table([["", ""], *facts])}
+
+```text
+{shapes}
+```
+"""
+
+
+def _laws(name: str) -> str:
+    """Every law with the worst error that was measured."""
+    found = measures.laws().get(name, {})
+    if not found:
+        return f"## Its laws\n\nNot measured yet for this page: `linrnn check {name}` does.\n"
+    reasons = {law.partition(":")[0]: text for law, text in mixers.load(name).declared.items()}
+    body = [
+        [f"`{law}`", row["verdict"], row["worst_error"] or NO_ERROR, reasons.get(law, "")]
+        for law, row in found.items()
+    ]
+    passed = [row for row in found.values() if row["verdict"] == "pass"]
+    errors = [float(row["worst_error"]) for row in passed if row["worst_error"]]
+    return f"""## Its laws
+
+The worst error is in units of the allowed one: above 1 a law is not kept, and has to be declared.
+Of those that are kept, it is {max(errors):.2g}. `linrnn check {name}` measures them;
+[the laws](../reference/testing.md).
+
+{choices.table([["law", "verdict", "worst error", "why"], *body])}
+"""
+
+
+def _results(name: str) -> str:
+    """Its rows in results/."""
+    found = [row for row in rows.measured() if row.mixer == name]
+    if not found:
+        return "## Its results\n\nNone yet in [results](../results/README.md).\n"
+    body = [
+        [_place(row), _plain(row.heading), _plain(row.label), _plain(_numbers(row))]
+        for row in found
+    ]
+    return f"""## Its results
+
+Sizes, budgets and seeds are on each page; numbers of two pages are not comparable.
+
+{choices.table([["page", "table", "row", "numbers"], *body])}
+"""
+
+
+def _place(row: rows.Row) -> str:
+    return f"[{row.page.parent.name}](../{results.uri(row.page)})"
+
+
+def _numbers(row: rows.Row) -> str:
+    return "; ".join(f"{head}: {value}" for head, value in row.cells.items() if value)
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,68 @@
+"""The pages of results/, with their figures and tables, as they lie in the repository."""
+
+import re
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "results"
+_BESIDE = {".svg", ".png", ".csv", ".wav"}
+_DOCS = re.compile(r"\]\(\.\./docs/")  # results/ lies beside docs/ there, and inside of it here
+
+
+def reports() -> list[Path]:
+    """The page of each folder, `report.md` or `README.md`, sorted by folder."""
+    found = (FOLDER.glob(f"*/{name}") for name in ("report.md", "README.md"))
+    return sorted((path for paths in found for path in paths), key=lambda path: path.parent.name)
+
+
+def uri(path: Path) -> str:
+    """Where a file of results/ lies on the site."""
+    return f"results/{path.relative_to(FOLDER).as_posix()}"
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of every page, by its place."""
+    overview = FOLDER / "README.md"
+    found = {uri(overview): _overview(overview.read_text(encoding="utf-8"))}
+    for path in reports():
+        text = _DOCS.sub("](../../", path.read_text(encoding="utf-8"))
+        found[uri(path)] = f"{text.rstrip()}\n{_downloads(path.parent)}"
+    return found
+
+
+def files() -> dict[str, Path]:
+    """What the pages show or offer, by its place."""
+    return {uri(path): path for path in sorted(FOLDER.glob("*/*")) if path.suffix in _BESIDE}
+
+
+def navigation() -> list[dict[str, str]]:
+    """An entry for each page."""
+    return [{"Overview": uri(FOLDER / "README.md")}] + [
+        {path.parent.name: uri(path)} for path in reports()
+    ]
+
+
+def title(path: Path) -> str:
+    """The first line of a page, without its mark."""
+    with path.open(encoding="utf-8") as file:
+        return file.readline().lstrip("# ").strip()
+
+
+def _overview(text: str) -> str:
+    """The page of the folder, and every page in it."""
+    rows = [
+        f"| [{path.parent.name}]({path.relative_to(FOLDER).as_posix()}) | {_plain(title(path))} |"
+        for path in reports()
+    ]
+    table = "\n".join(["| page | what it shows |", "| --- | --- |", *rows])
+    return f"{text.replace('](../docs/', '](../').rstrip()}\n\n## All pages\n\n{table}\n"
+
+
+def _plain(text: str) -> str:
+    """A title in a cell of a table."""
+    return text.partition(": ")[2].replace("|", "\\|") or text
+
+
+def _downloads(folder: Path) -> str:
+    """Links to the tables as data."""
+    names = [path.name for path in sorted(folder.glob("*.csv"))]
+    return f"\nAs data: {', '.join(f'[{name}]({name})' for name in names)}.\n" if names else ""

@@ -1,0 +1,67 @@
+"""A mkdocs hook: the gallery, every picture of the committed results and of the tutorials."""
+
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+RESULTS = Path(__file__).parents[1] / "results"
+HEAD = """---
+search:
+  boost: 0.5
+---
+# Gallery
+
+Pictures of real runs. Those of published results come from the committed pages of
+[reproductions](reproductions.md), each with its table and what may be concluded; those of the
+tutorials were drawn when this site was built.
+"""
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the page, and the pictures of results that no other page has brought."""
+    there = {file.src_uri for file in files}
+    drawn = sorted(name for name in there if re.fullmatch(r"tutorials/.*\.svg", name))
+    for name, path in pictures().items():
+        if name not in there:
+            files.append(File.generated(config, name, content=path.read_bytes()))
+    files.append(File.generated(config, "gallery.md", content=page(drawn)))
+    return files
+
+
+def pictures() -> dict[str, Path]:
+    """Every picture of the results, by its name in the site."""
+    return {f"results/{p.parent.name}/{p.name}": p for p in sorted(RESULTS.glob("*/*.svg"))}
+
+
+def page(drawn: list[str]) -> str:
+    """The page, with these pictures of tutorials."""
+    parts = [HEAD, "## Tutorials\n", *block([(name, tutorial(name)) for name in drawn], "own")]
+    for folder in sorted({path.parent for path in pictures().values()}):
+        shown = [(name, p.stem) for name, p in pictures().items() if p.parent == folder]
+        parts += [f"## {heading(folder)}\n", *block(shown)]
+    return "\n".join(parts)
+
+
+def tutorial(name: str) -> str:
+    """A link to the tutorial that drew a picture."""
+    stem = re.sub(r"-\d+\.svg$", "", name)
+    return f"[{Path(stem).name.replace('-', ' ')}]({stem}.md)"
+
+
+def heading(folder: Path) -> str:
+    """The title of a page of results."""
+    page = next(folder / name for name in ("report.md", "README.md") if (folder / name).exists())
+    return page.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+
+
+def block(shown: list[tuple[str, str]], kind: str = "") -> list[str]:
+    """Pictures side by side, each with what it is called."""
+    lines = [f'<div class="gallery {kind}" markdown>\n']
+    for name, words in shown:
+        plain = escape(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", words), quote=True)
+        lines.append(f"<figure markdown>\n![{plain}]({name}){{ loading=lazy }}\n")
+        lines.append(f"<figcaption markdown>{words}</figcaption>\n</figure>\n")
+    return [*lines, "</div>\n"]

@@ -1,0 +1,159 @@
+"""A mkdocs hook: the tutorials, notebooks that are run while the site is built.
+
+A tutorial is a script in cells (``# %%``), as editors and Jupytext open it. Its cells run in this
+process, one after the other, with a seed; what they print, the value of a last line and every
+figure become part of the page. A cell that fails ends the build. Beside the page lies the notebook,
+with these outputs, for Jupyter.
+"""
+
+import ast
+import io
+import json
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from mkdocs.structure.files import File, Files
+
+FOLDER = Path(__file__).with_name("tutorials")
+MARK = re.compile(r"^# %%(?P<markdown> \[markdown\])?[^\n]*\n", re.MULTILINE)
+GREY = "#808080"  # is read on white and on black
+STYLE = {
+    "figure.figsize": (7, 3),
+    "figure.constrained_layout.use": True,
+    "savefig.transparent": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.prop_cycle": matplotlib.cycler(
+        color=["#0072b2", "#d55e00", "#009e73", "#cc79a7"], linestyle=["-", "--", "-.", ":"]
+    ),
+    "legend.frameon": False,
+    "svg.hashsalt": "linrnn",
+} | dict.fromkeys(
+    ["axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"], GREY
+)
+
+
+@dataclass
+class Cell:
+    """A piece of a tutorial and, of code, what came of it."""
+
+    source: str
+    code: bool
+    printed: str = ""
+    value: str = ""
+    figures: list[str] = field(default_factory=list)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Run every tutorial and add its page, its pictures and its notebook."""
+    for path in sorted(FOLDER.glob("*.py")):
+        cells = read(path.read_text(encoding="utf-8"))
+        run(cells, path.name)
+        for name, content in outputs(path.stem, cells):
+            files.append(File.generated(config, f"tutorials/{name}", content=content))
+    return files
+
+
+def read(text: str) -> list[Cell]:
+    """The cells of a script."""
+    marks = list(MARK.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    cells = []
+    for mark, end in zip(marks, ends, strict=True):
+        body = text[mark.end() : end].strip("\n")
+        if mark["markdown"]:
+            body = re.sub(r"^# ?", "", body, flags=re.MULTILINE)
+        cells.append(Cell(body, code=mark["markdown"] is None))
+    return cells
+
+
+def run(cells: list[Cell], name: str) -> None:
+    """Fill in what the cells of code print, return and draw."""
+    import torch
+
+    torch.manual_seed(0)
+    space: dict[str, Any] = {"__name__": "__main__"}
+    with matplotlib.rc_context(STYLE):
+        for number, cell in enumerate(cells, 1):
+            if cell.code:
+                _run_cell(cell, space, f"{name}, cell {number}")
+
+
+def _run_cell(cell: Cell, space: dict[str, Any], where: str) -> None:
+    tree = ast.parse(cell.source, where)
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):  # kept under the name that a prompt of Python keeps it under
+        name = ast.copy_location(ast.Name("_", ast.Store()), last)
+        tree.body[-1] = ast.copy_location(ast.Assign([name], last.value), last)
+    space["_"] = None
+    stream = io.StringIO()
+    with redirect_stdout(stream):
+        exec(compile(tree, where, "exec"), space)
+    value = space["_"]
+    # A call that draws gives back what it drew; what is read then is the picture.
+    drawn = type(value).__module__.startswith("matplotlib")
+    cell.value = "" if value is None or drawn else repr(value)
+    cell.printed = stream.getvalue().rstrip("\n")
+    cell.figures = list(_figures())
+
+
+def _figures() -> Iterator[str]:
+    """Every open figure as SVG; they are closed."""
+    from matplotlib import pyplot
+
+    for number in pyplot.get_fignums():
+        text = io.StringIO()
+        pyplot.figure(number).savefig(text, format="svg", metadata={"Date": None})
+        yield text.getvalue()
+    pyplot.close("all")
+
+
+def outputs(name: str, cells: list[Cell]) -> Iterator[tuple[str, str]]:
+    """The files of a tutorial under tutorials/: its page, pictures, notebook."""
+    page, count = [], 0
+    title, _, rest = cells[0].source.partition("\n")
+    page += [title, f"[:material-download: notebook]({name}.ipynb)\n{{ .notebook }}", rest]
+    for cell in cells[1:]:
+        if not cell.code:
+            page.append(cell.source)
+            continue
+        page.append(f"```python\n{cell.source}\n```")
+        said = "\n".join(text for text in (cell.printed, cell.value) if text)
+        if said:
+            page.append(f'```text title="gives"\n{said}\n```')
+        for figure in cell.figures:
+            count += 1
+            yield f"{name}-{count}.svg", figure
+            page.append(f"![what the code above draws]({name}-{count}.svg)")
+    yield f"{name}.md", "\n\n".join(page) + "\n"
+    yield f"{name}.ipynb", notebook(cells)
+
+
+def notebook(cells: list[Cell]) -> str:
+    """The cells and their outputs in Jupyter's format, version 4.5."""
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    about = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    body = [_as_json(cell, f"cell-{number}") for number, cell in enumerate(cells, 1)]
+    whole = {"cells": body, "metadata": about, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _as_json(cell: Cell, name: str) -> dict[str, Any]:
+    common = {"id": name, "metadata": {}, "source": cell.source.splitlines(keepends=True)}
+    if not cell.code:
+        return {"cell_type": "markdown", **common}
+    made: list[dict[str, Any]] = []
+    if cell.printed:
+        made.append({"output_type": "stream", "name": "stdout", "text": cell.printed + "\n"})
+    for figure in cell.figures:
+        data = {"image/svg+xml": figure, "text/plain": "<Figure>"}
+        made.append({"output_type": "display_data", "data": data, "metadata": {}})
+    if cell.value:
+        result = {"output_type": "execute_result", "execution_count": None, "metadata": {}}
+        made.append({**result, "data": {"text/plain": cell.value}})
+    return {"cell_type": "code", **common, "execution_count": None, "outputs": made}

@@ -1,0 +1,193 @@
+"""Which channel of a layer's state each of its parameters moves: found by asking autograd."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from linrnn.mixers import Mixer
+from linrnn.state import leaves, map_state, ordered
+from linrnn.typing import State
+
+_STEPS = 3
+_ROWS = 32  # so many that no rectifier is shut for all
+
+
+@dataclass(frozen=True)
+class Owners:
+    """How the state of a layer depends on its parameters.
+
+    A part is a tensor of the state with one axis of ``channels``, real; a complex tensor is two.
+    """
+
+    parts: tuple[int, ...]
+    """Those that depend on a parameter: numbers in `real_parts`."""
+    channels: int
+    index: dict[str, Tensor]
+    """By the name of a parameter, the channel that its first axis, or each element, moves."""
+
+
+class NotDiagonalError(Exception):
+    """The layer is other than was asked for; the words end a sentence on what it must be."""
+
+
+def real_parts(state: State) -> list[Tensor]:
+    """The parts of a state, flat: (batch, channels) each, integers left out."""
+    found: list[Tensor] = []
+    for h in leaves(state):
+        if h.is_complex():
+            found += [h.real.flatten(1), h.imag.flatten(1)]
+        elif h.is_floating_point():
+            found.append(h.flatten(1))
+    return found
+
+
+def with_real_parts(state: State, parts: Iterable[Tensor]) -> State:
+    """A state with other numbers in the place of its `real_parts`."""
+    remaining = iter(parts)
+
+    def rebuilt(h: Tensor) -> Tensor:
+        if h.is_complex():
+            return torch.complex(next(remaining), next(remaining)).view_as(h)
+        return next(remaining).view_as(h) if h.is_floating_point() else h
+
+    return map_state(rebuilt, ordered(state))
+
+
+def owners(layer: Mixer, *, diagonal: bool = True) -> Owners:
+    """Find the channel that each parameter of a layer moves.
+
+    Every parameter must move one channel of the state. That is asked of autograd, on a copy of the
+    layer in float64 with its parameters shaken, so that none is at a special value: with the sums
+    of what a parameter moves, weighted by 1, u and u^2 of each channel, one channel alone has
+    ``s_0 s_2 = s_1^2``, and is ``u = s_1 / s_0``.
+
+    Args:
+        layer: any that reads forward.
+        diagonal: the state before must move its own channel alone, too, over several steps; False:
+            only one step is looked at, and what it does to the parameters.
+
+    Raises:
+        NotDiagonalError: a parameter moves several channels, or a channel others.
+    """
+    if "constant_memory" in layer.declared:
+        raise NotDiagonalError("one whose state grows with what was read")
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        probe = _shaken(layer)
+        steps = _STEPS if diagonal else 1
+        x = torch.randn(_ROWS, steps, layer.d_model, dtype=torch.float64)
+        state = map_state(_moved, probe.init_state(_ROWS, device=x.device, dtype=x.dtype))
+        before = [h for h in leaves(state) if h.requires_grad]
+        after = real_parts(probe(x, state)[1])
+    if not before or any(h.shape[1] == 0 for h in after):
+        raise NotDiagonalError("one without a state of fixed size")
+    named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
+    sums = [_weighted(part, [*named.values(), *before]) for part in after]
+    moved = [any(_nonzero(s) for s in part[: len(named)]) for part in sums]
+    parts = tuple(i for i, is_moved in enumerate(moved) if is_moved)
+    sizes = sorted({after[i].shape[1] for i in parts})
+    if len(sizes) > 1:
+        raise NotDiagonalError(f"one whose state has parts of {sizes[0]} and {sizes[-1]} channels")
+    channels = sizes[0] if sizes else 0
+    index: dict[str, Tensor] = {}
+    for place, name in enumerate(named):
+        found = _owner([sums[i][place] for i in parts], channels, f"its parameter {name}")
+        if found is not None:
+            index[name] = _by_first_axis(found, named[name].shape)
+    if diagonal:
+        _check_diagonal([sums[i][len(named) :] for i in parts], before, parts, channels)
+    return Owners(parts, channels, index)
+
+
+def _shaken(layer: Mixer) -> Mixer:
+    probe = copy.deepcopy(layer).cpu().double().requires_grad_(True).train(layer.training)
+    with torch.no_grad():
+        for p in probe.parameters():
+            scale = p.abs().mean().clamp(min=0.1)
+            p.add_(0.1 * scale * torch.randn(p.shape, dtype=torch.float64))
+    return probe
+
+
+def _moved(h: Tensor) -> Tensor:
+    if not (h.is_floating_point() or h.is_complex()):
+        return h
+    return (h.detach() + 0.5 * torch.rand(h.shape, dtype=h.dtype)).requires_grad_(True)
+
+
+def _weighted(part: Tensor, inputs: list[Tensor]) -> list[list[Tensor]]:
+    """For each input, its gradients of sums over the channels weighted by 1, u and u^2."""
+    u = _labels(part.shape[1])
+    if not part.requires_grad:
+        return [[torch.zeros_like(p)] * 3 for p in inputs]
+    found = [
+        torch.autograd.grad(
+            part, inputs, (u**k).expand_as(part), retain_graph=True, materialize_grads=True
+        )
+        for k in range(3)
+    ]
+    return [list(of_one) for of_one in zip(*found, strict=True)]
+
+
+def _labels(channels: int) -> Tensor:
+    return 1 + torch.arange(channels, dtype=torch.float64) / channels
+
+
+def _nonzero(sums: list[Tensor]) -> bool:
+    return any(bool((s != 0).any()) for s in sums)
+
+
+def _owner(parts: list[list[Tensor]], channels: int, what: str) -> Tensor | None:
+    """The channel of each element, or -1 where it moves none; None where all are -1."""
+    owner = None
+    for s0, s1, s2 in parts:
+        moves = s0.abs() + s1.abs() + s2.abs() > 1e-14
+        number = (s1 / torch.where(moves, s0, 1) - 1) * channels
+        near = (number - number.round()).abs() < 1e-4
+        alone = (s0 * s2 - s1**2).abs() <= 1e-9 * (s1**2 + s0.abs() * s2.abs())
+        if not bool((~moves | (near & alone)).all()):
+            raise NotDiagonalError(f"one where {what} moves several channels of the state")
+        here = torch.where(moves, number.round(), -1).long()
+        both = owner is not None and (owner >= 0) & moves & (owner != here)
+        if owner is not None and bool(torch.as_tensor(both).any()):
+            raise NotDiagonalError(f"one where {what} moves several channels of the state")
+        owner = here if owner is None else torch.where(moves, here, owner)
+    return None if owner is None or bool((owner < 0).all()) else owner
+
+
+def _by_first_axis(owner: Tensor, shape: torch.Size) -> Tensor:
+    """One channel for each row of a parameter where it has one, else for each element."""
+    rows = owner.flatten(1) if owner.ndim > 1 else owner[:, None]
+    first = rows.amax(1)
+    if bool(((rows == first[:, None]) | (rows < 0)).all()):
+        return first.clamp(min=0)
+    return owner.flatten().clamp(min=0)
+
+
+def _check_diagonal(
+    sums: list[list[list[Tensor]]], before: list[Tensor], parts: tuple[int, ...], channels: int
+) -> None:
+    own = torch.arange(channels)
+    numbers = _numbers(before)
+    for place, h in enumerate(before):
+        if not set(numbers[place]) & set(parts):
+            continue
+        for read in (torch.real, torch.imag) if h.is_complex() else (torch.Tensor.clone,):
+            found = _owner([[read(s) for s in part[place]] for part in sums], channels, "a channel")
+            if found is None:
+                continue
+            flat = found.flatten(1)
+            if not bool(((flat == own) | (flat < 0)).all()):
+                raise NotDiagonalError("one that mixes the channels of its state")
+
+
+def _numbers(before: list[Tensor]) -> list[list[int]]:
+    """Of each tensor of a state, the numbers of its parts."""
+    found: list[list[int]] = []
+    count = 0
+    for h in before:
+        found.append([count, count + 1] if h.is_complex() else [count])
+        count += len(found[-1])
+    return found

@@ -1,0 +1,160 @@
+"""What the learners share that keep a trace for each parameter of a recurrent layer."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.learn._batch import Batch, read
+from linrnn.learn._owners import NotDiagonalError, Owners, owners
+from linrnn.learn._traces import Heard, Traces, advanced, owing
+from linrnn.learn._windows import Window, Windowed
+from linrnn.mixers import Mixer
+from linrnn.nn import Pool
+from linrnn.state import detach
+from linrnn.typing import State
+
+_PREFIX = "trace"
+
+
+class Traced(Windowed):
+    """Windows between which the state of each recurrent layer goes with its traces.
+
+    Inside a window the gradient is autograd's; where the window begins, the state depends on the
+    parameters of its layer as their traces say.
+    """
+
+    diagonal: ClassVar[bool] = True
+
+    def __init__(self, window: int, update: Literal["batch", "window"]) -> None:
+        super().__init__(window, update)
+        self.traces: dict[str, Traces] = {}
+        self._owners: WeakKeyDictionary[Mixer, Owners] = WeakKeyDictionary()
+
+    def check(self, model: nn.Module) -> None:
+        """Raise unless each layer has channels apart and each step, or the last, an answer."""
+        super().check(model)
+        where = type(self).__name__
+        for part in model.modules():
+            if isinstance(part, Pool) and part.kind == "mean":
+                raise ArgumentError(
+                    f"{where}: pool must be 'none' or 'last', for a mean over time owes to every "
+                    "step and no trace is kept of it, got 'mean'. Use rtrl, tbptt or bptt."
+                )
+        for name, layer in layers(model):
+            self._owners_of(name, layer)
+
+    def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
+        """Forget the rows that end, and those that are not in this batch."""
+        if anew:
+            self.traces = {}
+        known = {name: dict(layer.named_parameters()) for name, layer in layers(model)}
+        for name, traces in self.traces.items():
+            for n, trace in traces.items():
+                p = known.get(name, {}).get(n)
+                if p is None or trace.shape[2:] != p.shape or trace.shape[1] < rows:
+                    raise ArgumentError(
+                        f"{type(self).__name__}: the traces must be of the model and of {rows} "
+                        f"rows at least, got one of {name}.{n} and shape {tuple(trace.shape)}. "
+                        "Is it the state of another run?"
+                    )
+        self.traces = {
+            name: {n: t[:, :rows] for n, t in traces.items()}
+            for name, traces in self.traces.items()
+        }
+
+    def read_window(
+        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+    ) -> tuple[Tensor, State]:
+        """Answer with states that go with their traces, and let the traces go on."""
+        with self._listening(model) as heard:
+            y, after = read(model, batch, before, slice(window.start, window.stop))
+        new: dict[str, Traces] = {}
+        for name, layer in layers(model):
+            if name in heard:
+                new[name] = self._advanced(name, layer, heard[name])
+        self.traces = {name: traces for name, traces in new.items() if traces}
+        return y, detach(after)
+
+    def _advanced(self, name: str, layer: Mixer, heard: Heard) -> Traces:
+        return advanced(layer, self._owners_of(name, layer), self.traces.get(name, {}), heard)
+
+    def _owners_of(self, name: str, layer: Mixer) -> Owners:
+        if layer not in self._owners:
+            try:
+                self._owners[layer] = owners(layer, diagonal=self.diagonal)
+            except NotDiagonalError as found:
+                raise ArgumentError(self._needs(name, layer, found)) from None
+        return self._owners[layer]
+
+    def _needs(self, name: str, layer: Mixer, found: NotDiagonalError) -> str:
+        return (
+            f"{type(self).__name__}: every layer must have channels apart, each with parameters of "
+            f"its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, or rtrl where the "
+            "model is small."
+        )
+
+    @contextmanager
+    def _listening(self, model: nn.Module) -> Iterator[dict[str, Heard]]:
+        """Inside, what each layer is given is noted down, and its state goes with its traces."""
+        heard: dict[str, Heard] = {}
+
+        def hook(name: str) -> Any:
+            def listen(layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
+                x, given = args[0], args[1] if len(args) > 1 else kwargs.get("state")
+                state = given
+                if state is None:
+                    state = layer.init_state(len(x), device=x.device)
+                more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
+                heard[name] = Heard(x.detach(), detach(state), more)
+                traces = self.traces.get(name)
+                if traces:
+                    state = owing(layer, self._owners_of(name, layer), traces, state)
+                kwargs = {n: v for n, v in kwargs.items() if n != "state"}
+                return (x, state), kwargs
+
+            return listen
+
+        handles = [
+            layer.register_forward_pre_hook(hook(name), with_kwargs=True)
+            for name, layer in layers(model)
+        ]
+        try:
+            yield heard
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The traces of every layer, by its name and that of the parameter."""
+        return {
+            f"{_PREFIX}/{name}/{n}": trace
+            for name, traces in self.traces.items()
+            for n, trace in traces.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from the traces that `state_dict` gave."""
+        new: dict[str, Traces] = {}
+        for key, trace in state.items():
+            prefix, *names = key.split("/")
+            if prefix != _PREFIX or len(names) != 2 or trace.ndim < 2:
+                raise ArgumentError(
+                    f"{type(self).__name__}: the learner's state must be traces of layers, got "
+                    f"{key!r}. Is it that of another learner?"
+                )
+            new.setdefault(names[0], {})[names[1]] = trace
+        self.traces = new
+
+
+def layers(model: nn.Module) -> list[tuple[str, Mixer]]:
+    """Every mixer that is in no other, by name."""
+    found: list[tuple[str, Mixer]] = []
+    for name, layer in model.named_modules():
+        inside = any(outer == "" or name.startswith(f"{outer}.") for outer, _ in found)
+        if isinstance(layer, Mixer) and not inside:
+            found.append((name, layer))
+    return found

@@ -1,0 +1,267 @@
+"""Block-recurrent transformer: a bank of states beside a sliding window."""
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
+from linrnn.mixers._segments import SegmentMixer
+from linrnn.nn import Heads, head_norm, l2_normalise, lecun_normal
+from linrnn.ops.segments import Tensors
+from linrnn.state_spec import Part, real
+
+
+class BlockRecurrent(SegmentMixer):
+    r"""Block-recurrent attention: a window of tokens, and states that it reads and writes.
+
+    Equation:
+        q, q', k, v of tokens and of states in R^{d_head} for each head, W_x x_t and
+        W_c (norm(c_i) + id_i); q, q', k have length 1, and scores are s_h times their product
+        y_t = W_o [sum over the last n steps of softmax(q_t . k_s + b_{t-s}) v_s ;
+                   sum over states of softmax(q'_t . k_j) v_j]
+        When a segment of n steps has ended, with the states before it:
+        h_i = [sum over states of softmax(q_i . k_j) v_j ;
+               sum over the last 2 n tokens of softmax(q'_i . k_s) v_s]
+        z = W_z h + b_z;  c <- gate(c, z)                                            "skip"
+        c <- gate(c, z), z = W_2 gelu(W_1 h), of which "fixed" takes the tanh        "single"
+        c <- gate(c, W_z h + b_z), then c <- gate'(c, W_2 u), u = gelu(W_1 norm(c))  "dual"
+        gate(c, z) = c * g + z * (1 - g),  g = sigmoid(b_g)                          "fixed"
+        gate(c, z) = c * sigmoid(W_f h + b_f + 1) + tanh(z) * sigmoid(W_i h + b_i - 1)   "lstm"
+        gate' reads u in the place of h. Initially c and b_g are N(0, 0.1^2), id N(0, 1), s_h = 1,
+        b = 0, weights N(0, 1 / fan_in), those of gates N(0, 0.01 / fan_in).
+
+    Args:
+        n_states: states of the bank.
+        n_heads: heads. Default: one for each 64 channels, at least one.
+        d_head: channels of a head. Default: d_model / n_heads, rounded up.
+        d_inner: width of W_1. Default: 4 d_model.
+        segment: n, counted from the last reset.
+        gate: "fixed" or "lstm".
+        update: "skip", "single" or "dual".
+        memory_gradient: gradients pass through so many memories: they end before every segment
+            whose number, from 0, divides by one more. Default: they never end.
+
+    Departures from the paper:
+        The relative bias has an entry for each distance, where the paper's shares them among far
+        ones. Norms have no weights, the one of a state comes before id is added. Residual, norm
+        and feed-forward network of the tokens belong to the block around a mixer.
+
+    Example:
+        >>> y, state = BlockRecurrent(d_model=8, n_states=5, segment=16)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"]["c"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 5, 8]))
+
+    Reference:
+        Hutchins et al., "Block-Recurrent Transformers", NeurIPS 2022, arXiv:2203.07852.
+        Key: hutchins2022block.
+    """
+
+    choices = Choices(
+        transition="attention",
+        gate="learned",
+        memory="vector",
+        normaliser="convex",
+        steps="nonlinear",
+    )
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_states: int = 16,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        d_inner: int | None = None,
+        segment: int = 64,
+        gate: Literal["fixed", "lstm"] = "fixed",
+        update: Literal["skip", "single", "dual"] = "skip",
+        memory_gradient: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.n_states, self.gate, self.update = d_model, n_states, gate, update
+        self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
+        self.set_segments(segment, memory_gradient)
+        check_in("BlockRecurrent", "gate", gate, ("fixed", "lstm"))
+        check_in("BlockRecurrent", "update", update, ("skip", "single", "dual"))
+        self.d_inner = 4 * d_model if d_inner is None else d_inner
+        check_positive_int(
+            "BlockRecurrent", n_states=n_states, n_heads=self.n_heads, d_inner=self.d_inner
+        )
+        self.d_head = -(-d_model // self.n_heads) if d_head is None else d_head
+        check_positive_int("BlockRecurrent", d_head=self.d_head)
+        to: Any = {"device": device, "dtype": dtype}
+        self.heads, self.state_heads = (
+            Heads(d_model, self.n_heads, (self.d_head,) * 4, **to) for _ in range(2)
+        )
+        both = 2 * self.n_heads * self.d_head
+        self.o_proj = nn.Linear(both, d_model, bias=False, **to)
+        self.first, self.id = (nn.Parameter(torch.empty(n_states, d_model, **to)) for _ in range(2))
+        self.scale = nn.Parameter(torch.empty(4, self.n_heads, **to))
+        self.bias = nn.Parameter(torch.empty(self.n_heads, segment, **to))
+        self.states = _StateUpdate(d_model, both, self.d_inner, gate, update, **to)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        lecun_normal(self.heads.proj, self.state_heads.proj, self.o_proj)
+        nn.init.normal_(self.first, std=0.1)
+        nn.init.normal_(self.id)
+        nn.init.ones_(self.scale)
+        nn.init.zeros_(self.bias)
+        self.states.reset_parameters()
+
+    def memory_spec(self) -> dict[str, Part]:
+        """See `SegmentMixer.memory_spec`: states, what tokens see of them, and the last segment."""
+        entry = {"n_heads": self.n_heads, "d_head": self.d_head}
+        seen, before = real(n_states=self.n_states, **entry), real(steps=self.segment, **entry)
+        c = real(n_states=self.n_states, d_model=self.d_model)
+        return {"c": c, "k": seen, "v": seen, "before_k": before, "before_v": before}
+
+    def entry_spec(self) -> dict[str, Part]:
+        """See `SegmentMixer.entry_spec`."""
+        part = real(n_heads=self.n_heads, d_head=self.d_head)
+        return {"k": part, "v": part}
+
+    @property
+    def mode(self) -> str:
+        """See `SegmentMixer.mode`."""
+        return f"{self.update} {self.gate}"
+
+    def weights(self) -> Tensors:
+        """See `SegmentMixer.weights`."""
+        own = (self.first, self.id, self.scale, self.bias, self.state_heads.proj.weight)
+        return (*own, *self.states.parameters())
+
+    def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
+        """See `SegmentMixer.tokens`; the position says whether there is a segment before."""
+        q, far, k, v = self.heads(x)
+        q, far, k = (l2_normalise(z) for z in (q, far, k))
+        return (torch.cat([q, far], 2), position), (k, v)
+
+    def output(self, y: Tensor) -> Tensor:
+        """See `SegmentMixer.output`."""
+        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
+        return out
+
+    @staticmethod
+    def attend(
+        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+    ) -> Tensor:
+        """See `linrnn.ops.segments.Rule`."""
+        (near, far), n = q[0].chunk(2, 2), weights[3].shape[1]
+        number, step = q[1][:, 0] // n, q[1] % n
+        # entries of the segment before: seen where there is one, and by steps not too far away
+        past = n + step[..., None] - torch.arange(n, device=age.device)
+        past = torch.where((past < n) & (number > 0)[:, None, None], past, -1)
+        ages = torch.cat([past, age.expand(past.shape[0], -1, -1)], -1)
+        bias = weights[3].T[ages.clamp(min=0)].permute(0, 3, 1, 2)
+        bias = torch.where((ages >= 0)[:, None], bias, float("-inf"))
+        k, v = (torch.cat(z, 1) for z in zip(memory[3:], entries, strict=True))
+        scale = weights[2][:2]
+        own = _mixed(near, k, v, scale[0], bias)
+        return torch.cat([own, _mixed(far, memory[1], memory[2], scale[1], None)], 2)
+
+    @staticmethod
+    def write(
+        mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
+    ) -> Tensors:
+        """See `linrnn.ops.segments.Rule`."""
+        c, k_c, v_c = memory[:3]
+        q, far, _, _ = _asked(c, weights, k_c.shape[2:])
+        scale = weights[2][2:]
+        own = _mixed(q, k_c, v_c, scale[0], None)
+        k, v = (torch.cat(z, 1) for z in zip(memory[3:], entries, strict=True))
+        before = torch.where(number > 0, 0.0, float("-inf")).to(c.dtype)  # before the first is none
+        seen = F.pad(before[:, None].expand(-1, memory[3].shape[1]), (0, entries[0].shape[1]))
+        h = torch.cat([own, _mixed(far, k, v, scale[1], seen[:, None, None])], 2).flatten(2)
+        c = _updated(mode, c, h, weights[5:])
+        return (c, *_asked(c, weights, k_c.shape[2:])[2:], *entries)
+
+    @staticmethod
+    def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
+        """See `linrnn.ops.segments.Rule`."""
+        c = weights[0].expand_as(memory[0])
+        _, _, k, v = _asked(c, weights, memory[1].shape[2:])
+        return (c, k, v, *(torch.zeros_like(h) for h in memory[3:]))
+
+
+def _mixed(q: Tensor, k: Tensor, v: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    """Softmax attention (B, Q, H, K) with a scale for each head, and a bias (B, H, Q, S)."""
+    scores = torch.einsum("bqhk,bshk->bhqs", q * scale[:, None], k)
+    scores = scores if bias is None else scores + bias
+    return torch.einsum("bhqs,bshk->bqhk", scores.softmax(-1), v)
+
+
+def _asked(c: Tensor, weights: Tensors, shape: torch.Size) -> list[Tensor]:
+    """Both queries, keys and values of states (B, N, d_model)."""
+    u = head_norm(c, "layer", 1e-6) + weights[1]
+    q, far, k, v = (z.unflatten(-1, tuple(shape)) for z in (u @ weights[4].mT).chunk(4, -1))
+    return [l2_normalise(q), l2_normalise(far), l2_normalise(k), v]
+
+
+def _updated(mode: str, c: Tensor, h: Tensor, weights: Tensors) -> Tensor:
+    """The states after a segment, of what they have read."""
+    (update, gate), rest = mode.split(), list(weights)
+    size = 2 if gate == "lstm" else 1
+    outer, inner = rest[:size], rest[size if update == "dual" else 0 :][:size]
+    if update != "single":
+        z, bias = rest[size if update == "skip" else 2 * size :][:2]
+        c = _gated(gate, c, h @ z.mT + bias, h, outer)
+    if update == "skip":
+        return c
+    up, down = rest[-2:]
+    if update == "single":
+        z = F.gelu(h @ up.mT) @ down.mT
+        return _gated(gate, c, z.tanh() if gate == "fixed" else z, h, inner)
+    hidden = F.gelu(head_norm(c, "layer", 1e-6) @ up.mT)
+    return _gated(gate, c, hidden @ down.mT, hidden, inner)
+
+
+def _gated(gate: str, c: Tensor, z: Tensor, read: Tensor, weights: Tensors) -> Tensor:
+    """What is kept of states, and what is taken of the new ones."""
+    if gate == "fixed":
+        kept = weights[0].sigmoid()
+        return c * kept + z * (1 - kept)
+    i, f = (read @ weights[1].mT + weights[0]).chunk(2, -1)
+    return c * (f + 1).sigmoid() + z.tanh() * (i - 1).sigmoid()
+
+
+class _StateUpdate(nn.Module):
+    """The weights of what is made of states, in the order in which `_updated` takes them."""
+
+    def __init__(
+        self, d_model: int, width: int, d_inner: int, gate: str, update: str, **to: Any
+    ) -> None:
+        super().__init__()
+        self.gated = gate == "lstm"
+        if update != "single":
+            self.z = nn.Linear(width, d_model, **to)
+            self._gate("gate", width if self.gated else 0, d_model, to)
+        if update != "skip":
+            reads = d_model if update == "dual" else width
+            self.up = nn.Linear(reads, d_inner, bias=False, **to)
+            self.down = nn.Linear(d_inner, d_model, bias=False, **to)
+            of = d_inner if update == "dual" else width
+            self._gate("inner_gate", of if self.gated else 0, d_model, to)
+
+    def _gate(self, name: str, width: int, d_model: int, to: Any) -> None:
+        rows = 2 * d_model if self.gated else d_model
+        setattr(self, f"{name}_bias", nn.Parameter(torch.empty(rows, **to)))
+        if self.gated:
+            setattr(self, f"{name}_weight", nn.Parameter(torch.empty(rows, width, **to)))
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 1:
+                nn.init.zeros_(parameter) if name == "z.bias" else nn.init.normal_(
+                    parameter, std=0.1
+                )
+            else:
+                small = 0.1 if "gate" in name else 1.0
+                nn.init.normal_(parameter, std=small * parameter.shape[1] ** -0.5)

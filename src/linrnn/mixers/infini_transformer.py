@@ -1,0 +1,146 @@
+"""Infini-attention: softmax within a segment, a linear memory of all before it."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._choices import Choices
+from linrnn.mixers._segments import SegmentMixer
+from linrnn.nn import Heads, feature_map, lecun_normal, rotate
+from linrnn.nn.rotary import check_rotary
+from linrnn.ops.attention import softmax_read
+from linrnn.ops.segments import Tensors
+from linrnn.state_spec import Part, real
+
+_TINY = 1e-10  # in the place of a sum of no keys
+
+
+class InfiniTransformer(SegmentMixer):
+    r"""Infini-attention: causal softmax in a segment, mixed with a linear memory of those before.
+
+    Equation:
+        q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t               in R^{d_head} for each head
+        p_ts = softmax over s <= t of t's segment of (R^t q_t) . (R^s k_s) / sqrt(d_head)
+        local_t = sum_s p_ts v_s
+        far_t = S^T phi(q_t) / (z . phi(q_t)), 0 where z is,    phi(x) = elu(x) + 1
+        y_t = W_o concat over heads of sigmoid(beta) far_t + (1 - sigmoid(beta)) local_t
+        S, z are those of all earlier segments; when a segment ends
+        S <- S + sum over its steps of phi(k_s) v_s^T                                   "linear"
+        S <- S + sum over its steps of phi(k_s) (v_s - S^T phi(k_s) / (z . phi(k_s)))^T  "delta"
+        z <- z + sum over its steps of phi(k_s)
+        R turns pairs of channels, see `linrnn.nn.rotate`. Initially S and z are 0, weights
+        N(0, 1 / fan_in) and beta 0.
+
+    Args:
+        n_heads: heads. Default: one for each 64 channels, at least one.
+        d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to one.
+        segment: steps of a segment, counted from the last reset.
+        update: "linear" or "delta".
+        memory_gradient: gradients pass through so many memories: they end before every segment
+            whose number, from 0, divides by one more. Default: they never end.
+
+    Departures from the paper:
+        The released description leaves open what a first segment reads from a memory of nothing:
+        zeros, which the gate mixes in.
+
+    Example:
+        >>> y, state = InfiniTransformer(d_model=8, segment=16)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"]["S"].shape, state["begun"]["v"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 1, 8, 8]), torch.Size([2, 15, 1, 8]))
+
+    Reference:
+        Munkhdalai, Faruqui and Gopal, "Leave No Context Behind: Efficient Infinite Context
+        Transformers with Infini-attention", 2024, arXiv:2404.07143. Key: munkhdalai2024leave.
+    """
+
+    choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        segment: int = 64,
+        update: Literal["linear", "delta"] = "linear",
+        memory_gradient: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
+        self.set_segments(segment, memory_gradient)
+        check_positive_int("InfiniTransformer", n_heads=self.n_heads)
+        check_in("InfiniTransformer", "update", update, ("linear", "delta"))
+        self.d_head = 2 * -(-d_model // (2 * self.n_heads)) if d_head is None else d_head
+        check_rotary("InfiniTransformer", self.d_head, self.d_head)
+        self.update = update
+        to: Any = {"device": device, "dtype": dtype}
+        self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
+        self.beta = nn.Parameter(torch.empty(self.n_heads, **to))
+        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        lecun_normal(self.heads.proj, self.o_proj)
+        nn.init.zeros_(self.beta)
+
+    def memory_spec(self) -> dict[str, Part]:
+        """See `SegmentMixer.memory_spec`: the sums over all segments before."""
+        heads = {"n_heads": self.n_heads, "d_key": self.d_head}
+        return {"S": real(**heads, d_value=self.d_head), "z": real(**heads)}
+
+    def entry_spec(self) -> dict[str, Part]:
+        """See `SegmentMixer.entry_spec`: turned keys, keys as they are, values."""
+        part = real(n_heads=self.n_heads, d_head=self.d_head)
+        return {"turned": part, "k": part, "v": part}
+
+    @property
+    def mode(self) -> str:
+        """See `SegmentMixer.mode`."""
+        return self.update
+
+    def weights(self) -> Tensors:
+        """See `SegmentMixer.weights`."""
+        return (self.beta,)
+
+    def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
+        """See `SegmentMixer.tokens`: the memory has no positions."""
+        q, k, v = self.heads(x)
+        return (rotate(q, position), q), (rotate(k, position), k, v)
+
+    def output(self, y: Tensor) -> Tensor:
+        """See `SegmentMixer.output`."""
+        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
+        return out
+
+    @staticmethod
+    def attend(
+        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+    ) -> Tensor:
+        """See `linrnn.ops.segments.Rule`."""
+        gate = weights[0].sigmoid()[:, None]
+        local = softmax_read(q[0], entries[0], entries[2], age >= 0)
+        return gate * _recalled(q[1], memory) + (1 - gate) * local
+
+    @staticmethod
+    def write(
+        mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
+    ) -> Tensors:
+        """See `linrnn.ops.segments.Rule`."""
+        (_, k, v), (S, z) = entries, memory
+        if mode == "delta":
+            v = v - _recalled(k, memory)
+        keys = feature_map("elu", k)
+        return S + torch.einsum("bthk,bthv->bhkv", keys, v), z + keys.sum(1)
+
+
+def _recalled(x: Tensor, memory: Tensors) -> Tensor:
+    """What the memory holds for queries, or for keys, (B, T, H, K)."""
+    found, (S, z) = feature_map("elu", x), memory
+    weight = torch.einsum("bthk,bhk->bth", found, z).clamp(min=_TINY)
+    return torch.einsum("bthk,bhkv->bthv", found, S) / weight[..., None]

@@ -1,0 +1,31 @@
+"""Numbers as they are printed."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Quoted(NamedTuple):
+    """A printed number, in the unit it is printed in, and the error beside it, if there is one.
+
+    Example:
+        >>> Quoted(72.2, 0.2).text, Quoted(18.3).text, FAILS.text
+        ('72.2 ± 0.2', '18.3', '✗')
+    """
+
+    value: float
+    error: float = math.nan
+
+    @property
+    def text(self) -> str:
+        """As a cell of a table."""
+        if math.isnan(self.value):
+            return "✗"
+        return f"{self.value:.1f}" + ("" if math.isnan(self.error) else f" ± {self.error:.1f}")
+
+
+FAILS = Quoted(math.nan)
+"""Printed as no better than guessing."""
+
+Printed = Mapping[str, Quoted]
+"""The printed number of each row of a column."""

@@ -1,0 +1,126 @@
+"""How lines look: a system has one colour, dash and marker in all figures, others a free one.
+
+The colours are told apart by readers who see red and green, or blue and yellow, alike; dashes and
+markers by those who print in grey.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from linrnn import mixers
+
+COLOURS = ("#000000", "#c03000", "#78c0f0", "#9048f0", "#f0a818", "#600078")
+"""At least 0.2 apart in OKLab, to the usual eye and to three that lack a cone."""
+DASHES = ("-", "--", "-.", ":")
+_FILLED = "osD^vP*X<>ph8d"
+_SHAPES = tuple((m, True) for m in _FILLED) + tuple((m, False) for m in _FILLED[:-1])
+# 4 dashes and 27 shapes, numbers without a common factor: together they come again after 108
+_PERIOD = len(DASHES) * len(_SHAPES)
+
+_ORDER = """
+lru mingru mamba s4d gru attention lstm minlstm s5 rwkv4 gla delta_net s4 retnet lem rwkv6
+linear_attention gated_delta_net tanh_rnn h3 mega linear_rnn co_rnn hyena relu_rnn exp_rnn slru
+ltc mlstm dss cfc gau unicornn ind_rnn lmu mamba2 rwkv5 rwkv7 hgrn hgrn2 qrnn sru rg_lru gilr
+slstm gated_lru selective_lru kda aft performer laughing_hyena modal sgconv lssl gss liquid_s4
+dlr hippo gateloop transnormer transnormer_llm mlstm_large flash transformer_xl cosformer rfa
+dpfp arc_cosine ecoformer galite agalite mao srwm delta_rnn recurrent_delta_net ct_fwp
+complex_rwkv antisymmetric_rnn i_rnn lipschitz_rnn noisy_rnn ta_rnn nn_rnn sco_rnn unitary_rnn
+ls_lstm wave_rnn wave_machine neural_ode ode_rnn
+"""
+_SYSTEMS = tuple(_ORDER.split())
+"""In the order in which they got their looks, those apart that stand in one figure. Other mixers
+have theirs by their names: one more needs no word here, and changes no other's."""
+_ALSO = {
+    "relu": "relu_rnn",
+    "tanh": "tanh_rnn",
+    "linear": "linear_rnn",
+    "transformer": "attention",
+    "softmax attention": "attention",
+    "rwkv": "rwkv4",
+    "delta": "delta_net",
+    "delta and decay": "gated_delta_net",
+    "decay by channel": "gla",
+    "decay by head": "retnet",
+    "plain": "linear_attention",
+}
+"""What reproductions call a system beside its name."""
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())
+
+
+_PLACES = {_plain(name): place for place, name in enumerate(_SYSTEMS)}
+_PLACES |= {_plain(name): _PLACES[_plain(system)] for name, system in _ALSO.items()}
+
+
+def place_of(label: str) -> int | None:
+    """Where a system stands among those that have a look of their own; None: it is no system.
+
+    A label is that of a system if its words up to a comma, a colon, a parenthesis, " at " or " seed
+    " are the system's name, in any case and with "-" or "_" or nothing.
+
+    Example:
+        >>> place_of("minGRU, log space") == place_of("mingru") == 1
+        True
+        >>> place_of("layer 1") is None
+        True
+    """
+    head = label.split(" at ")[0].split(" seed ")[0]
+    for mark in ",:(=":
+        head = head.split(mark)[0]
+    name = _plain(head)
+    if name not in _PLACES and name in set(map(_plain, mixers.names())):
+        return zlib.crc32(name.encode()) % _PERIOD
+    return _PLACES.get(name)
+
+
+def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """A look for each label of a figure, as arguments of matplotlib's ``plot``.
+
+    The first label of a system has the system's own; further ones have its colour. Labels that are
+    no systems get what is left, colours that the figure lacks first. Of up to 108 labels no two
+    have both dash and marker alike.
+
+    Args:
+        labels: of the lines of a figure, or of all panels in which a reader compares them.
+    """
+    places: dict[str, int] = {}
+    for label in labels:
+        place = place_of(label)
+        if place is not None and place not in places.values():
+            places[label] = place
+    for label in labels:
+        if label not in places:
+            places[label] = _free(place_of(label), set(places.values()))
+    return {label: _look(places[label]) for label in labels}
+
+
+def dense_styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`styles` for many points: a marker here and there, at places that differ between lines."""
+    return {
+        label: look | {"markevery": (0.02 + 0.015 * (i % 8), 0.16)}
+        for i, (label, look) in enumerate(styles(labels).items())
+    }
+
+
+def _free(system: int | None, taken: set[int]) -> int:
+    """A place whose look is not in the figure yet, of the best colour; any where none is left."""
+    colours = {place % len(COLOURS) for place in taken}
+    wanted = set(range(len(COLOURS))) - colours if system is None else {system % len(COLOURS)}
+    left = [place for place in range(_PERIOD) if place not in taken] or [0]
+    return next((place for place in left if place % len(COLOURS) in wanted), left[0])
+
+
+def _look(place: int) -> dict[str, Any]:
+    marker, filled = _SHAPES[place % len(_SHAPES)]
+    colour = COLOURS[place % len(COLOURS)]
+    return {
+        "color": colour,
+        "linestyle": DASHES[place % len(DASHES)],
+        "marker": marker,
+        "markersize": 4.5,
+        "markerfacecolor": colour if filled else "white",
+        "linewidth": 1.6,
+    }

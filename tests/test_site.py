@@ -1,0 +1,150 @@
+"""The site: every public name is on a page, and what is generated follows its declarations."""
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from linrnn import mixers
+from linrnn.testing import MIXER_LAWS
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "linrnn"
+DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def described(hooks):
+    """Everything that a page of the site describes by its docstring."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    texts = [hooks.on_page_markdown(text) for text in texts] + [*hooks.mixer.pages().values()]
+    return [found(path) for path in sorted({*DIRECTIVE.findall("\n".join(texts))})]
+
+
+def public_modules():
+    """Modules a user may name: those of the package, of its folders, and of `interop`."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        names = [part for part in parts if part != "__init__"]
+        inside = len(parts) == 1 or parts[1:] == ("__init__",) or parts[0] == "interop"
+        if inside and parts[0] != "cli" and not any(name.startswith("_") for name in names):
+            yield ".".join(["linrnn", *names]), path
+
+
+def public_names(body):
+    """What a module defines, and what it hands on: ``from a import b as b``."""
+    for node in body:
+        if isinstance(node, ast.If):  # TYPE_CHECKING: what is imported when it is first used
+            yield from public_names(node.body)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if alias.asname == alias.name)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_":
+            yield node.name
+
+
+def found(path):
+    """The module, or what a module holds, that a directive names."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    ("module", "path"), [*public_modules()], ids=lambda value: str(value)[-30:]
+)
+def test_every_public_name_is_on_a_page(module, path, described):
+    held = importlib.import_module(module)
+    things = {n: getattr(held, n) for n in public_names(ast.parse(path.read_text("utf-8")).body)}
+    missing = [
+        name
+        for name, thing in things.items()
+        if not (inspect.ismodule(thing) or held in described or thing in described)
+        and sys.modules.get(getattr(thing, "__module__", "")) not in described
+    ]
+    assert missing == []
+
+
+def test_public_names_are_found():
+    assert {"linrnn", "linrnn.train", "linrnn.nn", "linrnn.state"} <= {
+        m for m, _ in public_modules()
+    }
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    assert {"SequenceModel", "load", "train"} <= {*public_names(tree.body)}
+
+
+def test_every_folder_of_results_is_a_page_with_its_figures(hooks):
+    pages, files = hooks.results.pages(), hooks.results.files()
+    for folder in (ROOT / "results").iterdir():
+        if folder.is_dir():
+            (page,) = (uri for uri in pages if uri.startswith(f"results/{folder.name}/"))
+            shown = re.findall(r"\]\(([^)#:]+\.(?:svg|csv|png|wav))\)", pages[page])
+            assert {f"results/{folder.name}/{name}" for name in shown} <= {*files, *pages}
+            assert f"]({folder.name}/" in pages["results/README.md"]
+            listed = [uri for entry in hooks.results.navigation() for uri in entry.values()]
+            assert page in listed
+
+
+def test_links_of_results_into_the_documentation_hold_on_the_site(hooks):
+    for uri, text in hooks.results.pages().items():
+        for link in re.findall(r"\]\((\.\./[^)#]+\.md)\)", text):
+            place = (Path("/site") / uri).parent.joinpath(link).resolve().relative_to("/site")
+            on_disk = ROOT / "docs" / place
+            assert on_disk.exists() or place.as_posix() in hooks.results.pages(), (uri, link)
+
+
+def test_every_mixer_has_its_costs(hooks):
+    assert set(hooks.mixer.measures.costs()) == set(mixers.names())
+
+
+def test_laws_that_were_measured_are_whole_and_kept(hooks):
+    found = hooks.mixer.measures.laws()
+    assert found.keys() <= set(mixers.names())
+    for name, rows in found.items():
+        assert list(rows) == list(MIXER_LAWS), name
+        assert {row["verdict"] for row in rows.values()} <= {"pass", "declared"}, name
+
+
+@pytest.mark.parametrize("name", mixers.names())
+def test_page_of_a_mixer_draws_it_and_shows_what_was_measured(name, hooks):
+    page, choices = hooks.mixer.page(name), mixers.load(name).choices
+    drawing = page[page.index("<svg") : page.index("</svg>")]
+    for word in (choices.transition, choices.memory, choices.steps):
+        assert word in drawing
+    assert f"{hooks.mixer.measures.parameters(name):,}" in page
+    for law, row in hooks.mixer.measures.laws().get(name, {}).items():
+        assert f"| `{law}` | {row['verdict']} | {row['worst_error'] or '-'} |" in page
+
+
+def test_relatives_differ_in_one_choice_both_ways(hooks):
+    found = hooks.mixer.choices.relatives("mingru")
+    assert not any("slru" in names for names in found.values())  # which differs in two
+    for (choice, theirs), names in found.items():
+        for name in names:
+            differences = mixers.load("mingru").choices.differences(mixers.load(name).choices)
+            assert differences == ({choice: (differences[choice][0], theirs)} if choice else {})
+            assert any("mingru" in group for group in hooks.mixer.choices.relatives(name).values())
+
+
+def test_every_system_and_every_score_is_on_the_guide(hooks):
+    guide = hooks.on_page_markdown((ROOT / "docs" / "which-mixer.md").read_text(encoding="utf-8"))
+    for name in mixers.names():
+        assert f"](mixers/{name}.md) | " in guide
+    scores = hooks.leaderboard.rows.scores()
+    assert len(scores) > 50
+    for row in scores:
+        assert f"| {row.label} | {hooks.leaderboard.rows.score(row)}" in guide
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [("minGRU, 2 layers", "mingru"), ("coRNN", "co_rnn"), ("decay by channel", "gla")],
+)
+def test_rows_of_results_are_told_by_what_pages_call_a_mixer(label, name, hooks):
+    assert hooks.leaderboard.rows.mixer_of(label) == name
+    assert hooks.leaderboard.rows.mixer_of("bank, one ridge for all channels") is None

@@ -1,0 +1,285 @@
+"""Learners that carry derivatives: against back-propagation and against loops, in float64."""
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from linrnn import SequenceModel, learn
+from linrnn.errors import ArgumentError
+from linrnn.learn import Batch, Loop
+from linrnn.learn._owners import NotDiagonalError, owners
+from linrnn.mixers import build
+from linrnn.state import detach, map_state
+from linrnn.tasks._base import IGNORE
+
+TIME, ROWS = 13, 3
+APART = (
+    *("lru", "s5", "mingru", "minlstm", "gilr", "sru", "qrnn", "hgrn", "ind_rnn"),
+    *("aft", "unicornn", "selective_lru", "modal", "gated_lru", "slru"),
+)
+
+
+def make(mixer="lru", n_layers=1, **options):
+    torch.manual_seed(0)
+    options = {"d_model": 4, "norm": "layer", "pool": "none"} | options
+    return SequenceModel(2, 3, mixer=mixer, n_layers=n_layers, **options, dtype=torch.float64)
+
+
+@pytest.fixture
+def batch():
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(ROWS, TIME, 2, dtype=torch.float64, generator=random)
+    target = torch.randn(ROWS, TIME, 3, dtype=torch.float64, generator=random)
+    reset = torch.zeros(ROWS, TIME, dtype=torch.bool)
+    reset[0, 7] = reset[2, 5] = reset[2, 6] = True
+    return Batch(x, target, None, reset)
+
+
+def gradients(model, name, batch, carried=None, **options):
+    model.zero_grad(set_to_none=True)
+    learner = options.pop("learner", None) or learn.build(name, options)
+    learner.check(model)
+    step = learner.step(model, batch, carried, Loop(mse_loss))
+    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return found, step
+
+
+def close(ours, theirs, only=""):
+    assert ours.keys() == theirs.keys()
+    for name, g in ours.items():
+        if only in name:
+            torch.testing.assert_close(g, theirs[name], rtol=1e-10, atol=1e-13, msg=name)
+
+
+@pytest.mark.parametrize("mixer", APART)
+def test_a_recurrent_layer_learns_as_by_back_propagation(mixer, batch):
+    model = make(mixer)
+    whole, _ = gradients(model, "bptt", batch)
+    close(gradients(model, "chunked_rtrl", batch, window=3)[0], whole, "mixer")
+    close(gradients(model, "diagonal_rtrl", batch)[0], whole, "mixer")
+    cut, _ = gradients(model, "tbptt", batch, window=3)
+    far = max(float((g - cut[n]).norm() / g.norm()) for n, g in whole.items() if "mixer" in n)
+    assert far > 1e-3  # there is something across the borders to be learned
+
+
+@pytest.mark.parametrize("mixer", ["lru", "minlstm"])
+@pytest.mark.parametrize("window", [1, 2, 7, TIME, 64])
+def test_any_window_gives_the_gradient_of_the_layer(mixer, window, batch):
+    model = make(mixer)
+    whole, _ = gradients(model, "bptt", batch)
+    close(gradients(model, "chunked_rtrl", batch, window=window)[0], whole, "mixer")
+
+
+@pytest.mark.parametrize("mixer", ["gru", "lstm", "tanh_rnn", "lru", "delta_net"])
+@pytest.mark.parametrize("window", [1, 5])
+def test_rtrl_is_exact_for_every_parameter(mixer, window, batch):
+    model = make(mixer, n_layers=2, d_model=3)
+    few = batch._replace(x=batch.x[:2, :7], target=batch.target[:2, :7], reset=batch.reset[:2, :7])
+    close(gradients(model, "rtrl", few, window=window)[0], gradients(model, "bptt", few)[0])
+
+
+def test_rtrl_is_exact_through_statistics_of_a_batch(batch):
+    model = make("mingru", n_layers=2, norm="batch", d_model=3).train()
+    # statistics are those of a window, so the whole is read in the same windows
+    learner = learn.build("rtrl", {"window": 5})
+    found, _ = gradients(model, "rtrl", batch, learner=learner)
+    model.zero_grad()
+    state, answers = None, []
+    for window in (slice(0, 5), slice(5, 10), slice(10, TIME)):
+        y, state = model(batch.x[:, window], state, reset=batch.reset[:, window])
+        answers.append(y)
+    mse_loss(torch.cat(answers, 1), batch.target).backward()
+    close(found, {n: p.grad for n, p in model.named_parameters()})
+
+
+@pytest.mark.parametrize("mixer", ["lru", "mingru"])
+def test_in_a_stack_errors_go_down_at_the_step_at_hand(mixer, batch):
+    """Below the last recurrent layer: its states enter each step as constants."""
+    model = make(mixer, n_layers=2)
+    found, _ = gradients(model, "diagonal_rtrl", batch)
+    whole, _ = gradients(model, "bptt", batch)
+    close(found, whole, "blocks.1.mixer")
+    below, above = model.blocks
+    model.zero_grad()
+    # each layer once with its weights through time, and each step with its input alone
+    x, reset = model.encoder(batch.x), batch.reset
+    for block in (below, above):
+        states = states_before(block, x.detach(), reset)
+        y, _ = block(x.detach(), None, reset=reset)
+        steps = torch.stack(
+            [frozen(block, x[:, t : t + 1], h, reset[:, t : t + 1]) for t, h in enumerate(states)],
+            1,
+        )
+        x = y + steps - steps.detach()
+    mse_loss(model.head(x), batch.target).backward()
+    expected = {n: p.grad for n, p in model.named_parameters()}
+    close(found, expected, "blocks.0.mixer")
+    close(found, expected, "encoder")
+    cosine = torch.nn.functional.cosine_similarity
+    for name, g in whole.items():
+        if "blocks.0.mixer" in name:
+            assert cosine(found[name].flatten(), g.flatten(), 0) > 0
+
+
+def states_before(block, x, reset):
+    state, found = block.init_state(len(x)), []
+    for t in range(x.shape[1]):
+        found.append(state)
+        _, state = block(x[:, t : t + 1], state, reset=reset[:, t : t + 1])
+        state = detach(state)
+    return found
+
+
+def frozen(block, x, state, reset):
+    """What a step answers, as a function of its input alone."""
+    fixed = {n: p.detach() for n, p in block.named_parameters()}
+    y, _ = torch.func.functional_call(block, fixed, (x, state), {"reset": reset})
+    return y[:, 0]
+
+
+@pytest.mark.parametrize("name", ["rtrl", "diagonal_rtrl", "chunked_rtrl"])
+def test_derivatives_go_on_from_batch_to_batch(name, batch):
+    """A state that is carried goes with what it owes: two batches learn as one."""
+    model = make("mingru")
+    options = {} if name == "diagonal_rtrl" else {"window": 3}
+    learner, state, total = learn.build(name, options), None, {}
+    for piece in (slice(0, 6), slice(6, TIME)):
+        part = Batch(batch.x[:, piece], batch.target[:, piece], None, batch.reset[:, piece])
+        found, step = gradients(model, name, part, state, learner=learner)
+        share = part.x.shape[1] / TIME
+        total = {n: total.get(n, 0) + share * g for n, g in found.items()}
+        state = step.state
+    close(total, gradients(model, "bptt", batch)[0], "mixer")
+    rows = map_state(lambda h: h[:2], state)  # a last batch may have fewer
+    few = Batch(batch.x[:2], batch.target[:2], None, None)
+    gradients(model, name, few, rows, learner=learner)
+    assert all(v.shape[0 if name == "rtrl" else 1] == 2 for v in learner.state_dict().values())
+
+
+def test_an_answer_at_the_end_reaches_its_cause_before_the_window():
+    """What truncated back-propagation never sees: one input, long before what is asked."""
+    model = make("lru", pool="last")
+    x = torch.zeros(1, 30, 2, dtype=torch.float64)
+    x[0, 0] = 1
+    batch = Batch(x, torch.ones(1, 3, dtype=torch.float64), None, None)
+    whole, _ = gradients(model, "bptt", batch)
+    close(gradients(model, "chunked_rtrl", batch, window=4)[0], whole, "mixer")
+    cut, _ = gradients(model, "tbptt", batch, window=4)
+    name = "blocks.0.mixer.nu_log"
+    assert not torch.allclose(cut[name], whole[name], rtol=1e-2)
+
+
+def test_the_memory_of_a_learner_does_not_grow_with_what_was_read():
+    model = make("lru", d_model=3)
+    learner, state, sizes = learn.build("diagonal_rtrl"), None, []
+    for _ in range(4):
+        x = torch.randn(1, 20, 2, dtype=torch.float64)
+        batch = Batch(x, torch.zeros(1, 20, 3, dtype=torch.float64), None, None)
+        _, step = gradients(model, "diagonal_rtrl", batch, state, learner=learner)
+        state = step.state
+        sizes.append(sum(v.numel() for v in learner.state_dict().values()))
+    assert len({*sizes}) == 1
+    assert sizes[0] > 0
+
+
+def test_the_step_of_the_optimiser_may_be_taken_after_each_window(batch):
+    model, seen = make("lru"), []
+    learner = learn.build("chunked_rtrl", {"window": 5, "update": "window"})
+
+    def update():
+        seen.append({n: p.grad.clone() for n, p in model.named_parameters()})
+        model.zero_grad(set_to_none=True)
+
+    learner.step(model, batch, None, Loop(mse_loss, update=update))
+    assert len(seen) == 2  # the third is the loop's own
+    first = Batch(batch.x[:, :5], batch.target[:, :5], None, batch.reset[:, :5])
+    close(seen[0], gradients(model, "bptt", first)[0])
+
+
+@pytest.mark.parametrize("mixer", ["lru", "mingru", "sru"])
+def test_the_channel_of_a_parameter_is_that_which_it_moves(mixer):
+    torch.manual_seed(0)
+    layer = build(mixer, 5, dtype=torch.float64)
+    found, x = owners(layer), torch.randn(1, 4, 5, dtype=torch.float64)
+    _, h = layer(x)
+    for name, index in found.index.items():
+        for place in (0, len(index) - 1):
+            moved = {n: p.detach().clone() for n, p in layer.named_parameters()}
+            moved[name].view(len(index), -1)[place] += 0.1
+            _, after = torch.func.functional_call(layer, moved, (x,))
+            channels = (after != h).any(0).nonzero().flatten().tolist()
+            assert channels in ([], [int(index[place])])  # some move an output alone
+
+
+@pytest.mark.parametrize(
+    "mixer", ["gru", "lstm", "gla", "delta_net", "rwkv6", "mamba", "attention"]
+)
+def test_layers_whose_channels_mix_are_told_apart(mixer):
+    with pytest.raises(NotDiagonalError):
+        owners(build(mixer, 4))
+
+
+def test_ownership_draws_no_random_numbers_and_changes_nothing():
+    layer = build("lru", 4)
+    before, random = {n: p.clone() for n, p in layer.named_parameters()}, torch.get_rng_state()
+    owners(layer)
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(torch.equal(p, before[n]) for n, p in layer.named_parameters())
+
+
+@pytest.mark.unchecked
+def test_what_a_rule_cannot_do_is_said_by_the_name_of_the_layer():
+    for name, who in (("diagonal_rtrl", "DiagonalRTRL"), ("chunked_rtrl", "ChunkedRTRL")):
+        learner = learn.build(name)
+        with pytest.raises(
+            ArgumentError,
+            match=rf"^{who}: every layer must have channels apart, each with parameters of its "
+            r"own, got blocks.0.mixer \(GRU\), one where its parameter \w+ moves several channels "
+            r"of the state. Use tbptt, or rtrl where the model is small.$",
+        ):
+            learner.check(make("gru"))
+        with pytest.raises(ArgumentError, match="whose state grows with what was read"):
+            learner.check(make("attention"))
+        with pytest.raises(ArgumentError, match="pool must be 'none' or 'last'"):
+            learner.check(make("lru", pool="mean"))
+        with pytest.raises(ArgumentError, match="reads in both directions"):
+            learner.check(make("lru", bidirectional=True))
+    with pytest.raises(ArgumentError, match=r"^RTRL: every layer must have a state of fixed size"):
+        learn.build("rtrl").check(make("attention"))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", ["rtrl", "diagonal_rtrl"])
+def test_derivatives_of_another_model_are_refused(name, batch):
+    model, other = make("mingru"), make("mingru", d_model=6)
+    learner = learn.build(name)
+    gradients(model, name, batch, learner=learner)
+    state = other(batch.x)[1]
+    with pytest.raises(ArgumentError, match=r"Is it the state of another run\?$"):
+        learner.step(other, batch, detach(state), Loop(mse_loss))
+
+
+def test_frozen_parameters_have_no_gradient_and_no_trace(batch):
+    model = make("lru")
+    model.blocks[0].mixer.B.requires_grad_(False)
+    found, _ = gradients(model, "chunked_rtrl", batch, window=3)
+    whole, _ = gradients(model, "bptt", batch)
+    close(found, whole, "mixer")
+    assert "blocks.0.mixer.B" not in found
+
+
+def test_padding_and_what_is_not_asked_are_read_alone():
+    model = make("mingru")
+    x = torch.randn(2, 9, 2, dtype=torch.float64)
+    target = torch.randint(3, (2, 9))
+    target[:, 2:7] = IGNORE
+
+    def loss(y, target):
+        return torch.nn.functional.cross_entropy(y.mT, target, ignore_index=IGNORE)
+
+    found = []
+    for name, options in (("bptt", {}), ("chunked_rtrl", {"window": 2})):
+        model.zero_grad()
+        learn.build(name, options).step(model, Batch(x, target, None, None), None, Loop(loss))
+        found.append({n: p.grad.clone() for n, p in model.named_parameters()})
+    close(*found, "mixer")

@@ -1,0 +1,150 @@
+"""One rule for every page: seeds that are needed, claims seed by seed, orders without overlaps."""
+
+from dataclasses import replace
+
+import pytest
+
+from linrnn import reproductions
+from linrnn.reproductions import (
+    Findings,
+    Setting,
+    Table,
+    carried_state,
+    lru_proposition_3,
+    su_comparison,
+)
+from linrnn.reproductions import _verdict as rules
+from linrnn.reproductions._quoted import FAILS, Quoted
+from linrnn.reproductions._report import write_report
+from linrnn.reproductions._verdict import Judged, enough, groups, ordered, printed_order, verdict
+
+
+@pytest.mark.parametrize(
+    ("held", "need", "words"),
+    [
+        ((True,) * 5, 5, "confirmed"),
+        ((False,) * 5, 5, "contradicted"),
+        ((True,) * 4 + (False,), 5, "undecided"),
+        ((True,) * 3, 5, "undecided (3 of 5 seeds)"),
+        ((False,) * 3, 3, "contradicted"),
+        ((), 3, "undecided (0 of 3 seeds)"),
+    ],
+)
+def test_a_verdict_needs_its_seeds(held, need, words):
+    assert Judged("a claim", "printed", held).cells(need)[-1] == words
+
+
+def test_other_words_are_no_verdicts():
+    assert enough("undecided", 1, 3) == "undecided (1 of 3 seeds)"
+    assert enough("confirmed by its making", 1, 3) == "confirmed by its making"
+    assert verdict([]) == "undecided"
+
+
+def test_a_printed_order_claims_only_what_its_errors_leave():
+    printed = {"a": Quoted(50, 1), "b": Quoted(51, 1), "c": Quoted(60, 1), "d": FAILS}
+    assert rules.steps(printed) == [("c", "b")]
+    assert rules.steps(printed, higher_is_better=False) == [("b", "c")]
+    assert printed_order({k: printed[k] for k in "abc"}) == "c > b, a"
+    assert printed_order({"a": Quoted(1.0), "b": Quoted(2.0)}) == "b > a"
+
+
+def test_rows_are_paired_by_seed():
+    printed = {"a": Quoted(60.0), "b": Quoted(50.0), "c": Quoted(40.0)}
+    values = {"a": {0: 0.5, 1: 0.6, 2: 0.2}, "b": {0: 0.4, 2: 0.1}, "c": {}}
+    (judged,) = ordered(values, printed, where="copy: ")
+    assert judged == Judged("copy: a is better than b", "60.0 against 50.0", (True, True))
+    (judged,) = ordered(values, {"a": Quoted(1.0), "b": Quoted(2.0)}, higher_is_better=False)
+    assert judged.held == (False, False)
+
+
+def test_no_order_is_printed_where_seeds_overlap():
+    values = {"a": {0: 1.0, 1: 2.0}, "b": {0: 3.0, 1: 4.0}, "c": {0: 2.5, 1: 1.5}}
+    assert groups(values) == "b > c, a"
+    assert groups(values, higher_is_better=False) == "a, c > b"
+    assert groups({"a": {0: 1.0}, "b": {0: 3.0}}) == "b, a"  # one seed is no order
+    assert groups({}) == ""
+
+
+@pytest.mark.parametrize("name", reproductions.names())
+def test_each_says_how_long_its_runs_are(name):
+    what = reproductions.load(name)
+    assert set(what.hours) - {"paper"} <= set(what.scales)
+    for scale in what.scales:
+        assert what.seeds_needed(scale) == (3 if scale in what.hours else 5)
+    assert "hours" in vars(reproductions.Reproduction)
+
+
+class Page(lru_proposition_3.LRUProposition3):
+    """A page whose claims are given."""
+
+
+def written(tmp_path, seeds, **found):
+    setting = Setting(scale="cpu", seeds=seeds, out=tmp_path)
+    findings = Findings(comparable="nothing", **{"tables": (), **found})
+    files = write_report("page", Page, setting, findings, 1.0)
+    return files, files[0].read_text()
+
+
+def test_a_page_ends_with_its_claims_and_the_rule(tmp_path):
+    judged = (Judged("a, b", "1", (True,) * 5), Judged("c", "2", (True, False) * 2 + (True,)))
+    files, page = written(tmp_path, (0, 1, 2, 3, 4), verdicts=judged, notes=("a note",))
+    assert page.index("- a note") < page.index("## Verdicts") < page.index("The rule of verdicts")
+    assert "| a, b | 1 | holds with 5 of 5 seeds | confirmed |" in page
+    assert "| c | 2 | holds with 3 of 5 seeds | undecided |" in page
+    assert "fewer than 5 seeds nothing is decided" in page
+    table = next(file for file in files if file.name == "verdicts.csv")
+    assert table.read_text().splitlines() == [
+        "claim,published,ours,verdict",
+        '"a, b",1,holds with 5 of 5 seeds,confirmed',
+        "c,2,holds with 3 of 5 seeds,undecided",
+    ]
+
+
+def test_no_table_decides_on_fewer_seeds(tmp_path):
+    table = Table("What holds", ["claim", "verdict"], [["a", "confirmed"], ["b", "contradicted"]])
+    files, page = written(tmp_path, (0, 1, 2), tables=(table,))
+    assert "| a | undecided (3 of 5 seeds) |" in page
+    assert "confirmed |" not in page
+    assert files[1].read_text().splitlines()[1:] == [
+        "a,undecided (3 of 5 seeds)",
+        "b,undecided (3 of 5 seeds)",
+    ]
+    assert "| a | confirmed |" in written(tmp_path, tuple(range(5)), tables=(table,))[1]
+
+
+def test_claims_of_windows_are_of_the_seeds_that_both_have():
+    losses = {
+        128: {"GAU": {0: 1.0, 1: 1.0}, "SA": {0: 2.0, 1: 0.5}, "LRU": {0: 3.0}},
+        512: {"GAU": {0: 0.9, 1: 1.1}, "LRU": {0: 3.1}},
+    }
+    found = {judged.claim: judged.held for judged in su_comparison.judged(losses)}
+    assert found["length 128: GAU is better than SA"] == (True, False)
+    assert found["length 512: GAU is better than SA"] == ()
+    assert found["GAU is better at length 512 than at 128"] == (True, False)
+    assert found["LRU is worse at length 512 than at 128"] == (True,)
+
+
+def test_a_kept_state_is_held_against_a_cleared_one():
+    from linrnn.train import PositionLoss
+
+    def curve(loss):
+        one = PositionLoss(first=1, last=2, loss=loss, standard_error=0.1, windows=2)
+        return [one, replace(one, first=3, last=4)]
+
+    curves = {
+        ("lru, kept", True): [curve(1.0), curve(2.0)],
+        ("lru, cleared", False): [curve(1.5), curve(1.5)],
+    }
+    (judged,) = carried_state.judged(16, curves, ["lru"])
+    assert judged.held == (True, False)
+
+
+def test_measured_sizes_are_claims(tmp_path, monkeypatch):
+    monkeypatch.setattr(lru_proposition_3, "RINGS", ((0.0, 0.9),))
+    monkeypatch.setattr(lru_proposition_3, "THIN", ())
+    setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
+    found = lru_proposition_3.LRUProposition3().run(setting)
+    assert [judged.held for judged in found.verdicts] == [(True, True), (True, True)]
+    monkeypatch.setattr(lru_proposition_3, "gain", lambda low, high: 4.0)
+    found = lru_proposition_3.LRUProposition3().run(setting)
+    assert found.verdicts[0].held == (False, False)
