@@ -147,7 +147,7 @@ def make(place: Path) -> None:
     reverse = {**lm, "train": TrainConfig(epochs=2, batch_size=8, threads=1, on_nan="rollback")}
     _train(Config(task="reverse", **reverse), place / "reverse", **sizes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("linrnn.compare._compare.train_in_process", _train_here)
+        patch.setattr("linrnn.compare._runs.train_in_process", _train_here)
         assert command(spelt(COMPARE, place, place, place / "compare")).code == 0
     for kind, said in (("table", b"1\n2\n"), ("char", b"to be\n"), ("bpe", b"to be\n")):
         state = str(place / f"{kind}.state")

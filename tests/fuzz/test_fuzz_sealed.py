@@ -105,6 +105,6 @@ def test_a_file_outside_is_noticed(tmp_path):
 
 @BUDGETS
 def test_comparisons(times, made, tmp_path, monkeypatch):
-    monkeypatch.setattr("linrnn.compare._compare.train_in_process", lambda *args: "not here")
+    monkeypatch.setattr("linrnn.compare._runs.train_in_process", lambda *args: "not here")
     cases = sealed.damage(made, COMPARED)
     fuzzing.run("sealed comparisons", times, cases, lambda c: check(made, tmp_path / "x", *c))

@@ -167,6 +167,7 @@ COMMANDS = {
     "stream": ["stream", "RUN/language"],
     "compare": ["compare", "digits", "--mixers", "lru", "--out", "RUN/compared"],
     "reproduce": ["reproduce", "lru-table-1", "--out", "RUN/reproduced"],
+    "sweep": ["sweep", "digits", "--over", "optim.lr=0.1,0.2", "--out", "RUN/swept"],
 }
 VERB_OPTIONS = verb_options()
 
@@ -191,7 +192,8 @@ def test_number_of_a_verb(verb, flag, golden, tmp_path, monkeypatch):
     def not_here(*args):
         raise InterruptedRunError("not here")
 
-    monkeypatch.setattr("linrnn.compare._compare._train", not_here)
+    monkeypatch.setattr("linrnn.compare._runs._train", not_here)
+    monkeypatch.setattr("linrnn.compare._estimate.trial", lambda config: 1.0)
     monkeypatch.setattr("linrnn.cli.reproduce._run", lambda *args: ([], True))
     if verb == "export":
         monkeypatch.setattr("linrnn.interop.onnx.available", lambda: MEMORY)

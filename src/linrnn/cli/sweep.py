@@ -45,6 +45,8 @@ def main(argv: Sequence[str]) -> int:
     task = task_named(options.task)
     check_positive_int("sweep", seeds=options.seeds)
     check_at_most("sweep", MOST_SEEDS, seeds=options.seeds)
+    if options.random is not None:
+        check_positive_int("sweep", random=options.random)
     over = dict(map(parse_over, options.over))
     rest = _checked(task, over, rest)
     need_train("a sweep")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from linrnn._storage import exclusive
-from linrnn.compare import _compare
+from linrnn.compare import _compare, _runs
 from linrnn.reproductions import (
     Setting,
     _cells,
@@ -29,7 +29,7 @@ def trained(monkeypatch):
         folders.append(f"{folder.parent.name}/{folder.name}")
         run(config, out=folder)
 
-    monkeypatch.setattr(_compare, "train_in_process", here)
+    monkeypatch.setattr(_runs, "train_in_process", here)
     monkeypatch.setattr(_compare, "write_report", lambda *_: None)
     monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda run: None)
     return folders

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare import _compare
+from linrnn.compare import _runs
 from linrnn.errors import LinrnnError
 from linrnn.reproductions import Setting, distillation
 from linrnn.reproductions._language import small, with_model
@@ -31,7 +31,7 @@ def _here(tmp_path, monkeypatch):
             return str(error)
         return None
 
-    monkeypatch.setattr(_compare, "train_in_process", train_here)
+    monkeypatch.setattr(_runs, "train_in_process", train_here)
     monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare import _compare
+from linrnn.compare import _runs
 from linrnn.compare._match import count_parameters
 from linrnn.errors import LinrnnError
 from linrnn.reproductions import (
@@ -36,7 +36,7 @@ def _here(tmp_path, monkeypatch):
             return str(error)
         return None
 
-    monkeypatch.setattr(_compare, "train_in_process", train_here)
+    monkeypatch.setattr(_runs, "train_in_process", train_here)
     monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
 
 

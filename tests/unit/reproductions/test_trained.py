@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from linrnn import recipes
-from linrnn.compare import Row, _compare
+from linrnn.compare import Row, _runs
 from linrnn.errors import LinrnnError
 from linrnn.recipes._lru import TABLE
 from linrnn.reproductions import Setting, lru_table_1, lru_table_5, lru_table_8
@@ -37,7 +37,7 @@ def trained(monkeypatch):
             return str(error)
         return None
 
-    monkeypatch.setattr(_compare, "train_in_process", here)
+    monkeypatch.setattr(_runs, "train_in_process", here)
     return folders
 
 
