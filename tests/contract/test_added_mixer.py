@@ -134,10 +134,10 @@ def test_the_pages_are_made_with_it(added, monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     readme = lists.filled_in(text, lists.mixer_table())
     assert "\n| slow | `slow_lru` |\n" in readme
-    config = type("Config", (), {"nav": [{"Mixers": []}]})()
+    config = type("Config", (), {"nav": [{"Mixers": []}, {"Results": []}]})()
     hooks.on_config(config)
     assert config.nav[0]["Mixers"][-1] == {"slow": [{"SlowLRU": "mixers/slow_lru.md"}]}
-    page = hooks.mixer_page(added)
+    page = importlib.import_module("_pages.mixer").pages()[f"mixers/{added}.md"]
     assert "::: linrnn.mixers.slow_lru.SlowLRU" in page
     key = re.search(r"Key: (\w+)\.", inspect.getdoc(mixers.load(added)))[1]
     assert f"../references.md#{key}" in page

@@ -44,7 +44,7 @@ def file_of(package: str, name: str) -> Path | None:
 
 def class_named(path: Path, name: str) -> Class | None:
     """A class of this package by the name that a file has for it, defined there or imported."""
-    for node in tree(path).body:
+    for node in _statements(path):
         if isinstance(node, ast.ClassDef) and node.name == name:
             return Class(path, node)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linrnn."):
@@ -53,6 +53,12 @@ def class_named(path: Path, name: str) -> Class | None:
             if origin is not None:
                 return class_named(origin, named[0])
     return None
+
+
+def _statements(path: Path) -> Iterator[ast.stmt]:
+    """The statements of a file, those for type checkers included: a package may name its own so."""
+    for node in tree(path).body:
+        yield from node.body if isinstance(node, ast.If) else [node]
 
 
 def public_classes(path: Path) -> list[Class]:

@@ -244,29 +244,32 @@ def _of_pattern(mixer: str) -> dict[str, Declared] | None:
     found: dict[str, Declared] = {}
     for name in names:
         section = "mixer" if len(names) == 1 else f"mixer.{name.replace('_', '-')}"
-        declared = _entry("linrnn.mixers", name) or []
+        declared = _entry("linrnn.mixers", name)
+        if declared is None:
+            return None
         found |= dict(_section(section, (d for d in declared if d.name not in SET_BY_THE_STACK)))
     return found
 
 
 def _entry(package: str, name: str) -> list[Declared] | None:
-    """The arguments of the class of an entry."""
+    """The arguments of the class of an entry; None where its file does not tell."""
     path = _source.file_of(package, name)
-    if path is None:
-        return None
-    return _source.arguments(_main_class(path, package))
+    cls = path and _main_class(path, package)
+    return _source.arguments(cls) if cls else None
 
 
 def _attribute(package: str, name: str, attribute: str) -> ast.expr | None:
     path = _source.file_of(package, name)
-    return None if path is None else _source.constant(_main_class(path, package), attribute)
+    cls = path and _main_class(path, package)
+    return _source.constant(cls, attribute) if cls else None
 
 
-def _main_class(path: Path, package: str) -> _source.Class:
+def _main_class(path: Path, package: str) -> _source.Class | None:
     """The class of an entry: of those of its file the one that derives from the catalogue's."""
     base = {"linrnn.mixers": "Mixer", "linrnn.tasks": "Task", "linrnn.learn": "Learner"}[package]
     found = _source.public_classes(path)
-    return next(c for c in found if base in [one.node.name for one in _source.lineage(c)])
+    derived = (c for c in found if base in [one.node.name for one in _source.lineage(c)])
+    return next(derived, None)
 
 
 def _named(path: Path, name: str) -> _source.Class:
