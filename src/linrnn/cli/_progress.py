@@ -2,7 +2,7 @@
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from linrnn import tasks
 from linrnn.cli._output import MANNER, note
@@ -16,12 +16,9 @@ def make_reporter() -> Reporter:
     """A progress bar on a terminal; elsewhere a line for each epoch, and with ``-q`` nothing."""
     if MANNER.quiet:
         return Reporter()
-    return BarReporter() if _stream().isatty() else LineReporter()
-
-
-def _stream() -> TextIO:
-    """Where progress goes: not among what a program reads."""
-    return sys.stderr if MANNER.json else sys.stdout
+    # not among what a program reads
+    stream = sys.stderr if MANNER.json else sys.stdout
+    return BarReporter() if stream.isatty() else LineReporter()
 
 
 def metric_text(name: str, value: float) -> str:
