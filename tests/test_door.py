@@ -42,6 +42,7 @@ NEW = "a new folder of the system's choice, for processes to leave their results
 STORE = "a new folder of the system's choice, in which processes find one another"
 DECLARED = {
     ("_memory.py", "Path(name).read_text"): "a file of the system below /sys",
+    ("_allocator.py", "ctypes.CDLL"): "the C library of this process",
     ("cli/_streams.py", "os.open"): "the null device, in the place of a stream that is closed",
     ("cli/_streams.py", "os.fdopen"): "the null device, in the place of a stream that is closed",
     ("_storage.py", "os.fdopen"): OPENED,

@@ -1,10 +1,12 @@
 """`make audit` refuses licences that it should, and does not pass where it could not look."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
 from email.message import Message
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,16 @@ def test_refused(licences, fields, text):
 
 def test_what_names_others_and_holds_nothing_is_permitted(licences):
     assert licences.complaint("made-up==1.0", licences.NOTHING) == ""
+
+
+def test_what_was_judged_is_handed_to_nobody_and_holds_nothing_else(licences):
+    handed_on = {x["name"] for x in json.loads(licences.locked.SBOM.read_text())["components"]}
+    assert {"numpy", "torch"} <= handed_on
+    assert not handed_on & set(licences.JUDGED)
+    files = distribution("docutils").files
+    assert files
+    assert not [path for path in files if path.suffix == ".el"]
+    assert licences.complaint("docutils==1.0", "") != ""
 
 
 @pytest.mark.parametrize(

@@ -83,19 +83,19 @@ def _attention(
     if dropout or causal:
         raise RefusedError("with dropout, or of several steps")
     place = target(to)
-    rows = math.prod(place.shape[:2])
+    rows = math.prod(k.shape[:2])  # heads of queries that share keys are rows of one product
     queries, keys, values = (
         tape.new("move", real(tape.number(x)), shape=x.shape) for x in (q, k, v)
     )
     queries, keys, values = (
         x._replace(shape=shape, strides=_strides(shape))
         for x in (queries, keys, values)
-        for shape in [(rows, *x.shape[-2:])]
+        for shape in [(rows, math.prod(x.shape[:3]) // rows, x.shape[3])]
     )
-    odds = tape.fresh((rows, q.shape[-2], k.shape[-2]), queries)
+    odds = tape.fresh((*queries.shape[:2], k.shape[-2]), queries)
     tape.product(odds, queries, keys, None)
     tape.put("mul_v", odds, odds, value=q.shape[-1] ** -0.5 if scale is None else scale)
-    apart = odds._replace(shape=(*q.shape[:2], *odds.shape[1:]))
+    apart = odds._replace(shape=(*q.shape[:3], k.shape[-2]))
     apart = apart._replace(strides=_strides(apart.shape))
     if attn_mask is not None:
         mask = real(tape.number(attn_mask))
@@ -107,7 +107,7 @@ def _attention(
     weights = tape.new("exp", tape.new("sub", odds, most))
     whole = tape.reduce("total", weights, tape.fresh(odds.shape[:-1], odds)).wider()
     weights = tape.new("div", weights, whole)
-    found = tape.fresh((rows, *place.shape[2:]), queries)
+    found = tape.fresh((*queries.shape[:2], place.shape[-1]), queries)
     tape.product(found, weights, values.moved((0, 2, 1)), None)
     tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
 

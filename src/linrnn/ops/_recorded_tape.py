@@ -96,6 +96,7 @@ class Tape:
         self.sizes: dict[Slot, int] = {}
         self.dtypes: dict[Slot, torch.dtype] = {}
         """What numbers are stored as: float32, float64, int64 or, of weights, bfloat16."""
+        self._extents: dict[Slot, int] = {}  # how many numbers lie there
         self.constants: list[Tensor] = []
         self._alive: list[Tensor] = []  # no storage may come again
         self._slots: dict[int, Slot] = {}
@@ -105,6 +106,8 @@ class Tape:
         """The storage of a tensor lies there, its numbers of that dtype."""
         self._alive.append(x)
         self._slots[_memory(x)] = slot
+        if slot.kind != "constant":  # each view of one is copied
+            self._extents[slot] = _numbers(x)
         if dtype is not None:
             self.dtypes[slot] = dtype
 
@@ -124,6 +127,7 @@ class Tape:
         """Memory for the time of the step."""
         slot = Slot("scratch", len(self.sizes))
         self.sizes[slot], self.dtypes[slot] = numbers, self.computed_in(dtype)
+        self._extents[slot] = numbers
         return slot
 
     def fresh(self, shape: Sequence[int], *like: Real) -> View:
@@ -144,8 +148,7 @@ class Tape:
 
     def _room_of(self, x: Tensor) -> Slot:
         """Memory like a storage."""
-        numbers = x.untyped_storage().nbytes() // x.element_size()
-        return self.room(numbers * (2 if x.is_complex() else 1), x.dtype)
+        return self.room(_numbers(x), x.dtype)
 
     def written(self, x: Tensor) -> Slot:
         """Where a tensor lies that is changed in place."""
@@ -215,6 +218,10 @@ class Tape:
     def _add(
         self, op: str, size: Sequence[int], to: View, read: list[Real], value: float = 0.0
     ) -> None:
+        for x in (to, *read):
+            # a rule that is wrong about a shape must not let the machine read what is not there
+            if isinstance(x, View) and _end(x) > self._extents.get(x.slot, _end(x)):
+                raise RefusedError(f"{op} would leave a tensor")
         dtype = self._computed((to, *read))
         self.instructions.append(Instruction(op, tuple(size), to, read, value, dtype))
 
@@ -350,6 +357,18 @@ class Tape:
     def bytes_of(self, slot: Slot, align: int) -> int:
         """How many bytes a scratch slot takes."""
         return -(-self.sizes[slot] * self.dtypes[slot].itemsize // align) * align
+
+
+def _numbers(x: Tensor) -> int:
+    """How many real numbers the storage of a tensor holds."""
+    return x.untyped_storage().nbytes() // x.element_size() * (2 if x.is_complex() else 1)
+
+
+def _end(x: View) -> int:
+    """Behind the last number of a view."""
+    if not prod(x.shape):
+        return 0
+    return x.offset + sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) + 1
 
 
 def _views(step: Instruction) -> list[View]:

@@ -19,8 +19,9 @@ _NOT_OPTIONS = {"self", "d_model", "device", "dtype"}
 def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
     """The defaults, then few sets of options such that every two values of two options meet.
 
-    Texts and flags take all values; numbers their default and one other. What the constructor
-    refuses, or ``make`` does not take, is left out.
+    Texts and flags take all values; numbers their default and one other. Of two sizes without a
+    default whose names end alike, as numbers of heads do, the second is half the first. What the
+    constructor refuses, or ``make`` does not take, is left out.
 
     Example:
         >>> from linrnn.mixers import TanhRNN
@@ -94,6 +95,9 @@ def _values(mixer: type[Mixer]) -> dict[str, list[Any]]:
             default = parameter.default
             hint = hints.get(name, type(default))  # anyone's layer may do without annotations
             others = [x for x in _others(hint, default) if x != default]
+            kind = name.rpartition("_")[2]
+            if default is None and others == [4] and any(n.endswith(f"_{kind}") for n in found):
+                others = [2]
             found[name] = [default, *others]
     return found
 

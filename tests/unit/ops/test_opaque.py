@@ -9,6 +9,7 @@ from linrnn.cells import cell
 from linrnn.ops import _opaque
 from linrnn.ops._opaque import ALL, opaque
 from linrnn.ops._precision import without_autocast
+from linrnn.ops.segments import RULES
 
 for _name in mixers.names():  # whose modules register operators
     mixers.load(_name)
@@ -72,6 +73,46 @@ def stepped(form):
     return *leaves, *layout, step.text, form, None
 
 
+class Averages:
+    """Segments whose mean is added to a memory, which queries multiply with what they see."""
+
+    @staticmethod
+    def attend(mode, q, entries, age, memory, weights):
+        seen = (age >= 0).to(q[0].dtype) @ entries[0]
+        return q[0] * (seen + memory[0][:, None] * weights[0])
+
+    @staticmethod
+    def write(mode, entries, memory, weights, number):
+        return [torch.tanh(memory[0] + entries[0].mean(1) * weights[0])]
+
+    @staticmethod
+    def start(mode, memory, weights):
+        return [weights[0].expand_as(memory[0])]
+
+
+RULES["test.averages"] = Averages
+
+
+def segments(position, cut):
+    """Of two rows at that step of their sequence each, in segments of three."""
+    at = torch.tensor(position)[:, None] + torch.arange(T)
+    q, entries, begun = ([randn(B, n, N)] for n in (T, T, 2))
+    return "test.averages", "", q, entries, begun, [randn(B, N)], [randn(N)], at, 3, cut
+
+
+def sinking():
+    """Three steps that are always seen, and one first."""
+    q, k, v = (randn(B, time, 2, 4) for time in (T, 2 + T, 2 + T))
+    at = torch.arange(T) + torch.tensor([[4], [1]])
+    return q, k, v, randn(B, 1, 2, 4), randn(B, 1, 2, 4), at, 3
+
+
+def evicting(policy, entries):
+    kept = randn(B, entries, 2, 4), randn(B, entries, 2, 4)
+    seen = [torch.rand(B, entries if policy == "h2o" else 0, 2, dtype=torch.float64)]
+    return policy, randn(B, T, 2, 2, 4), randn(B, T, 2, 4), randn(B, T, 2, 4), *kept, *seen
+
+
 SEQUENCE = (B, T, N)
 CASES = {
     "recurrence": [
@@ -110,6 +151,12 @@ CASES = {
     ],
     "cell_scan": [stepped("loop"), stepped("newton")],
     "attend": [attended("softmax", 2), attended("relu_squared"), attended_per_channel()],
+    "attend_sinks": [sinking()],
+    "attend_evicting": [
+        (*evicting(policy, 3), torch.arange(T) + torch.tensor([[6], [1]]))
+        for policy in ("h2o", "tova")
+    ],
+    "segments": [segments([4, 4], -1), segments([0, 5], 1)],
     "fed_back_delta": [
         (randn(B, T, 2, 10), randn(2, 3, 10), randn(B, 2, 3, 3), randn(B, 2, 3), reset()),
         (randn(B, T, 2, 7), randn(2, 2, 7), randn(B, 2, 2, 2), randn(B, 2, 2), None),
@@ -153,6 +200,8 @@ def test_second_derivatives(name, arguments):
     """Of arguments that are functions of one another: `gradgradcheck` has independent ones."""
     if arguments[0] == "softmax":
         pytest.skip("PyTorch's fused attention on a CPU has none")
+    if arguments[0] == "h2o":
+        pytest.skip("the weight that an entry has had is a result without a gradient")
     tensors = [x for x in tree_leaves(list(arguments)) if differentiable(x)]
 
     def value(point):

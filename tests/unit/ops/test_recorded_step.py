@@ -12,9 +12,13 @@ from torch import nn
 
 from linrnn import SequenceModel
 from linrnn.mixers import Mixer, load, names
+from linrnn.mixers._segments import SegmentMixer
 from linrnn.ops import _native, _recorded_step, explain, linear_scan
+from linrnn.ops._recorded_tape import RefusedError, Tape
 from linrnn.state import leaves, map_state
 from linrnn.state_spec import real
+from linrnn.testing._mixer_runs import WIDTH
+from linrnn.testing._options import option_sets
 
 F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
 TOLERANCE = {F64: 1e-12, F32: 1e-5}
@@ -23,6 +27,13 @@ GROWING = {name for name in names() if "constant_memory" in load(name).declared}
 #: Those whose steps hold what is not recorded.
 NOT_RECORDED = {(name, dtype) for name in ("hippo", "lssl") for dtype in (F32, F64, BF16)}
 NOT_RECORDED.add(("lmu", F64))
+#: Rows whose segment ends write a memory, and which these are is a look at numbers.
+NOT_RECORDED |= {
+    (name, dtype)
+    for name in names()
+    if issubclass(load(name), SegmentMixer)
+    for dtype in (F32, F64, BF16)
+}
 BLOCKS = [
     {"block": "glu", "norm": "batch", "pool": "mean"},
     {"block": "mlp", "norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
@@ -118,6 +129,34 @@ def test_a_recorded_step_is_that_of_its_operators(mixer, options, dtype, batch):
     assert (program(model) is None) == (
         mixer in GROWING or (mixer, dtype) in NOT_RECORDED or handwritten
     )
+
+
+#: Options that meet in threes only.
+TOGETHER = {"attention": [{"n_heads": 4, "n_kv_heads": 2, "window": 3}]}
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        pytest.param(x, marks=[] if i % 4 == 0 else [pytest.mark.slow])
+        for i, x in enumerate(names())
+    ],
+)
+def test_a_recorded_step_is_that_of_its_operators_with_any_options(mixer):
+    """Of two rows, from a state that two steps left."""
+    make = load(mixer)
+    for options in [*option_sets(make), *TOGETHER.get(mixer, [])]:
+        torch.manual_seed(0)
+        given = {**make.in_laws, **options}
+        model = SequenceModel(3, 2, mixer=mixer, d_model=WIDTH, n_layers=1, mixer_options=given)
+        state = model.eval().init_state(2)
+        for _ in range(4):
+            x = torch.randn(2, 3)
+            want = by_operators(model, x, state)
+            with torch.no_grad():
+                got = model.step(x, state)
+            same(got, want, TOLERANCE[F32])
+            state = got[1]
 
 
 FEW = ("gru", "s4d", "mamba")
@@ -392,6 +431,15 @@ def test_explain_says_how_a_step_runs():
     growing = built("attention")
     said = explain(growing.step, x, growing.init_state(1))
     assert said == "PyTorch's operators: its state is of another size after each step"
+
+
+def test_a_rule_that_is_wrong_about_a_shape_reads_nothing_that_is_not_there():
+    tape = Tape(F32)
+    whole = tape.fresh((4, 6))
+    tape.put("move", whole.over((4, 6)), 1.0)
+    for wrong in (whole._replace(shape=(5, 6)), whole._replace(offset=1), whole.over((2, 4, 7))):
+        with pytest.raises(RefusedError, match="exp would leave a tensor"):
+            tape.new("exp", wrong)
 
 
 def test_what_is_remembered_is_bounded_and_goes_with_the_model():
