@@ -6,7 +6,8 @@ gradients, a streaming step, and the peak of memory of a training step; writes
 the whole kernel, from an array of modes times nodes or lengths, and convolves by FFT, with the
 parameters of the same layer. The limits are what nobody can leave out: the three FFTs of a
 convolution, and the matrix products of blocks of time. Plain paths are checked against the layers
-before anything is timed. S5 stands beside s5-pytorch, if that is installed. One thread.
+before anything is timed. S5 stands beside s5-pytorch, if that is installed, and Mamba beside the
+products of its four maps. One thread; freed memory is kept, as `linrnn train` does.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from _layers import LAYERS as OTHERS
 from _peak import OPTION, megabytes, print_peak
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, in_turn
-from linrnn.mixers import DSS, S4, S4D, S5
+from linrnn import keep_memory
+from linrnn.mixers import DSS, S4, S4D, S5, Mamba
 from linrnn.ops import dplr, siso
 from sequential import Size, call
 
@@ -144,6 +146,23 @@ def beside_s5(size: Size, train: bool) -> dict[str, Candidate]:
     return found
 
 
+def beside_maps(size: Size, train: bool) -> dict[str, Candidate]:
+    """Mamba, and the products of its four maps, which no implementation can leave out."""
+    torch.manual_seed(0)
+    layer, x = Mamba(size.width), torch.randn(*size)
+    maps = [part for part in layer.modules() if isinstance(part, torch.nn.Linear)]
+    assert len(maps) == 4
+    weights = [part.weight.detach().clone().requires_grad_(train) for part in maps]
+    inputs = [torch.randn(*size[:2], part.in_features).requires_grad_(train) for part in maps]
+    into = [torch.randn(*size[:2], part.out_features) for part in maps]
+
+    def products() -> Any:
+        ys = [z @ w.mT for z, w in zip(inputs, weights, strict=True)]
+        return torch.autograd.grad(ys, [*inputs, *weights], into) if train else ys
+
+    return {"scan": call(layer, x, train, None), "products alone": Candidate(products)}
+
+
 class Alone(torch.nn.Module):
     """An output as `call` expects it."""
 
@@ -156,7 +175,8 @@ def measure(size: Size, options: argparse.Namespace) -> list[str]:
     """The table of a size."""
     rows = []
     groups = {name: partial(everyone, name, size) for name in options.only or LAYERS}
-    for name, group in (groups | {"s5": partial(beside_s5, size)}).items():
+    groups |= {"s5": partial(beside_s5, size), "mamba": partial(beside_maps, size)}
+    for name, group in groups.items():
         times = [
             in_turn(group(train), seconds=options.seconds, limit=options.limit)
             for train in (False, True)
@@ -235,6 +255,7 @@ def main() -> None:
         name, who, *size = options.memory_of
         measure_memory(name, who, Size(*map(int, size)))
         return
+    keep_memory()
     sizes, lines = QUICK if options.quick else SIZES, []
     for size in sizes:
         lines += measure(size, options)

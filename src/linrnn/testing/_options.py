@@ -89,7 +89,7 @@ def _pairs(chosen: tuple[int, ...], bits: dict[Any, int]) -> int:
 def _values(mixer: type[Mixer]) -> dict[str, list[Any]]:
     """What each option may be, its default first."""
     hints = get_type_hints(mixer.__init__)
-    found = {}
+    found: dict[str, list[Any]] = {}
     for name, parameter in inspect.signature(mixer.__init__).parameters.items():
         if name not in _NOT_OPTIONS and parameter.kind is not parameter.VAR_KEYWORD:
             default = parameter.default
