@@ -96,7 +96,12 @@ class TransformerXL(Mixer):
         q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, K)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         first = (position - position % self.segment - self.memory).clamp(min=0)
-        q, far, window = self.place.queries(q, before), position - first, self.memory + self.segment
-        o = attend("softmax", q, self.place.keys(k), v, far, window=window, whole=False)
+        sight, window = position - first, self.memory + self.segment
+        if x.shape[1] == 1:  # for which keys of all distances would cost more than all else
+            q, k_there = self.place.queries(q, before), self.place.keys(k)
+            o = attend("softmax", q, k_there, v, sight, window=window, whole=False)
+        else:
+            q, far = self.place.pairs(q), self.place.distances(window, q)
+            o = attend("relative", q, k, v, sight, window=window, whole=False, far=far)
         y = self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype))
         return y, cache_of(k, v, position, reset, window)

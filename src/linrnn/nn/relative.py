@@ -61,6 +61,17 @@ class RelativePositions(nn.Module):
         sin, cos = (z.expand(*k.shape[:3], -1) for z in self._waves(k, begin))
         return torch.cat([k, cos, sin], -1)
 
+    def pairs(self, q: Tensor) -> Tensor:
+        """``(q_t + u, q_t + w)`` side by side, (B, T, H, 2 d_head): for keys and `distances`."""
+        return torch.cat([q + wide(self.u), q + wide(self.w)], -1)
+
+    def distances(self, count: int, like: Tensor) -> Tensor:
+        """``W R_d`` of the distances from 0 on, (H, count, d_head)."""
+        sin, cos = self._waves(like.new_empty(1, count), 0)
+        weight = wide(affine_of(self.proj, like)[0])
+        found = torch.cat([sin, cos], -1).squeeze(1) @ weight.mT
+        return found.unflatten(-1, (self.n_heads, -1)).transpose(0, 1)
+
     def _waves(self, x: Tensor, begin: int) -> tuple[Tensor, Tensor]:
         """Sines and cosines (T, 1, D / 2) of the places."""
         place = torch.arange(begin, begin + x.shape[1], dtype=torch.float64, device=x.device)

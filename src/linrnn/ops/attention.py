@@ -1,6 +1,6 @@
 """Attention over the entries of earlier steps: masks, positions, what to keep."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from math import pi
 
 import torch
@@ -15,13 +15,14 @@ QUERIES = 1024
 """Steps whose masks are in memory at once; fewer if a window is short, for a step's mask covers
 the keys of all the others."""
 
-ROWS = 16
-"""The same where each channel of a value has weights of its own."""
+MOST = {"per_channel": 16, "relative": QUERIES // 4}
+"""The same where each channel of a value has weights of its own, and where scores are in memory."""
 
 
-Read = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+Read = Callable[..., Tensor]
 """Queries (B, T, ...), keys and values (B, S, ...), and which are visible, (B, T, S), or None for
-causal attention of a sequence to itself: outputs (B, T, ...)."""
+causal attention of a sequence to itself: outputs (B, T, ...). One that weighs distances gets their
+keys besides."""
 
 
 def softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
@@ -79,8 +80,31 @@ def relu_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor
     return (weight @ v).transpose(1, 2)
 
 
+def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor) -> Tensor:
+    """Weights that add up to 1, by keys and by distances: ``q_t . k_s + p_t . far_{t-s}``.
+
+    Args:
+        q: a query q_t and one of distances, p_t, side by side, (B, T, H, 2 K).
+        k, v, visible: as in `softmax_read`; the last query is of the same step as the last key.
+        far: keys of the distances from 0 on, (H, D, K); longer ones are never visible.
+    """
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    near, p = q.chunk(2, -1)
+    (batch, heads, time, width), entries = near.shape, k.shape[2]
+    far = far[:, :entries].flip(1)
+    # column c of a row is distance c from the end; one more in front moves each row by one more
+    moved = F.pad(p @ far.mT, (entries + 1 - far.shape[1], 0)).flatten(2)
+    moved = moved.view(batch * heads, entries + 1, time)[:, 1:].view(-1, time, entries)
+    size = width**-0.5
+    scores = torch.baddbmm(
+        moved, near.flatten(0, 1), k.flatten(0, 1).mT, beta=size, alpha=size
+    ).view(batch, heads, time, entries)
+    return (torch.where(visible[:, None], scores, float("-inf")).softmax(-1) @ v).transpose(1, 2)
+
+
 READS: dict[str, Read] = {
     "softmax": softmax_read,
+    "relative": relative_read,
     "relu": relu_read,
     "relu_squared": relu_squared_read,
     "laplace": laplace_read,
@@ -129,7 +153,15 @@ def in_sight(kept: Tensor, position: Tensor) -> Tensor:
 
 
 def attend(
-    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, *, window: int | None, whole: bool
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    *,
+    window: int | None,
+    whole: bool,
+    far: Tensor | None = None,
 ) -> Tensor:
     """Attention of each step to itself and the ``sight`` entries before it.
 
@@ -142,13 +174,14 @@ def attend(
         sight: how far back each step sees, (B, T).
         window: a bound on all ``sight + 1``, or None.
         whole: every step sees all before it, and the keys are those of the queries.
+        far: keys of distances, for a kind that weighs these.
     """
     time, before = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
-        return _chunk(READS[kind], q, [k], [v], sight)
+        return _chunk(READS[kind], q, k, v, sight, far)
     bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
     k, v = torch.where(_like(bad, k), 0, k), torch.where(_like(bad, v), 0, v)
-    y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window)[0]
+    y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
     count = F.pad(bad.cumsum(1), (1, 0))
     step = torch.arange(before, before + time, device=q.device)
     seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
@@ -156,26 +189,41 @@ def attend(
 
 
 def _shapes(
-    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, window: int | None
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    window: int | None,
+    far: Tensor | None,
 ) -> tuple[Tensor]:
     return (v.new_empty(*q.shape[:-1], v.shape[-1]),)
 
 
-@opaque("attend", "str kind, Tensor q, Tensor k, Tensor v, Tensor sight, int? window", _shapes)
+@opaque(
+    "attend",
+    "str kind, Tensor q, Tensor k, Tensor v, Tensor sight, int? window, Tensor? far",
+    _shapes,
+)
 def _chunks(
-    kind: str, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, window: int | None
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    window: int | None,
+    far: Tensor | None,
 ) -> tuple[Tensor]:
     """The queries a few at a time, each with the keys it may see."""
     read, time = READS[kind], q.shape[1]
-    most = ROWS if kind == "per_channel" else QUERIES
-    size = most if window is None else min(most, max(window, most // 4))
-    lengths = [min(size, time - begin) for begin in range(0, time, size)]
-    parts = [k.shape[1] - time, *lengths]  # the cache, then as the queries
-    ks, vs = k.split(parts, 1), v.split(parts, 1)
+    before, most = k.shape[1] - time, MOST.get(kind, QUERIES)
+    size = most if window is None else min(most, max(window, QUERIES // 4))
+    bounds = [(begin, min(begin + size, time)) for begin in range(0, time, size)]
+    firsts = [0] * len(bounds) if window is None else _firsts(sight, before, window, bounds)
     ys = []
-    for i, (some, far) in enumerate(zip(q.split(lengths, 1), sight.split(lengths, 1), strict=True)):
-        first = 0 if window is None else max(0, i + 1 - -(-(window - 1) // size))
-        args = read, some, ks[first : i + 2], vs[first : i + 2], far
+    for first, (begin, end) in zip(firsts, bounds, strict=True):
+        keys = slice(first, before + end)
+        args = read, q[:, begin:end], k[:, keys], v[:, keys], sight[:, begin:end], far
         if time > size and torch.is_grad_enabled():  # no masks are kept for the backward
             ys.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
         else:
@@ -183,13 +231,25 @@ def _chunks(
     return (torch.cat(ys, 1),)
 
 
+def _firsts(
+    sight: Tensor, before: int, window: int, bounds: Sequence[tuple[int, int]]
+) -> list[int]:
+    """The first entry that any query of each chunk sees."""
+    if torch._C._functorch.is_batchedtensor(sight):  # whose numbers nobody may look at
+        return [max(0, before + begin - window + 1) for begin, _ in bounds]
+    first = torch.arange(sight.shape[1], device=sight.device) - sight + before
+    found = torch.stack([first[:, begin:end].min() for begin, end in bounds]).clamp(min=0)
+    lowest: list[int] = found.tolist()
+    return lowest
+
+
 def _chunk(
-    read: Read, q: Tensor, ks: Iterable[Tensor], vs: Iterable[Tensor], sight: Tensor
+    read: Read, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, far: Tensor | None
 ) -> Tensor:
-    k, v = torch.cat(list(ks), 1), torch.cat(list(vs), 1)
     entry = torch.arange(k.shape[1], device=q.device)
     age = entry[k.shape[1] - q.shape[1] :, None] - entry
-    return read(q, k, v, (age >= 0) & (age <= sight[..., None]))
+    visible = (age >= 0) & (age <= sight[..., None])
+    return read(q, k, v, visible) if far is None else read(q, k, v, visible, far)
 
 
 def _like(mask: Tensor, x: Tensor) -> Tensor:

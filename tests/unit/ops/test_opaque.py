@@ -52,12 +52,19 @@ def transitions():
 
 def attended(kind, *heads):
     sight = torch.arange(T).expand(B, T)
-    return kind, *(randn(B, T, *heads, 4) for _ in range(3)), sight, None
+    return kind, *(randn(B, T, *heads, 4) for _ in range(3)), sight, None, None
+
+
+def attended_by_distance():
+    """From two entries before on, three steps far."""
+    q, k, v = randn(B, T, 2, 8), randn(B, 2 + T, 2, 4), randn(B, 2 + T, 2, 3)
+    sight = (torch.arange(T) + torch.tensor([[2], [0]])).clamp(max=2)
+    return "relative", q, k, v, sight, 3, randn(2, 3, 4)
 
 
 def attended_per_channel():
     q, k, v = randn(B, T, 4), randn(B, T, 4 + 3), randn(B, T, 3)
-    return "per_channel", q, k, v, torch.arange(T).expand(B, T), None
+    return "per_channel", q, k, v, torch.arange(T).expand(B, T), None, None
 
 
 @cell(state="h m", constant="rate", matrix="w")
@@ -150,7 +157,12 @@ CASES = {
         (transitions(), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), reset())
     ],
     "cell_scan": [stepped("loop"), stepped("newton")],
-    "attend": [attended("softmax", 2), attended("relu_squared"), attended_per_channel()],
+    "attend": [
+        attended("softmax", 2),
+        attended("relu_squared"),
+        attended_per_channel(),
+        attended_by_distance(),
+    ],
     "attend_sinks": [sinking()],
     "attend_evicting": [
         (*evicting(policy, 3), torch.arange(T) + torch.tensor([[6], [1]]))
