@@ -148,3 +148,12 @@ def test_every_system_and_every_score_is_on_the_guide(hooks):
 def test_rows_of_results_are_told_by_what_pages_call_a_mixer(label, name, hooks):
     assert hooks.leaderboard.rows.mixer_of(label) == name
     assert hooks.leaderboard.rows.mixer_of("bank, one ridge for all channels") is None
+
+
+def test_bibliography_is_printed_without_marks_of_tex(hooks):
+    page = hooks.bibliography.page()
+    assert not re.search(r"\\|\{(?! #)|\. , ", page)
+    assert "François Fleuret" in page
+    assert "Atri Rudra, Christopher Ré. *HiPPO" in page
+    assert "Kazuki Irie, Imanol Schlag, Róbert Csordás, Jürgen Schmidhuber" in page
+    assert "A Recurrent LLM for Fast and Efficient Inference*. 2025." in page
