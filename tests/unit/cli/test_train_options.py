@@ -138,6 +138,7 @@ result = time.process_time()
     ("typed", "meant"),
     [
         (["Digits", "--MIXER", "RG-LRU"], ["digits", "--mixer", "rg_lru"]),
+        (["digits", "--mixer", "RGLRU,2*DeltaNet"], ["digits", "--mixer", "rg_lru,2*delta_net"]),
         (["DIGITS", "--Optim.LR=0.5"], ["digits", "--optim.lr=0.5"]),
         (["digits", "--train.batch_size", "7"], ["digits", "--train.batch-size", "7"]),
         (["digits", "--mixer=LRU", "--mixer.R_Min=.5"], ["digits", "--mixer.r-min", ".5"]),
