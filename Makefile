@@ -77,6 +77,7 @@ docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into 
 	$(BIN)/python docs/lists.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/screenshots.py
+	@if command -v node >/dev/null; then node docs/search.js site; else echo "docs: there is no node here, so nobody asked the search"; fi
 
 bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 6 minutes
 	$(BIN)/python benchmarks/scan.py

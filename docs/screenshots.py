@@ -29,10 +29,15 @@ KINDS = {
     "tutorial": "tutorials/first-layer/",
     "how-to": "drop-in/",
     "mixer": "mixers/mamba/",
+    "systems": "mixers/",
+    "guide": "which-mixer/",
+    "result": "results/lru-table-1-cpu/report/",
+    "results": "results/",
     "reference": "reference/ops/",
     "explanation": "layers/",
     "guarantees": "guarantees/",
     "gallery": "gallery/",
+    "bibliography": "references/",
 }
 HARNESS = Path(__file__).with_name("harness.html")
 

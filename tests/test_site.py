@@ -141,6 +141,53 @@ def test_every_system_and_every_score_is_on_the_guide(hooks):
         assert f"| {row.label} | {hooks.leaderboard.rows.score(row)}" in guide
 
 
+def configurations():
+    """What scores were trained by, by page and task."""
+    from linrnn import recipes, reproductions
+    from linrnn.reproductions._selective_copying import column
+    from linrnn.reproductions.minrnn_table_1 import with_all_tokens
+
+    def made(name):
+        return importlib.import_module(f"{reproductions.__name__}.{name}")
+
+    text, copies = recipes.load("lm").config, column("cpu")
+    carried, e2, recall = made("carried_state"), made("lru_appendix_e2"), made("memory_recall")
+    dense, su = made("lru_table_1")._columns("cpu"), made("su_comparison")
+    return {
+        "carried-state-cpu": {f"chunks of {n}": carried.base_config(n) for n in (16, 128)},
+        "cells-digits-cpu": {"permuted digits": made("cells_digits").config()},
+        "cells-gaps-cpu": {"gaps": made("cells_gaps").config()},
+        "distillation-cpu": {"tiny Shakespeare": made("distillation").base_config()},
+        "lra-state-spaces-cpu": {
+            n: found.config for n, found in made("lra_state_spaces").COLUMNS.items()
+        },
+        "lru-appendix-e2-cpu": {"convolution": e2._config(e2.Size())},
+        "lru-table-1-cpu": {found.name: found.config for found in dense},
+        "mackey-glass-cpu": {"mackey-glass": made("mackey_glass").config()},
+        "memory-recall-cpu": {n: recall.config(what) for n, what in recall.QUESTIONS.items()},
+        "memory-shakespeare-cpu": {"tiny Shakespeare": text},
+        "minrnn-shakespeare-cpu": {"tiny Shakespeare": text},
+        "minrnn-table-1-cpu": {"selective copying": with_all_tokens(copies).config},
+        "minrnn-table-2-cpu": {"selective copying": copies.config},
+        "su-comparison-cpu": {f"length {n}": su.base_config(n) for n in (128, 512)},
+    }
+
+
+def test_lengths_of_scores_are_those_they_are_trained_at(hooks):
+    from linrnn.train._model import build_task
+
+    known, rows = configurations(), hooks.leaderboard.rows
+    found = {
+        page: {task: build_task(config).sequence_length for task, config in tasks.items()}
+        for page, tasks in known.items()
+    }
+    assert found == rows.LENGTHS
+    guide = hooks.leaderboard.scores()
+    for row in rows.scores():
+        if row.page.parent.name in known:
+            assert f"| {row.heading} | {rows.length(row)} | " in guide
+
+
 @pytest.mark.parametrize(
     ("label", "name"),
     [("minGRU, 2 layers", "mingru"), ("coRNN", "co_rnn"), ("decay by channel", "gla")],
@@ -148,3 +195,12 @@ def test_every_system_and_every_score_is_on_the_guide(hooks):
 def test_rows_of_results_are_told_by_what_pages_call_a_mixer(label, name, hooks):
     assert hooks.leaderboard.rows.mixer_of(label) == name
     assert hooks.leaderboard.rows.mixer_of("bank, one ridge for all channels") is None
+
+
+def test_bibliography_is_printed_without_marks_of_tex(hooks):
+    page = hooks.bibliography.page()
+    assert not re.search(r"\\|\{(?! #)|\. , ", page)
+    assert "François Fleuret" in page
+    assert "Atri Rudra, Christopher Ré. *HiPPO" in page
+    assert "Kazuki Irie, Imanol Schlag, Róbert Csordás, Jürgen Schmidhuber" in page
+    assert "A Recurrent LLM for Fast and Efficient Inference*. 2025." in page

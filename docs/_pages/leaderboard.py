@@ -54,9 +54,10 @@ def _reading(name: str) -> str:
 
 def scores() -> str:
     """A row for each score of a trained model in results/, with what it was trained with."""
-    head = ["task", "system", "row", "score", "seeds", "parameters", "steps", "tuned", "page"]
+    head = ["task", "length", "system", "row", "score", "seeds", "parameters", "steps", "tuned"]
     body = [_score(row) for row in sorted(rows.scores(), key=lambda row: row.heading.lower())]
-    return choices.filtered(["task", "system", "seeds", "tuned"], [head, *body])
+    menus = ["task", "length", "system", "seeds", "tuned"]
+    return choices.filtered(menus, [[*head, "page"], *body])
 
 
 def _score(row: rows.Row) -> list[str]:
@@ -64,6 +65,7 @@ def _score(row: rows.Row) -> list[str]:
     percent = " %" if "%" in heads[0] else ""
     return [
         row.heading,
+        str(rows.length(row) or ""),
         f"[{choices.title(row.mixer)}](mixers/{row.mixer}.md)",
         row.label,
         rows.score(row) + percent,

@@ -41,7 +41,12 @@ def page(name: str) -> str:
     cls = mixers.load(name)
     key = re.search(r"Key: (\w+)\.", cls.__doc__ or "")
     cited = f"\nCited as [{key[1]}](../references.md#{key[1]}).\n" if key else ""
-    return f"""# {cls.__name__}
+    return f"""---
+search:
+  boost: {_weight(name)}
+---
+
+# {cls.__name__}
 
 The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {name}`,
 `linrnn show {name}`, `from linrnn.mixers import {cls.__name__}`.
@@ -60,6 +65,12 @@ What every mixer takes and raises is said once, in [the contract](../reference/m
 {_cost(name)}
 {_laws(name)}
 {_results(name)}"""
+
+
+def _weight(name: str) -> int:
+    """Of a page among those that are found: before results, and before names that begin with it."""
+    longer = any(other != name and other.startswith(name) for other in stems(mixers.__name__))
+    return 8 if longer else 4
 
 
 def _choices(name: str) -> str:

@@ -7,6 +7,9 @@ FOLDER = Path(__file__).parents[2] / "results"
 _BESIDE = {".svg", ".png", ".csv", ".wav"}
 _DOCS = re.compile(r"\]\(\.\./docs/")  # results/ lies beside docs/ there, and inside of it here
 
+_LAST = "---\nsearch:\n  boost: 0.3\n---\n\n"
+"""Who looks for a system wants its page, and not all that it was compared with."""
+
 
 def reports() -> list[Path]:
     """The page of each folder, `report.md` or `README.md`, sorted by folder."""
@@ -25,7 +28,7 @@ def pages() -> dict[str, str]:
     found = {uri(overview): _overview(overview.read_text(encoding="utf-8"))}
     for path in reports():
         text = _DOCS.sub("](../../", path.read_text(encoding="utf-8"))
-        found[uri(path)] = f"{text.rstrip()}\n{_downloads(path.parent)}"
+        found[uri(path)] = f"{_LAST}{text.rstrip()}\n{_downloads(path.parent)}"
     return found
 
 

@@ -28,6 +28,30 @@ ALIASES = {
 """What pages call a mixer otherwise than by its name or its class."""
 
 
+LENGTHS = {
+    "carried-state-cpu": {"chunks of 16": 16, "chunks of 128": 128},
+    "cells-digits-cpu": {"permuted digits": 64},
+    "cells-gaps-cpu": {"gaps": 50},
+    "distillation-cpu": {"tiny Shakespeare": 256},
+    "lra-state-spaces-cpu": {"ListOps": 100, "Image": 32},
+    "lru-appendix-e2-cpu": {"convolution": 100},
+    "lru-table-1-cpu": {"ListOps": 100, "sCIFAR": 32},
+    "mackey-glass-cpu": {"mackey-glass": 500},
+    "memory-recall-cpu": {
+        "mqar, 8 pairs": 64,
+        "mqar, 32 pairs": 128,
+        "associative recall, 32 keys": 130,
+    },
+    "memory-shakespeare-cpu": {"tiny Shakespeare": 256},
+    "minrnn-shakespeare-cpu": {"tiny Shakespeare": 256},
+    "minrnn-table-1-cpu": {"selective copying": 288},
+    "minrnn-table-2-cpu": {"selective copying": 272},
+    "su-comparison-cpu": {"length 128": 128, "length 512": 512},
+}
+"""Steps of a sequence, the longest of which they differ, by page and task; a page prints them
+where they are not the published ones. A test compares them with what the entries are made of."""
+
+
 class Row(NamedTuple):
     """A row of a table of a page."""
 
@@ -58,6 +82,11 @@ def score(row: Row) -> str:
     """The score of a row that has one, else nothing."""
     found = (v for k, v in row.cells.items() if k.startswith(("ours", "test metric")))
     return next(found, "")
+
+
+def length(row: Row) -> int | None:
+    """Steps of a sequence of a score, or None where nobody has said."""
+    return LENGTHS.get(row.page.parent.name, {}).get(row.heading.rpartition(": test ")[0])
 
 
 def _rows(path: Path) -> list[Row]:

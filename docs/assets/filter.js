@@ -44,7 +44,8 @@
     for (const name of box.dataset.columns.split(",")) {
       const index = heads.indexOf(name);
       if (index < 0) continue;
-      const values = [...new Set(rows.map((row) => cells(row, index)))].filter(Boolean).sort();
+      const values = [...new Set(rows.map((row) => cells(row, index)))].filter(Boolean);
+      values.sort((one, other) => one.localeCompare(other, undefined, { numeric: true }));
       const made = menu(name, values, apply);
       menus.push({ index, select: made.select });
       bar.append(made.label);

@@ -51,8 +51,9 @@ def usage() -> str:
             *lines,
             "",
             "`linrnn VERB --help` or `linrnn help VERB` describes a verb and its options.",
-            "Names and options go in any case, with - or _. Verbs that answer take --json;",
-            "-q leaves out progress and remarks, and -v says where an error comes from.",
+            "Names and options go in any case, with - or _; names also without: rg_lru is RGLRU.",
+            "Verbs that answer take --json; -q leaves out progress and remarks, and -v says",
+            "where an error comes from.",
             "A verb that reads a run whose mixer is an import path takes --trust pkg.module:Mine.",
             "Exit codes: 0 done, 1 the run failed, 2 the command was wrong, 130 interrupted.",
         ]

@@ -1,4 +1,4 @@
-"""Names as people write them: in any case, with ``-`` or ``_``."""
+"""Names as people write them: in any case, with ``-``, ``_`` or neither."""
 
 import difflib
 import re
@@ -18,13 +18,16 @@ def canonical(name: str, known: Iterable[str]) -> str:
     """The known name that was meant, or the same again where it is none.
 
     Example:
-        >>> canonical("RG-LRU", ["lru", "rg_lru"]), canonical("x", ["lru"])
-        ('rg_lru', 'x')
+        >>> known = ["lru", "rg_lru"]
+        >>> canonical("RG-LRU", known), canonical("RGLRU", known), canonical("x", known)
+        ('rg_lru', 'rg_lru', 'x')
     """
     known = list(known)
-    if name in known:
-        return name
-    return next((one for one in known if _plain(one) == _plain(name)), name)
+    for spelling in (str, _plain, _letters):  # the last is how classes and papers call it
+        found = [one for one in known if spelling(one) == spelling(name)]
+        if len(found) == 1:
+            return found[0]
+    return name
 
 
 def known_as(kind: str, name: str, known: Collection[str]) -> str:
@@ -132,3 +135,7 @@ def no_such_option(verb: str, argument: str, known: Iterable[str], where: str) -
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "_")
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[-_]", "", name).lower()

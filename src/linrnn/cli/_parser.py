@@ -1,11 +1,13 @@
 """The parser of a verb: what every verb takes, and errors that name the option that was meant."""
 
 import argparse
+import difflib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from linrnn.cli._names import no_such_option, respelt
+from linrnn.cli._names import flag_name, no_such_option, respelt
 from linrnn.cli._output import MANNER
+from linrnn.errors import ArgumentError
 
 QUIET = "say the answer alone: no progress, no remarks"
 VERBOSE = "also say where an error comes from"
@@ -36,6 +38,7 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             **given,
         )
+        self._given: list[str] = []
         self.kinds: dict[str, str] = {}
         """What the value of an argument is, by its name, for completions."""
         manners = [("quiet", ["-q", "--quiet"], QUIET), ("verbose", ["-v", "--verbose"], VERBOSE)]
@@ -70,7 +73,27 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments, and those that are of another parser."""
-        return super().parse_known_args(respelt(args, self._option_string_actions), namespace)
+        self._given = respelt(args, self._option_string_actions)
+        return super().parse_known_args(self._given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """What else is wrong, in one line as every error.
+
+        Raises:
+            ArgumentError: always.
+        """
+        verb = self.prog.removeprefix("linrnn ")
+        more = f"`linrnn help {verb}` describes every argument."
+        raise ArgumentError(f"{verb}: {message}.{self._meant(message)} {more}")
+
+    def _meant(self, message: str) -> str:
+        """Of an option that is missing, how it was perhaps misspelt."""
+        missing = [flag for flag in message.replace(",", " ").split() if flag.startswith("--")]
+        for given in (arg.partition("=")[0] for arg in self._given if arg.startswith("--")):
+            near = difflib.get_close_matches(flag_name(given), missing, n=1)
+            if near and not self._has(given):
+                return f" Did you mean {near[0]} by {given:.60}?"
+        return ""
 
     def _has(self, argument: str) -> bool:
         return argument.partition("=")[0] in self._option_string_actions

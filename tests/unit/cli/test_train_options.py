@@ -102,6 +102,17 @@ WRONG = [
     (["show", "lur"], "named 'lur'. Did you mean 'lru'?"),
     (["reproduce", "lru-table-44"], "no reproduction named 'lru-table-44'. Did you mean"),
     (["eval", "run", "--lenghts", "3"], "got --lenghts. Did you mean --lengths?"),
+    (["eval"], "eval: the following arguments are required: RUN. `linrnn help eval` describes"),
+    (["eval", "run", "--steps", "x"], "eval: argument --steps: invalid int value: 'x'. `linrnn"),
+    (
+        ["compare", "digits", "--mixxers", "lru"],
+        "are required: --mixers. Did you mean --mixers by --mixxers?",
+    ),
+    (
+        ["sweep", "digits", "--ovre=optim.lr=1"],
+        "are required: --over. Did you mean --over by --ovre?",
+    ),
+    (["predict", "run"], "are required: FILE. `linrnn help predict` describes"),
 ]
 
 
@@ -138,6 +149,7 @@ result = time.process_time()
     ("typed", "meant"),
     [
         (["Digits", "--MIXER", "RG-LRU"], ["digits", "--mixer", "rg_lru"]),
+        (["digits", "--mixer", "RGLRU,2*DeltaNet"], ["digits", "--mixer", "rg_lru,2*delta_net"]),
         (["DIGITS", "--Optim.LR=0.5"], ["digits", "--optim.lr=0.5"]),
         (["digits", "--train.batch_size", "7"], ["digits", "--train.batch-size", "7"]),
         (["digits", "--mixer=LRU", "--mixer.R_Min=.5"], ["digits", "--mixer.r-min", ".5"]),
