@@ -63,7 +63,7 @@ def pushing(after: Tensor, before: Tensor) -> Product:
     def push(v: Tensor) -> Tensor:
         if not pulled.requires_grad:
             return torch.zeros_like(v)
-        (found,) = torch.autograd.grad(pulled, w, v, retain_graph=True)
+        found: Tensor = torch.autograd.grad(pulled, w, v, retain_graph=True)[0]
         return found
 
     return push

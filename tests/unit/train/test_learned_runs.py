@@ -17,6 +17,7 @@ from linrnn.train._checkpoint import load_tree, save_tree
 
 SHORT = {"tbptt": {"window": 7, "overlap": 2, "update": "window"}}
 SHORT |= {"lifted": {"window": 7, "iterations": 3}, "rbp": {"hold": 10, "terms": 3}}
+OWN = {"lra": "p_tncn"}  # the layer of learners that need it
 AT_THE_END = ("rbp",)  # for one answer a sequence, and nothing random
 LAST = "checkpoints/last.safetensors"
 each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])
@@ -38,7 +39,7 @@ def config_of(name, mixer="lru", **train_options):
     """Two epochs of four steps, with an answer a step, or where a learner needs it a sequence."""
     config = Config(
         task="mackey_glass",
-        mixer=mixer,
+        mixer=OWN.get(name, mixer),
         task_options=MackeyGlassOptions(
             length=20, train_size=16, validation_size=4, test_size=4, ahead=2
         ),
@@ -99,7 +100,12 @@ def test_resume_inside_an_epoch_gives_the_same_bits(name, mixer, step, signal_at
 def test_resume_with_a_carried_state_gives_the_same_bits(name, text, signal_at, tmp_path):
     if name in AT_THE_END:
         pytest.skip("it needs one answer a sequence")
-    config = replace(text, learner=name, learner_options=SHORT.get(name, {}))
+    config = replace(
+        text,
+        learner=name,
+        learner_options=SHORT.get(name, {}),
+        mixer=OWN.get(name, text.mixer),
+    )
     whole = train.run(config, out=tmp_path / "whole")
     with pytest.raises(InterruptedRunError):
         train.run(config, out=tmp_path / "cut", reporter=signal_at(3))
