@@ -95,7 +95,8 @@ def _direct(pull: Product, b: Tensor) -> Tensor:
     one_by_one = torch.eye(b.numel(), dtype=b.dtype, device=b.device).view(-1, *b.shape)
     rows = torch.stack([pull(v).flatten() for v in one_by_one])  # J, as v^T J of each v
     matrix = torch.eye(b.numel(), dtype=b.dtype, device=b.device) - rows.mT
-    return torch.linalg.solve(matrix, b.flatten()).view_as(b)
+    z: Tensor = torch.linalg.solve(matrix, b.flatten())
+    return z.view_as(b)
 
 
 def lipschitz_penalty(
