@@ -15,6 +15,7 @@ MIXERS = ("lru", "mingru", "lstm")
 TIME, ROWS = 11, 3
 # so that a sequence of that length is more than one piece
 SHORT = {name: {"window": 4} for name in ("tbptt", "chunked_rtrl", "rtrl")}
+SHORT |= {"lifted": {"window": 4, "iterations": 3}}
 
 each_learner = pytest.mark.parametrize("name", learn.names())
 each_mixer = pytest.mark.parametrize("mixer", MIXERS)

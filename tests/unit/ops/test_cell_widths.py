@@ -45,12 +45,23 @@ def _unseen(h: Any, x: Any, W: Any) -> Any:
     return fold(wide * wide, 5, each=True), 0.5 * h + fold(torch.sin(wide), 15)
 
 
+def _mapped_twice(h: Any, x: Any, W: Any, R: Any, P: Any) -> Any:
+    """The first value that is kept for the gradient is as wide as no argument before it."""
+    h = torch.tanh(F.linear(h, R) + F.linear(x, W))
+    return F.linear(torch.tanh(F.linear(x, W)), P), h
+
+
 #: A cell, the widths of its inputs, and the shapes of its constants and matrices.
 CASES: dict[str, tuple[Cell, dict[str, int], dict[str, tuple[int, ...]]]] = {
     "projected": (
         Cell(_projected, state="h c", matrix="W R P"),
         {"x": 7},
         {"W": (24, 7), "R": (24, 5), "P": (5, 24)},
+    ),
+    "mapped twice": (
+        Cell(_mapped_twice, state="h", matrix="W R P"),
+        {"x": 7},
+        {"W": (5, 7), "R": (5, 5), "P": (4, 5)},
     ),
     "large": (
         Cell(_projected, state="h c", matrix="W R P"),

@@ -240,7 +240,8 @@ class _Code:
         found = []
         for some in self.assembled.widths:
             known = ((tensors.get(x.kind, ()), x, axis) for x, axis in some)
-            sized = ((given[x.number], x, axis) for given, x, axis in known if given)
+            there = (k for k in known if k[1].number < len(k[0]))  # others are yet to be made
+            sized = ((given[x.number], x, axis) for given, x, axis in there)
             found.append(next((_size(*y) for y in sized if isinstance(y[0], Tensor)), 0))
         for _ in self.assembled.ratios:
             for wide, narrow, n in self.assembled.ratios:

@@ -1,0 +1,134 @@
+"""Gradients at a point that a step leaves where it is: solvers of ``z = J^T z + b``."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Solver = Literal["neumann", "rbp", "cg", "direct"]
+Product = Callable[[Tensor], Tensor]
+
+
+def solve(
+    solver: Solver, after: Tensor, before: Tensor, b: Tensor, terms: int
+) -> tuple[Tensor, float]:
+    """Solve ``z = J^T z + b``, with J the derivative of a step.
+
+    Args:
+        solver: ``neumann`` sums ``(J^T)^k b``, ``rbp`` goes on from numbers drawn from [0, 1),
+            ``cg`` takes conjugate gradients of the normal equations, ``direct`` makes the matrix.
+        after: the state after the step (batch, size), with a history that begins at ``before``.
+        before: the state before it, of the same shape.
+        b: of the same shape.
+        terms: of the sum besides none; steps of the iteration.
+
+    Returns:
+        z, and what is left, ``|J^T z + b - z|`` as a part of ``|b|``: below 1 where z is better
+        than nothing. Of ``neumann`` it is the first term that was left out.
+    """
+
+    def pull(v: Tensor) -> Tensor:
+        (found,) = torch.autograd.grad(after, before, v, retain_graph=True, materialize_grads=True)
+        return found
+
+    if solver == "neumann":
+        z = _neumann(pull, b, terms)
+    elif solver == "rbp":
+        z = torch.rand_like(b)
+        for _ in range(terms):
+            z = pull(z) + b
+    elif solver == "cg":
+        z = _conjugate_gradients(pull, pushing(after, before), b, terms)
+    else:
+        z = _direct(pull, b)
+    return z, float((pull(z) + b - z).norm() / b.norm().clamp(min=torch.finfo(b.dtype).tiny))
+
+
+def _neumann(pull: Product, b: Tensor, terms: int) -> Tensor:
+    z, v = torch.zeros_like(b), b
+    for k in range(terms):
+        z = z + v
+        v = pull(v) if k + 1 < terms else v
+    return z
+
+
+def pushing(after: Tensor, before: Tensor) -> Product:
+    """``J v``, as the derivative of ``J^T w`` by w."""
+    w = torch.zeros_like(after, requires_grad=True)
+    (pulled,) = torch.autograd.grad(
+        after, before, w, create_graph=True, retain_graph=True, materialize_grads=True
+    )
+
+    def push(v: Tensor) -> Tensor:
+        if not pulled.requires_grad:
+            return torch.zeros_like(v)
+        found: Tensor = torch.autograd.grad(pulled, w, v, retain_graph=True)[0]
+        return found
+
+    return push
+
+
+def _conjugate_gradients(pull: Product, push: Product, b: Tensor, terms: int) -> Tensor:
+    """Of ``((I - J)(I - J^T) + ridge I) z = (I - J) b``, for all rows at once."""
+    ridge = torch.finfo(b.dtype).eps
+
+    def normal(v: Tensor) -> Tensor:
+        inner = v - pull(v)
+        return inner - push(inner) + ridge * v
+
+    z = torch.zeros_like(b)
+    r = b - push(b)
+    p, rr = r, float(r.square().sum())
+    for _ in range(terms):
+        if rr == 0:
+            break
+        q = normal(p)
+        a = rr / float((p * q).sum())
+        z, r = z + a * p, r - a * q
+        before, rr = rr, float(r.square().sum())
+        p = r + rr / before * p
+    return z
+
+
+def _direct(pull: Product, b: Tensor) -> Tensor:
+    one_by_one = torch.eye(b.numel(), dtype=b.dtype, device=b.device).view(-1, *b.shape)
+    rows = torch.stack([pull(v).flatten() for v in one_by_one])  # J, as v^T J of each v
+    matrix = torch.eye(b.numel(), dtype=b.dtype, device=b.device) - rows.mT
+    z: Tensor = torch.linalg.solve(matrix, b.flatten())
+    return z.view_as(b)
+
+
+def lipschitz_penalty(
+    after: Tensor, before: Tensor, bound: float, columns: Literal["signed", "absolute"]
+) -> Tensor:
+    """What the columns of J sum up to beyond a bound, squared: the mean over rows, with a history.
+
+    Args:
+        after, before: as of `solve`, rows apart.
+        bound: of each sum.
+        columns: sum the numbers of a column as they are, by one product, or their magnitudes, by
+            one product for each.
+
+    Numbers of a state that the next step does not look at, as those of a pool, are in no sum.
+    """
+    (seen,) = torch.autograd.grad(
+        after, before, torch.rand_like(after), retain_graph=True, materialize_grads=True
+    )
+    counts = (seen != 0).any(0)
+    if columns == "signed":
+        sums = _pulled(after, before, counts.expand_as(after).to(after.dtype))
+    else:
+        sums = torch.zeros_like(before)
+        for i in counts.nonzero()[:, 0].tolist():
+            one = torch.zeros_like(after)
+            one[:, i] = 1
+            sums = sums + _pulled(after, before, one).abs()
+    return (sums - bound).clamp(min=0).square().sum(1).mean()
+
+
+def _pulled(after: Tensor, before: Tensor, v: Tensor) -> Tensor:
+    (found,) = torch.autograd.grad(
+        after, before, v, create_graph=True, retain_graph=True, materialize_grads=True
+    )
+    return found
