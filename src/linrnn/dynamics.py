@@ -163,9 +163,14 @@ class Cycle:
         return len(self.points)
 
     @property
+    def radius(self) -> float:
+        """The largest |eigenvalue|."""
+        return float(self.eigenvalues.abs().max())
+
+    @property
     def stable(self) -> bool:
         """Whether what is near comes nearer: no eigenvalue on or outside the unit circle."""
-        return float(self.eigenvalues.abs().max()) < 1 - _ON_CIRCLE
+        return self.radius < 1 - _ON_CIRCLE
 
     @property
     def kind(self) -> Literal["node", "focus", "saddle"]:
@@ -312,7 +317,7 @@ def _search(F: _Map, k: int, rounds: Iterator[Tensor], inner: int, outer: int) -
         if idle >= outer:
             break
     cycles = [Cycle(points, _eigenvalues(F, points)) for points in found]
-    return sorted(cycles, key=lambda cycle: float(cycle.eigenvalues[0].abs()))
+    return sorted(cycles, key=lambda cycle: cycle.radius)
 
 
 def _followed(F: _Map, patterns: Tensor, inner: int) -> Tensor:
