@@ -19,6 +19,7 @@ LAYERS = (
             "_finite",
             "_import_path",
             "_memory",
+            "_moments",
             "_numbers",
             "_schema",
         ),

@@ -22,6 +22,7 @@ def too_small(model, x):
     sizes = {
         name: 0.0 if p.grad is None else p.grad.abs().max().item()
         for name, p in model.named_parameters()
+        if p.requires_grad  # a reservoir's do not
     }
     return {name: size for name, size in sizes.items() if not size > SEEN}
 

@@ -77,7 +77,7 @@ def run_mixer(name):
 
     def compute():
         y, state = mixer(x)
-        sources = [x, *mixer.parameters()]
+        sources = [x, *(p for p in mixer.parameters() if p.requires_grad)]
         grads = torch.autograd.grad((y * weight).sum(), sources, allow_unused=True)
         given = (*tree_leaves(state), *grads)
         return [y.detach(), *(t.detach() for t in given if t is not None and t.numel())]

@@ -12,6 +12,7 @@ from linrnn.cli._progress import metric_text, perplexity
 from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from linrnn.dynamics import Cycle
     from linrnn.train import LengthScore
 
 EPILOG = """With --lengths a table is printed, and the run folder gets lengths.csv and the plot
@@ -22,11 +23,16 @@ With --lyapunov the state of every layer is followed along one test sequence: ho
 to each other part (exponents above 0: chaos) or meet, in nats a step, and the eigenvalues of the
 Jacobian of its steps. The run folder gets lyapunov.csv and the plot lyapunov.png, lyapunov.svg.
 
+With --cycles, for the mixers plrnn and relu_rnn: the fixed points of every layer and its cycles of
+up to K steps, its input being held at the mean over a test sequence. The run folder gets
+cycles.csv.
+
 example: linrnn eval runs/induction_heads-mingru-1 --lengths 2^6..2^14 --examples 200"""
 
 _LENGTHS = "the task's option `length` to test at: numbers, powers such as 2^10, or A..B, doubling"
 _LYAPUNOV = "Lyapunov exponents of the state of every layer, and the spectrum of its Jacobian"
 _STEPS = "steps of a test sequence that --lyapunov follows (256)"
+_CYCLES = "fixed points of piecewise-linear layers, and their cycles of up to K steps"
 _EXAMPLES = "test sequences to use, spread evenly over the test data, at each length (all)"
 
 
@@ -37,6 +43,7 @@ def parser() -> Parser:
     parser.add("--lengths", metavar="A,B,...", help=_LENGTHS)
     parser.add("--examples", type=int, metavar="N", help=_EXAMPLES)
     parser.add("--lyapunov", action="store_true", help=_LYAPUNOV)
+    parser.add("--cycles", type=int, metavar="K", help=_CYCLES)
     parser.add("--steps", type=int, metavar="T", help=_STEPS)
     return parser
 
@@ -46,9 +53,14 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     if args.steps is not None and not args.lyapunov:
         raise ArgumentError(f"eval: --steps is of --lyapunov, got {args.steps} without it.")
-    if args.lyapunov:
+    if args.lyapunov or args.cycles is not None:
+        what = "--lyapunov" if args.lyapunov else "--cycles"
+        if args.lyapunov and args.cycles is not None:
+            raise ArgumentError("eval: --lyapunov must be alone, got --cycles too.")
         if args.lengths is not None or args.examples is not None:
-            raise ArgumentError("eval: --lyapunov must be alone, got --lengths or --examples too.")
+            raise ArgumentError(f"eval: {what} must be alone, got --lengths or --examples too.")
+        if args.cycles is not None:
+            return _cycles(args.run, args.cycles)
         return _lyapunov(args.run, 256 if args.steps is None else args.steps)
     if args.lengths is not None:
         return _lengths(args.run, parse_lengths(args.lengths), args.examples)
@@ -89,6 +101,29 @@ def _lyapunov(run: Path, steps: int) -> int:
     layers = [{"radius": one.radius, "exponents": one.exponents.tolist()} for one in found]
     answer(lambda: {"run": run, "steps": steps, "layers": layers})
     return 0
+
+
+def _cycles(run: Path, order: int) -> int:
+    """What the state of every layer can come to and go round in."""
+    from linrnn.train import measure_cycles, write_cycles
+
+    found = measure_cycles(run, order=order)
+    write_cycles(run, found)
+    row("layer  order  kind    spectral radius\n")
+    for layer, cycles in enumerate(found, 1):
+        for one in cycles:
+            stable = "stable" if one.stable else "unstable"
+            row(f"{layer:>5}  {one.order:>5}  {one.kind:<6}  {one.radius:>15.4f}  {stable}\n")
+    note(f"{run} holds the points of all as cycles.csv.\n")
+    layers = [[_in_json(one) for one in cycles] for cycles in found]
+    answer(lambda: {"run": run, "order": order, "layers": layers})
+    return 0
+
+
+def _in_json(cycle: "Cycle") -> dict[str, Any]:
+    values = [[value.real, value.imag] for value in cycle.eigenvalues.tolist()]
+    about = {"order": cycle.order, "kind": cycle.kind, "stable": cycle.stable}
+    return {**about, "points": cycle.points.tolist(), "eigenvalues": values}
 
 
 def _language(run: Path, loss: float, bits_per_byte: float) -> dict[str, Any]:

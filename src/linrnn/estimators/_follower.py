@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from linrnn._moments import Moments
 from linrnn.estimators._forecast_modes import Reading
-from linrnn.estimators._moments import Moments
 from linrnn.estimators._read_out import Choice, ReadOut
 from linrnn.estimators._rows import Rows
 

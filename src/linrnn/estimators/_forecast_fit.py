@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._moments import Moments
 from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_modes import ChangeBank, Reading, draw_modes
-from linrnn.estimators._moments import Moments
 from linrnn.estimators._read_out import Choice, choose
 from linrnn.estimators._residuals import residual_quantiles
 from linrnn.estimators._rows import Rows, targets

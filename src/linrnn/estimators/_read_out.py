@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.estimators._moments import Moments, Ridge, solve_ridge
+from linrnn._moments import Moments, Ridge, solve_ridge
 
 PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 9))
 _FEW_PENALTIES = tuple(10.0**k for k in range(-2, 5))

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn._moments import Moments
 from linrnn.estimators._forecast_modes import ChangeBank, Reading
-from linrnn.estimators._moments import Moments
 
 
 class Block(NamedTuple):

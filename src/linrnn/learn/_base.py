@@ -73,12 +73,19 @@ class Learner(ABC):
     """Options with which the gradient is that of the whole for any sequence of up to 64 steps;
     None: there are none. The contract tests compare it with autograd's."""
 
+    descends: ClassVar[bool] = True
+    """Whether it leaves gradients for the optimiser. One that does not sets weights itself, in
+    `after_update`."""
+
     def check(self, model: nn.Module) -> None:  # noqa: B027  the default needs nothing
         """Raise unless the model has what this learner needs; called before the first step.
 
         Raises:
             ArgumentError: names the layer that lacks it, and what it lacks.
         """
+
+    def after_update(self, model: nn.Module) -> None:  # noqa: B027  most leave the weights alone
+        """What the loop calls after each step of the optimiser, unless it is left out."""
 
     @abstractmethod
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:

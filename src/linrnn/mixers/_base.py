@@ -235,6 +235,17 @@ class Mixer(nn.Module):
         """Eigenvalues of a transition that does not depend on the input, else None."""
         return None
 
+    def piecewise_linear(self, x_t: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """``A, W, h`` of a step ``z -> A z + W relu(z) + h`` with the input held, or None.
+
+        Args:
+            x_t: the input (d_model,).
+
+        Returns:
+            As `linrnn.dynamics.scyfi` takes them, or None where the layer is no such.
+        """
+        return None
+
     def impulse_responses(self, length: int) -> Tensor | None:
         """The filters of a layer that is long convolutions, with gates and maps around them.
 

@@ -3,11 +3,14 @@
 from typing import ClassVar, Literal
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from linrnn.errors import check_in
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import ElmanRNN
+from linrnn.ops._precision import wide
+from linrnn.typing import Float
 
 
 class ReLURNN(ElmanRNN):
@@ -66,3 +69,8 @@ class ReLURNN(ElmanRNN):
         super().reset_parameters()
         if self.init == "identity":
             nn.init.eye_(self.A)
+
+    def piecewise_linear(self, x_t: Float[Tensor, " d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Mixer.piecewise_linear`; z is what the ReLU is of, ``h_t = max(0, z_t)``."""
+        u = F.linear(x_t, self.B, self.b)
+        return wide(torch.zeros_like(u)), wide(self.A), wide(u)

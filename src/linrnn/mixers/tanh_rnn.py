@@ -3,9 +3,12 @@
 from typing import ClassVar, Literal
 
 import torch
+from torch import nn
 
+from linrnn.errors import check_in, check_positive
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import ElmanRNN
+from linrnn.nn.starts import check_periods, start_rotations
 
 
 class TanhRNN(ElmanRNN):
@@ -16,15 +19,29 @@ class TanhRNN(ElmanRNN):
         y_t = C h_t + D * x_t                        y in R^{d_model}
         |h_t| < 1, so the layer cannot diverge. Each step needs the last one's result, so time
         cannot be parallelised. Initially A, B and C are Glorot-normal, the entries of A
-        N(0, 1 / d_state), and b is zero.
+        N(0, 1 / d_state), and b is zero. With init="limit_cycle"
+
+        A = diag(gain R(2 pi / T_1), gain R(2 pi / T_2), ...),   B ~ N(0, 0.01 / d_model)
+
+        with R(w) the rotation of two channels by w, and log T_i uniform between the logarithms of
+        min_period and max_period; an odd last channel begins with zeros. Without input two such
+        channels turn for ever, one Lyapunov exponent being 0 and the other negative, so that a
+        gradient neither vanishes nor explodes along the turn. From h = 0, which is unstable, the
+        input moves them away.
 
     Args:
         d_state: channels of h. Default: d_model.
         bias: the vector b.
+        init: how A and B begin, "glorot" or "limit_cycle".
+        gain: of the rotations, above 0; above 1 they turn for ever, below they come to rest.
+        min_period, max_period: of the rotations, in steps, above 2. They turn a little slower the
+            larger the gain is.
 
     Departures from the paper:
         The output layer C h + D * x and the initialisation are those of the LRU study
-        (arXiv:2303.06349), in which this layer is a baseline; without b it is that layer.
+        (arXiv:2303.06349), in which this layer is a baseline; without b it is that layer. The
+        limit cycles are those of Park et al., "Persistent learning signals and working memory
+        without continuous attractors", 2023, arXiv:2308.12585.
 
     Example:
         >>> y, state = TanhRNN(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -45,8 +62,25 @@ class TanhRNN(ElmanRNN):
         *,
         d_state: int | None = None,
         bias: bool = True,
+        init: Literal["glorot", "limit_cycle"] = "glorot",
+        gain: float = 1.1,
+        min_period: float = 8.0,
+        max_period: float = 128.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(d_model, d_state, bias, device, dtype)
+        check_in("TanhRNN", "init", init, ("glorot", "limit_cycle"))
+        check_positive("TanhRNN", gain=gain)
+        check_periods("TanhRNN", min_period, max_period)
+        self.init, self.gain = init, gain
+        self.min_period, self.max_period = min_period, max_period
         self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        if self.init == "limit_cycle":
+            start_rotations(self.A, self.gain, self.min_period, self.max_period)
+            nn.init.normal_(self.B, std=0.1 * self.d_model**-0.5)

@@ -10,7 +10,7 @@
 * ``ur``: ``uniform`` and ``refine``.
 """
 
-from math import log
+from math import inf, log, pi
 from typing import Any
 
 import torch
@@ -118,3 +118,44 @@ def refined(f: Any, r: Any) -> Any:
     kept = torch.logaddexp(F.logsigmoid(f), two + F.logsigmoid(r) + F.logsigmoid(-f))
     lost = torch.logaddexp(F.logsigmoid(-f), two + F.logsigmoid(-r) + F.logsigmoid(f))
     return f + kept - lost
+
+
+def check_periods(where: str, min_period: float, max_period: float) -> None:
+    """Raise `ArgumentError` unless they are a range of periods, in steps, above 2."""
+    if not 2 < min_period <= max_period < inf:
+        raise ArgumentError(
+            f"{where}: min_period and max_period must satisfy 2 < min_period <= max_period, got "
+            f"min_period={min_period}, max_period={max_period}."
+        )
+
+
+@torch.no_grad()
+def start_rotations(A: Tensor, gain: float, min_period: float, max_period: float) -> None:
+    """Fill a square matrix with rotations of two channels each, scaled; what is left is 0.
+
+    Logarithms of the periods are uniform. Under tanh such channels run around a stable limit cycle
+    where the gain is above 1.
+
+    Args:
+        A: (channels, channels).
+        gain: of every rotation.
+        min_period, max_period: as `check_periods` lets through.
+
+    Example:
+        >>> A = torch.empty(3, 3)
+        >>> start_rotations(A, 2.0, 4.0, 4.0)
+        >>> A.round().int().tolist()
+        [[0, -2, 0], [2, 0, 0], [0, 0, 0]]
+
+    Reference:
+        Park, Ságodi and Sokół, "Persistent learning signals and working memory without continuous
+        attractors", 2023, arXiv:2308.12585.
+    """
+    pairs = len(A) // 2
+    low, high = log(min_period), log(max_period)
+    angles = 2 * pi / torch.exp(low + (high - low) * uniform(pairs))
+    A.zero_()
+    here = 2 * torch.arange(pairs)
+    cos, sin = (gain * f(angles).to(A) for f in (torch.cos, torch.sin))
+    A[here, here], A[here, here + 1] = cos, -sin
+    A[here + 1, here], A[here + 1, here + 1] = sin, cos

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.estimators._moments import Moments
+from linrnn._moments import Moments
 from linrnn.estimators._read_out import choose
 from linrnn.estimators._rows import targets
 

@@ -177,10 +177,14 @@ def higher_derivatives(make: MakeMixer) -> None:
 
 
 def trains(make: MakeMixer) -> None:
-    """Two layers without norms or skips: every parameter has a gradient, and training works."""
+    """Two layers without norms or skips: every parameter has a gradient, and training works.
+
+    But for parameters that ask for none.
+    """
     torch.manual_seed(0)
     layers = [make(d_model=WIDTH, dtype=torch.float64, **in_laws(make)) for _ in range(2)]
-    parameters = [p for layer in layers for p in layer.parameters()]
+    parameters = [p for layer in layers for p in layer.parameters() if p.requires_grad]
+    check_true("no parameter asks for a gradient", bool(parameters))
     x = signal(BATCH, TRAINED, WIDTH)
     # what stands there and stood there a step ago: a recurrence is needed, a short one is enough
     target = x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
@@ -192,7 +196,7 @@ def trains(make: MakeMixer) -> None:
     first = loss()
     first.backward()
     for i, layer in enumerate(layers):
-        for name, p in layer.named_parameters():
+        for name, p in ((n, p) for n, p in layer.named_parameters() if p.requires_grad):
             size = 0.0 if p.grad is None else float(p.grad.abs().max())
             check_true(f"the gradient of {name} in layer {i} is {size:.3g}", size > SEEN)
     optimiser, rest = torch.optim.Adam(parameters, lr=0.01), 1.0

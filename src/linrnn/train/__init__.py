@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from linrnn.train._config import ModelConfig as ModelConfig
     from linrnn.train._config import OptimConfig as OptimConfig
     from linrnn.train._config import TrainConfig as TrainConfig
+    from linrnn.train._cycles import measure_cycles as measure_cycles
+    from linrnn.train._cycles import write_cycles as write_cycles
     from linrnn.train._data import ContiguousBatches as ContiguousBatches
     from linrnn.train._distil import DistilledRun as DistilledRun
     from linrnn.train._distil import OrderFit as OrderFit
@@ -69,11 +71,13 @@ _HEAVY = {
     "load_model": "_model",
     "loss_by_position": "_positions",
     "lr_factor": "_optim",
+    "measure_cycles": "_cycles",
     "measure_dynamics": "_lyapunov",
     "param_groups": "_optim",
     "predict": "_predict",
     "resume": "_run",
     "run": "_run",
+    "write_cycles": "_cycles",
     "write_dynamics": "_lyapunov",
     "write_positions": "_positions",
 }

@@ -78,6 +78,8 @@ class RunFolder:
         # of `linrnn eval --lyapunov`
         self.lyapunov = path / "lyapunov.csv"
         self.lyapunov_plot = path / "lyapunov"
+        # of `linrnn eval --cycles`
+        self.cycles = path / "cycles.csv"
 
     @classmethod
     def create(

@@ -151,6 +151,7 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path | 
 
 
 def sizes(model: SequenceModel) -> tuple[int, int]:
-    """Number of parameters, and floats of state for one sequence."""
-    n_parameters = sum(p.numel() * (2 if p.is_complex() else 1) for p in model.parameters())
+    """Number of parameters that learn, and floats of state for one sequence."""
+    learn = (p for p in model.parameters() if p.requires_grad)
+    n_parameters = sum(p.numel() * (2 if p.is_complex() else 1) for p in learn)
     return n_parameters, state.n_floats(model.init_state(1))

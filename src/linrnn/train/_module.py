@@ -207,6 +207,7 @@ class TrainingModule(LightningModule):
         super().optimizer_step(*args, **kwargs)
         self.done_steps += 1
         if not self.left_out:
+            self.learner.after_update(self.model)
             self._tell_mixers()
             self.guard.good_step()
         self.left_out = False
@@ -331,6 +332,7 @@ class TrainingModule(LightningModule):
             self._clip(self.trainer.gradient_clip_val)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        self.learner.after_update(self.model)
         self._tell_mixers()
 
     def _tell_mixers(self) -> None:

@@ -15,7 +15,8 @@ def param_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
 
     Parameters that a mixer names in ``recurrent_parameters`` learn at ``lr *
     recurrent_lr_factor`` without weight decay: decay would pull eigenvalues to a place of its own.
-    Of the rest, vectors and scalars (biases, norms, skips) have no weight decay.
+    Of the rest, vectors and scalars (biases, norms, skips) have no weight decay. What asks for no
+    gradient, as of a reservoir, is left out.
 
     Args:
         model: any module; its mixers are found wherever they are.
@@ -42,6 +43,8 @@ def param_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     weights: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
         if id(parameter) in recurrent:
             slow.append(parameter)
         else:

@@ -1,11 +1,14 @@
+import json
 import re
 
 import pytest
+import torch
 
 from linrnn.cli import main
 from linrnn.cli.eval import parse_lengths
 from linrnn.errors import ArgumentError
 from linrnn.train import load_model
+from linrnn.train._memory import inputs_of_mixers
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +86,52 @@ def test_eval_prints_how_the_state_of_every_layer_moves(run, capsys):
     assert (run / "lyapunov.svg").read_text().count("Lyapunov exponents") == 1
 
 
+@pytest.fixture(scope="module")
+def linear_pieces(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("eval") / "pieces"
+    tiny = ["--model.d-model", "4", "--model.n-layers", "2", "--train.epochs", "1"]
+    assert main(["train", "digits", "--mixer", "plrnn", *tiny, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_eval_prints_the_cycles_of_every_layer(linear_pieces, capsys):
+    capsys.readouterr()
+    assert main(["eval", str(linear_pieces), "--cycles", "2"]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["layer", "order", "kind", "spectral", "radius"]
+    assert last.startswith(f"{linear_pieces} holds the points of all as cycles.csv")
+    assert {row.split()[0] for row in rows} == {"1", "2"}  # each comes to rest
+    assert all(row.split()[-1] == "stable" for row in rows)
+    table = (linear_pieces / "cycles.csv").read_text().splitlines()
+    assert table[0] == "layer,cycle,order,kind,stable,radius,step,point"
+    model, task, _ = load_model(linear_pieces)
+    x = task.datasets().test[0][0][None].double()
+    inputs = inputs_of_mixers(model.double(), x)
+    for layer, (mixer, z) in enumerate(zip(model.mixers, inputs, strict=True), 1):
+        point = next(line.split(",")[-1] for line in table if line.startswith(f"{layer},1,1,"))
+        point = torch.tensor([[float(number) for number in point.split()]]).double()
+        after = mixer.step(z.mean(1), point)[1]
+        torch.testing.assert_close(after, point, rtol=1e-6, atol=1e-6)
+
+
+def test_cycles_in_json(linear_pieces, capsys):
+    capsys.readouterr()
+    assert main(["--json", "eval", str(linear_pieces), "--cycles", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["run", "order", "layers"]
+    about = ["order", "kind", "stable", "points", "eigenvalues"]
+    assert [list(one) for cycles in found["layers"] for one in cycles] == [about, about]
+
+
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("words", "what"),
     [
         (["--steps", "4"], "--steps is of --lyapunov"),
+        (["--cycles", "2", "--lyapunov"], "--lyapunov must be alone, got --cycles too"),
+        (["--cycles", "2", "--examples", "4"], "--cycles must be alone"),
+        (["--cycles", "0"], "order must be"),
+        (["--cycles", "2"], "every layer must be piecewise linear, got a LRU. Train one of"),
         (["--lyapunov", "--examples", "4"], "--lyapunov must be alone"),
         (["--lyapunov", "--steps", "0"], "steps must be"),
     ],

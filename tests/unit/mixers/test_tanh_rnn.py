@@ -1,11 +1,14 @@
 """The tanh RNN against torch.nn.RNN with copied weights, and its resets."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from linrnn.dynamics import lyapunov_exponents, step_jacobians
 from linrnn.errors import ArgumentError
 from linrnn.mixers import TanhRNN
+from linrnn.ops.dense_recurrence import recurrence
 from linrnn.testing._mixer_laws import compare, results, signal
 
 
@@ -85,7 +88,62 @@ def test_initial_weights_have_the_stated_variances():
     assert not layer.b.any()
 
 
+def limit_cycle(gain, d_state=2, low=20.0, high=20.0):
+    """A layer on its way around, and the state it is in."""
+    torch.manual_seed(0)
+    options = {"init": "limit_cycle", "gain": gain, "min_period": low, "max_period": high}
+    layer = TanhRNN(1, d_state=d_state, **options, dtype=torch.float64)
+    h = torch.full((1, d_state), 0.3, dtype=torch.float64)
+    return layer, layer(torch.zeros(1, 500, 1, dtype=torch.float64), h)[1].detach()
+
+
+@pytest.mark.parametrize(
+    ("gain", "amplitude", "period", "second"),
+    [(1.05, 0.424, 20.04, -0.099), (1.10, 0.570, 20.14, -0.197), (1.50, 0.917, 23.08, -0.993)],
+)
+def test_a_limit_cycle_is_neither_left_nor_expanded(gain, amplitude, period, second):
+    """T16: Lyapunov exponents (0, below 0), at the size and the period measured elsewhere."""
+    layer, h = limit_cycle(gain)
+    steps = 3000
+    x = torch.zeros(steps, 1, dtype=torch.float64)
+    found = lyapunov_exponents(step_jacobians(layer, x, h))
+    assert abs(found[0]) < 1e-3
+    assert found[1].item() == pytest.approx(second, abs=2e-3)
+    path = recurrence(torch.zeros(1, steps, 1).double(), [h], layer._weights(), None, "tanh")[0][0]
+    assert path.abs().max().item() == pytest.approx(amplitude, abs=2e-3)
+    turned = torch.atan2(path[:, 1], path[:, 0]).detach().numpy()
+    rate = (np.unwrap(turned)[-1] - turned[0]) / (steps - 1)
+    assert 2 * np.pi / rate == pytest.approx(period, abs=0.02)
+
+
+@pytest.mark.parametrize("gain", [1.1, 0.9])
+def test_a_gradient_is_of_order_one_after_ten_thousand_steps_on_a_limit_cycle(gain):
+    layer, h = limit_cycle(gain, 8, 10.0, 50.0)
+    h.requires_grad_()
+    last = layer(torch.zeros(1, 10_000, 1, dtype=torch.float64), h)[1][0]
+    J = torch.stack([torch.autograd.grad(one, h, retain_graph=True)[0][0] for one in last])
+    largest = float(torch.linalg.matrix_norm(J, 2))
+    assert 0.3 < largest < 3 if gain > 1 else largest < 1e-300
+
+
+def test_limit_cycles_begin_with_rotations_of_the_stated_periods_and_a_weak_input():
+    torch.manual_seed(0)
+    layer = TanhRNN(50, d_state=401, init="limit_cycle", gain=1.2, min_period=4.0, max_period=64.0)
+    values = torch.linalg.eigvals(layer.A.detach().double())
+    turning = values[values.imag > 0]
+    torch.testing.assert_close(turning.abs(), torch.full((200,), 1.2).double(), rtol=1e-5, atol=0)
+    logs = (2 * torch.pi / turning.angle()).log2()
+    assert 2 <= logs.min() < 2.1 < 5.9 < logs.max() <= 6
+    assert logs.mean().item() == pytest.approx(4, abs=0.3)
+    assert not layer.A[400].any()
+    assert layer.B.std().item() == pytest.approx(0.1 * 50**-0.5, rel=0.03)
+
+
 @pytest.mark.unchecked
 def test_constructor_words_its_errors():
+    with pytest.raises(ArgumentError, match="must satisfy 2 < min_period <= max_period, got min"):
+        TanhRNN(4, min_period=9.0, max_period=3.0)
+    with pytest.raises(ArgumentError, match="TanhRNN: gain must be positive"):
+        TanhRNN(4, gain=0.0)
     with pytest.raises(ArgumentError, match="TanhRNN: d_state must be an integer of at least 1"):
         TanhRNN(4, d_state=-2)

@@ -8,17 +8,19 @@ import torch
 from learners import averaged_in
 from safetensors.torch import load_file
 
-from linrnn import cli, learn, train
+from linrnn import cli, learn, tasks, train
 from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError, UnknownNameError
 from linrnn.tasks.adding import AddingOptions
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._checkpoint import load_tree, save_tree
+from linrnn.train._model import build_model
 
 SHORT = {"tbptt": {"window": 7, "overlap": 2, "update": "window"}}
 SHORT |= {"lifted": {"window": 7, "iterations": 3}, "rbp": {"hold": 10, "terms": 3}}
 OWN = {"lra": "p_tncn"}  # the layer of learners that need it
 AT_THE_END = ("rbp",)  # for one answer a sequence, and nothing random
+SHORT["ridge"] = {"frozen": True}
 LAST = "checkpoints/last.safetensors"
 each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])
 
@@ -279,3 +281,20 @@ def test_tbptt_is_on_the_command_line(monkeypatch, tmp_path):
     _, _, config = train.load_model("run")
     assert config.learner == "tbptt"
     assert config.learner_options == {"window": 8, "overlap": 0, "update": "batch"}
+
+
+@pytest.mark.parametrize(
+    ("task", "epochs", "better"),
+    [("mackey_glass", 1, lambda mse: mse < 0.02), ("digits", 1, lambda accuracy: accuracy > 0.4)],
+)
+def test_a_reservoir_is_fitted_from_the_command_line(task, epochs, better, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    pool = ["--model.pool", "none", "--task.length", "200"] if task == "mackey_glass" else []
+    command = ["train", task, *pool, "--train.epochs", str(epochs), "--model.d-model", "32"]
+    assert cli.main([*command, "--mixer", "reservoir", "--learner", "ridge", "--out", "run"]) == 0
+    model, _, config = train.load_model("run")
+    assert config.learner_options == {"penalty": 1e-6, "washout": 0, "frozen": False}
+    assert better(train.evaluate("run")[0].metric)
+    fresh = dict(build_model(config, tasks.load(task)(config.task_options)).named_parameters())
+    moved = [n for n, p in model.named_parameters() if not torch.equal(p, fresh[n])]
+    assert moved == ["head.weight", "head.bias"]

@@ -130,12 +130,14 @@ def test_several_batches_make_one_step(model, batches, tmp_path):
 
 @pytest.mark.parametrize("name", [*learn.names(), "averaged"])
 def test_a_checkpoint_holds_rows_and_what_the_learner_remembers(model, batches, tmp_path, name):
+    options = {"frozen": True} if name == "ridge" else {}
+    given = {"learner": name, "learner_options": options, "carry_state": True}
     with averaged_in(tmp_path):
-        module = TrainingModule(model, mse, learner=name, carry_state=True)
+        module = TrainingModule(model, mse, **given)
         first = trainer(tmp_path, max_steps=3)
         first.fit(module, batches)
         first.save_checkpoint(tmp_path / "mine.ckpt")
-        other = TrainingModule(Theirs(), mse, learner=name, carry_state=True)
+        other = TrainingModule(Theirs(), mse, **given)
         found = {}
 
         class Look(lightning.Callback):
@@ -150,7 +152,7 @@ def test_a_checkpoint_holds_rows_and_what_the_learner_remembers(model, batches, 
     remembered = module.learner.state_dict()
     assert found["learner"].keys() == remembered.keys()
     assert all(torch.equal(x, found["learner"][n]) for n, x in remembered.items())
-    assert bool(remembered) == (name == "averaged")
+    assert bool(remembered) == (name in ("averaged", "ridge"))
 
 
 def test_resume_at_the_end_of_an_epoch_gives_the_same_bits(model, batches, tmp_path):
@@ -235,7 +237,9 @@ def spoiled():
 
 @pytest.mark.parametrize("learner", learn.names())
 def test_skip_leaves_a_step_out(model, spoiled, tmp_path, learner):
-    module = TrainingModule(model, mse, learner=learner, carry_state=True, on_nan="skip")
+    options = {"frozen": True} if learner == "ridge" else {}
+    given = {"learner": learner, "learner_options": options, "on_nan": "skip"}
+    module = TrainingModule(model, mse, **given, carry_state=True)
     trainer(tmp_path).fit(module, spoiled)
     assert module.guard.counts["skipped"] == 1
     assert all(p.isfinite().all() for p in model.parameters())
