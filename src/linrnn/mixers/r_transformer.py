@@ -58,7 +58,7 @@ class RTransformer(Mixer):
         2019, arXiv:1907.05572. Key: wang2019rtransformer.
     """
 
-    family: ClassVar[str] = "segment"
+    family: ClassVar[str] = "attention"
     choices = Choices(transition="none", gate="none", memory="past", normaliser="softmax")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS
