@@ -195,6 +195,8 @@ class _Reader:
         self, q: Tensors, every: Tensors, bad: Tensor, memory: Tensors, position: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """All steps, cut into segments that begin where each row begins one."""
+        if position.shape[0] == 0:
+            return q[0], list(memory)
         plan = _Plan(position, self.n)
         held, ys = list(memory), []
         for i in range(plan.count):
