@@ -32,6 +32,10 @@ class SegmentMixer(Mixer):
     in_laws: ClassVar[Mapping[str, Any]] = {"segment": 4}
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
+    independent: ClassVar[bool] = False
+    """Whether `write` makes nothing of the memory that it is given: all segments of a call are then
+    read at once."""
+
     segment: int
     memory_gradient: int | None
 

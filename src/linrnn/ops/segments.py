@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops._opaque import opaque
@@ -195,7 +196,11 @@ class _Reader:
         self, q: Tensors, every: Tensors, bad: Tensor, memory: Tensors, position: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """All steps, cut into segments that begin where each row begins one."""
+        if position.shape[0] == 0:
+            return q[0], list(memory)
         plan = _Plan(position, self.n)
+        if getattr(self.rule, "independent", False):
+            return self._together(plan, q, every, bad, memory)
         held, ys = list(memory), []
         for i in range(plan.count):
             fresh, number, full, read = plan.at(i)
@@ -213,6 +218,32 @@ class _Reader:
                 now = _chosen(full, written, now)
             held = _chosen(read, now, held)
         return plan.outputs(ys), held
+
+    def _together(
+        self, plan: "_Plan", q: Tensors, every: Tensors, bad: Tensor, memory: Tensors
+    ) -> tuple[Tensor, list[Tensor]]:
+        """All segments at once, as rows: what each writes follows from its entries alone."""
+        rows, count, n = bad.shape[0], plan.count, self.n
+        place = plan.begin[..., None] + torch.arange(n, device=bad.device)  # (B, count, n)
+
+        def apart(x: Tensor, place: Tensor) -> Tensor:
+            return _gather(x, place.clamp(0, x.shape[1] - 1).flatten(1)).view(-1, n, *x.shape[2:])
+
+        mine, asked = [apart(z, place) for z in every], [apart(z, place - (n - 1)) for z in q]
+        spoilt, number = apart(bad, place), plan.number.flatten()
+        before = [h.repeat_interleave(count, 0) for h in memory]
+        written = self._written(mine, before, spoilt.any(1), number)
+        # where no segment of the call comes before it, a segment reads what was held
+        follows = F.pad(plan.length[:, :-1] > 0, (1, 0)).flatten()
+        held = _chosen(follows, [h.roll(1, 0) for h in written], before)
+        held = self._entered(held, plan.fresh.flatten(), number)
+        step = torch.arange(n, device=bad.device)
+        age = (step[:, None] - step)[None]
+        y = self.rule.attend(self.mode, asked, mine, age.clamp(min=-1), held, self.weights)
+        y = torch.where(_like(spoilt.cumsum(1) > 0, y), float("nan"), y)
+        last = _chosen((plan.length == n).flatten(), written, held)
+        end = plan.where[:, -1] // n + torch.arange(rows, device=bad.device) * count
+        return _gather(y.view(rows, count * n, *y.shape[2:]), plan.where), [h[end] for h in last]
 
     def _entered(self, memory: Tensors, fresh: Tensor, number: Tensor) -> list[Tensor]:
         """The memory that a segment reads: the first one, and no history where it is cut off."""
