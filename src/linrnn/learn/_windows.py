@@ -35,19 +35,7 @@ class Windowed(Learner):
 
     def check(self, model: nn.Module) -> None:
         """Raise unless every layer reads forward in time, and one document at a time."""
-        where = type(self).__name__
-        if getattr(model, "documents", 1) > 1:
-            raise ArgumentError(
-                f"{where}: a model must read one sequence a row to be cut into windows, got one "
-                "that compares whole documents. Use the learner bptt."
-            )
-        for name, layer in model.named_modules():
-            if isinstance(layer, Mixer) and not layer.causal:
-                raise ArgumentError(
-                    f"{where}: every layer must read forward in time to be cut into windows, got "
-                    f"{name} ({type(layer).__name__}), which reads in both directions. Use the "
-                    "learner bptt."
-                )
+        check_windows(type(self).__name__, model)
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Forward and backward, window by window."""
@@ -86,6 +74,31 @@ class Windowed(Learner):
         for start in range(0, max(time, 1), self.window):
             stop = min(start + self.window, time)
             yield Window(start, start, stop, stop)
+
+
+def check_windows(where: str, model: nn.Module, instead: str = "bptt") -> None:
+    """Raise unless a model can be read window by window.
+
+    Args:
+        where: who asks.
+        model: whose layers are looked at.
+        instead: the learner that can do without.
+
+    Raises:
+        ArgumentError: it compares documents, or a layer, which is named, reads backward.
+    """
+    if getattr(model, "documents", 1) > 1:
+        raise ArgumentError(
+            f"{where}: a model must read one sequence a row to be cut into windows, got one "
+            f"that compares whole documents. Use the learner {instead}."
+        )
+    for name, layer in model.named_modules():
+        if isinstance(layer, Mixer) and not layer.causal:
+            raise ArgumentError(
+                f"{where}: every layer must read forward in time to be cut into windows, got "
+                f"{name} ({type(layer).__name__}), which reads in both directions. Use the "
+                f"learner {instead}."
+            )
 
 
 class Window(NamedTuple):

@@ -187,7 +187,8 @@ def _mixed(ahead: Tensor, traces: Traces, signs: Tensor, own: Traces) -> tuple[T
 def _norm(traces: Traces) -> Tensor:
     """(copies, batch)."""
     norms = torch.stack([torch.linalg.vector_norm(b.flatten(2), dim=2) for b in traces.values()])
-    return torch.linalg.vector_norm(norms, dim=0)
+    whole: Tensor = torch.linalg.vector_norm(norms, dim=0)
+    return whole
 
 
 def _ratio(of: Tensor, by: Tensor) -> Tensor:

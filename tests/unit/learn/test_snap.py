@@ -25,7 +25,7 @@ def batch():
     return Batch(x, target, None, reset)
 
 
-@pytest.mark.parametrize("mixer", [*APART, "elstm", "columnar"])
+@pytest.mark.parametrize("mixer", [*APART, "gla"])
 def test_one_step_is_exact_for_channels_apart(mixer, batch):
     model = make(mixer)
     whole, _ = gradients(model, "bptt", batch)

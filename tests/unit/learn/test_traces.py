@@ -15,7 +15,7 @@ from linrnn.tasks._base import IGNORE
 TIME, ROWS = 13, 3
 APART = (
     *("lru", "s5", "mingru", "minlstm", "gilr", "sru", "qrnn", "hgrn", "ind_rnn"),
-    *("aft", "unicornn", "selective_lru", "modal", "gated_lru", "slru"),
+    *("aft", "unicornn", "selective_lru", "modal", "gated_lru", "slru", "elstm", "columnar"),
 )
 
 

@@ -14,7 +14,13 @@ from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._checkpoint import load_tree, save_tree
 
-SHORT = {"tbptt": {"window": 7, "overlap": 2, "update": "window"}}
+SHORT = {
+    "tbptt": {"window": 7, "overlap": 2, "update": "window"},
+    "constructive": {"every": 3},
+    "uoro": {"copies": 2},
+    "fptt": {"parts": 3, "soft": "running"},
+}
+NEEDS = {"constructive": "constructive"}  # the mixer that a learner is made for
 LAST = "checkpoints/last.safetensors"
 each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])
 
@@ -35,7 +41,7 @@ def config_of(name, mixer="lru", **train_options):
     """Two epochs of four steps, with an answer a step."""
     return Config(
         task="mackey_glass",
-        mixer=mixer,
+        mixer=NEEDS.get(name, mixer),
         task_options=MackeyGlassOptions(
             length=20, train_size=16, validation_size=4, test_size=4, ahead=2
         ),
@@ -85,7 +91,8 @@ def test_resume_inside_an_epoch_gives_the_same_bits(name, mixer, step, signal_at
 
 @each_learner
 def test_resume_with_a_carried_state_gives_the_same_bits(name, text, signal_at, tmp_path):
-    config = replace(text, learner=name, learner_options=SHORT.get(name, {}))
+    options = {"learner": name, "learner_options": SHORT.get(name, {})}
+    config = replace(text, mixer=NEEDS.get(name, text.mixer), **options)
     whole = train.run(config, out=tmp_path / "whole")
     with pytest.raises(InterruptedRunError):
         train.run(config, out=tmp_path / "cut", reporter=signal_at(3))
