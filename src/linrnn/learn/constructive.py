@@ -88,7 +88,7 @@ class Constructive(Traced):
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Forward and backward, with a stage more where it is time for one."""
         for _, layer in networks(model):
-            layer.grown.fill_(self._stage(layer) + 1)
+            layer.grow(self._stage(layer) + 1)
         with self._frozen(model, batch):
             step = super().step(model, batch, carried, loop)
         self.batches += 1

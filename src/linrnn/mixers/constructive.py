@@ -1,6 +1,5 @@
 """A constructive network: columns that were added in stages, each above those before it."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,9 +21,9 @@ class Constructive(Mixer):
         A column is an LSTM of one number, as of ``columnar``. What stages beyond ``grown`` give is
         taken as 0; at first all are grown. One stage is a columnar network, stages of one column
         a constructive one, others are combined.
-        The columns of W_out that read stages after the first start at 0, so whatever one of these
-        begins with, no answer changes as it is added. The learner ``constructive`` adds stages in
-        training and freezes those before; any other trains them all.
+        The learner ``constructive`` adds stages in training and freezes those before; any other
+        trains them all. What of W_out reads stages that are not grown is 0 then, so whatever one
+        of these begins with, no answer changes as it is added.
 
     Args:
         d_state: columns of all stages together. Default: d_model.
@@ -51,11 +50,6 @@ class Constructive(Mixer):
         transition="diagonal", gate="state", memory="vector", steps="nonlinear", output="gated"
     )
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
-
-    declared: ClassVar[Mapping[str, str]] = {
-        "trains": "no answer reads a stage after the first before W_out has moved, so that adding "
-        "one changes none"
-    }
 
     grown: Tensor
     """How many stages there are as yet, an integer."""
@@ -92,7 +86,17 @@ class Constructive(Mixer):
         for stage in self.stages:
             stage.reset_parameters()  # type: ignore[operator]
         self.out_proj.reset_parameters()
-        nn.init.zeros_(self.out_proj.weight[:, self.d_state // self.n_stages :])
+        self.grown.fill_(self.n_stages)
+
+    @torch.no_grad()
+    def grow(self, stages: int) -> None:
+        """Have so many stages, of which an answer reads no new one yet.
+
+        Args:
+            stages: 1 to n_stages.
+        """
+        self.grown.fill_(stages)
+        self.out_proj.weight[:, stages * (self.d_state // self.n_stages) :] = 0
 
     def state_spec(self) -> list[dict[str, Part]]:
         """See `Mixer.state_spec`: of every stage."""
