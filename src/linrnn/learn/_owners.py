@@ -76,10 +76,10 @@ def owners(layer: Mixer, *, diagonal: bool = True) -> Owners:
         raise NotDiagonalError("one whose state grows with what was read")
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
-        probe = _shaken(layer)
+        probe = shaken(layer)
         steps = _STEPS if diagonal else 1
         x = torch.randn(_ROWS, steps, layer.d_model, dtype=torch.float64)
-        state = map_state(_moved, probe.init_state(_ROWS, device=x.device, dtype=x.dtype))
+        state = map_state(moved_state, probe.init_state(_ROWS, device=x.device, dtype=x.dtype))
         before = [h for h in leaves(state) if h.requires_grad]
         after = real_parts(probe(x, state)[1])
     if not before or any(h.shape[1] == 0 for h in after):
@@ -102,7 +102,8 @@ def owners(layer: Mixer, *, diagonal: bool = True) -> Owners:
     return Owners(parts, channels, index)
 
 
-def _shaken(layer: Mixer) -> Mixer:
+def shaken(layer: Mixer) -> Mixer:
+    """A copy of a layer in float64, none of whose parameters is at a special value."""
     probe = copy.deepcopy(layer).cpu().double().requires_grad_(True).train(layer.training)
     with torch.no_grad():
         for p in probe.parameters():
@@ -111,7 +112,8 @@ def _shaken(layer: Mixer) -> Mixer:
     return probe
 
 
-def _moved(h: Tensor) -> Tensor:
+def moved_state(h: Tensor) -> Tensor:
+    """A part of a state at no special value, of which derivatives may be asked."""
     if not (h.is_floating_point() or h.is_complex()):
         return h
     return (h.detach() + 0.5 * torch.rand(h.shape, dtype=h.dtype)).requires_grad_(True)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
 from linrnn.learn._batch import Batch, read
-from linrnn.learn._owners import NotDiagonalError, Owners, owners
+from linrnn.learn._owners import NotDiagonalError, owners
 from linrnn.learn._traces import Heard, Traces, advanced, owing
 from linrnn.learn._windows import Window, Windowed
 from linrnn.mixers import Mixer
@@ -24,15 +24,14 @@ class Traced(Windowed):
     """Windows between which the state of each recurrent layer goes with its traces.
 
     Inside a window the gradient is autograd's; where the window begins, the state depends on the
-    parameters of its layer as their traces say.
+    parameters of its layer as their traces say. A subclass may have other traces: then it says
+    what has to be found of a layer beforehand, what a state owes, and how traces go on.
     """
-
-    diagonal: ClassVar[bool] = True
 
     def __init__(self, window: int, update: Literal["batch", "window"]) -> None:
         super().__init__(window, update)
         self.traces: dict[str, Traces] = {}
-        self._owners: WeakKeyDictionary[Mixer, Owners] = WeakKeyDictionary()
+        self._found: WeakKeyDictionary[Mixer, Any] = WeakKeyDictionary()
 
     def check(self, model: nn.Module) -> None:
         """Raise unless each layer has channels apart and each step, or the last, an answer."""
@@ -44,14 +43,18 @@ class Traced(Windowed):
                     f"{where}: pool must be 'none' or 'last', for a mean over time owes to every "
                     "step and no trace is kept of it, got 'mean'. Use rtrl, tbptt or bptt."
                 )
-        for name, layer in layers(model):
-            self._owners_of(name, layer)
+        for name, layer in self.layers(model):
+            self._known(name, layer)
+
+    def layers(self, model: nn.Module) -> list[tuple[str, Mixer]]:
+        """The layers that have traces, by name."""
+        return layers(model)
 
     def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
         """Forget the rows that end, and those that are not in this batch."""
         if anew:
             self.traces = {}
-        known = {name: dict(layer.named_parameters()) for name, layer in layers(model)}
+        known = {name: dict(layer.named_parameters()) for name, layer in self.layers(model)}
         for name, traces in self.traces.items():
             for n, trace in traces.items():
                 p = known.get(name, {}).get(n)
@@ -73,29 +76,40 @@ class Traced(Windowed):
         with self._listening(model) as heard:
             y, after = read(model, batch, before, slice(window.start, window.stop))
         new: dict[str, Traces] = {}
-        for name, layer in layers(model):
+        for name, layer in self.layers(model):
             if name in heard:
-                new[name] = self._advanced(name, layer, heard[name])
+                found, traces = self._known(name, layer), self.traces.get(name, {})
+                new[name] = self.advance(layer, found, traces, heard[name])
         self.traces = {name: traces for name, traces in new.items() if traces}
         return y, detach(after)
 
-    def _advanced(self, name: str, layer: Mixer, heard: Heard) -> Traces:
-        return advanced(layer, self._owners_of(name, layer), self.traces.get(name, {}), heard)
+    def find(self, name: str, layer: Mixer) -> Any:
+        """What has to be known of a layer, once.
 
-    def _owners_of(self, name: str, layer: Mixer) -> Owners:
-        if layer not in self._owners:
-            try:
-                self._owners[layer] = owners(layer, diagonal=self.diagonal)
-            except NotDiagonalError as found:
-                raise ArgumentError(self._needs(name, layer, found)) from None
-        return self._owners[layer]
+        Raises:
+            ArgumentError: it cannot have such traces.
+        """
+        try:
+            return owners(layer)
+        except NotDiagonalError as found:
+            raise ArgumentError(
+                f"{type(self).__name__}: every layer must have channels apart, each with "
+                f"parameters of its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, "
+                "snap, or rtrl where the model is small."
+            ) from None
 
-    def _needs(self, name: str, layer: Mixer, found: NotDiagonalError) -> str:
-        return (
-            f"{type(self).__name__}: every layer must have channels apart, each with parameters of "
-            f"its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, or rtrl where the "
-            "model is small."
-        )
+    def owing(self, layer: Mixer, found: Any, traces: Traces, state: State) -> State:
+        """A state of a layer that depends on the layer's parameters as its traces say."""
+        return owing(layer, found, traces, state)
+
+    def advance(self, layer: Mixer, found: Any, traces: Traces, heard: Heard) -> Traces:
+        """The traces after a window."""
+        return advanced(layer, found, traces, heard)
+
+    def _known(self, name: str, layer: Mixer) -> Any:
+        if layer not in self._found:
+            self._found[layer] = self.find(name, layer)
+        return self._found[layer]
 
     @contextmanager
     def _listening(self, model: nn.Module) -> Iterator[dict[str, Heard]]:
@@ -112,7 +126,7 @@ class Traced(Windowed):
                 heard[name] = Heard(x.detach(), detach(state), more)
                 traces = self.traces.get(name)
                 if traces:
-                    state = owing(layer, self._owners_of(name, layer), traces, state)
+                    state = self.owing(layer, self._known(name, layer), traces, state)
                 kwargs = {n: v for n, v in kwargs.items() if n != "state"}
                 return (x, state), kwargs
 
@@ -120,7 +134,7 @@ class Traced(Windowed):
 
         handles = [
             layer.register_forward_pre_hook(hook(name), with_kwargs=True)
-            for name, layer in layers(model)
+            for name, layer in self.layers(model)
         ]
         try:
             yield heard

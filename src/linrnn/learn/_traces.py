@@ -9,7 +9,7 @@ from torch.func import functional_call, vjp, vmap
 
 from linrnn.learn._owners import Owners, real_parts, with_real_parts
 from linrnn.mixers import Mixer
-from linrnn.state import map_state
+from linrnn.state import detach, flatten, map_state, ordered, unflatten
 from linrnn.typing import State
 
 Traces = dict[str, Tensor]
@@ -87,7 +87,7 @@ def advanced(layer: Mixer, owners: Owners, traces: Traces, heard: Heard) -> Trac
 
     def of_row(x: Tensor, state: State, moving: list[Tensor], more: dict[str, Tensor]) -> Any:
         def after(some: Mapping[str, Tensor], parts: list[Tensor]) -> list[Tensor]:
-            before = _with_parts(_alone(state), owners, [h[None] for h in parts])
+            before = _with_parts(alone(state), owners, [h[None] for h in parts])
             named = {n: v[None] for n, v in more.items()}
             _, last = functional_call(layer, {**rest, **some}, (x[None], before), named)
             new = real_parts(last)
@@ -107,7 +107,27 @@ def advanced(layer: Mixer, owners: Owners, traces: Traces, heard: Heard) -> Trac
     return {n: _carried(own[n], across, traces.get(n), owners.index[n]) for n in own}
 
 
-def _alone(state: State) -> State:
+def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
+    """What a window of one step begins with: new states in the rows that it resets.
+
+    Returns:
+        The state, and (batch,) whether a row goes on from the one before; None: all do.
+    """
+    reset = heard.more.get("reset")
+    if reset is None:
+        return heard.state, None
+    ended = reset[:, 0]
+    new = detach(layer.init_state(len(heard.x), device=heard.x.device))
+    old, fresh = flatten(ordered(heard.state)), flatten(ordered(new))
+    mixed = {k: torch.where(_like(ended, h), fresh[k].to(h), h) for k, h in old.items()}
+    return unflatten(mixed, heard.state), ~ended
+
+
+def _like(rows: Tensor, h: Tensor) -> Tensor:
+    return rows.view(-1, *[1] * (h.ndim - 1))
+
+
+def alone(state: State) -> State:
     """A row as a batch of one."""
     return map_state(lambda h: h[None], state)
 

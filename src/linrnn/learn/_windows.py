@@ -35,7 +35,7 @@ class Windowed(Learner):
 
     def check(self, model: nn.Module) -> None:
         """Raise unless every layer reads forward in time, and one document at a time."""
-        check_cuts(type(self).__name__, model)
+        check_windows(type(self).__name__, model)
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Forward and backward, window by window."""
@@ -76,23 +76,28 @@ class Windowed(Learner):
             yield Window(start, start, stop, stop)
 
 
-def check_cuts(where: str, model: nn.Module) -> None:
-    """Raise unless every layer reads forward in time, and one document at a time.
+def check_windows(where: str, model: nn.Module, instead: str = "bptt") -> None:
+    """Raise unless a model can be read window by window.
+
+    Args:
+        where: who asks.
+        model: whose layers are looked at.
+        instead: the learner that can do without.
 
     Raises:
-        ArgumentError: names the layer that does not.
+        ArgumentError: it compares documents, or a layer, which is named, reads backward.
     """
     if getattr(model, "documents", 1) > 1:
         raise ArgumentError(
             f"{where}: a model must read one sequence a row to be cut into windows, got one "
-            "that compares whole documents. Use the learner bptt."
+            f"that compares whole documents. Use the learner {instead}."
         )
     for name, layer in model.named_modules():
         if isinstance(layer, Mixer) and not layer.causal:
             raise ArgumentError(
                 f"{where}: every layer must read forward in time to be cut into windows, got "
                 f"{name} ({type(layer).__name__}), which reads in both directions. Use the "
-                "learner bptt."
+                f"learner {instead}."
             )
 
 

@@ -9,7 +9,7 @@ from linrnn.learn._base import Learner, Loop, Step
 from linrnn.learn._batch import Batch
 from linrnn.learn._lifted import Problem
 from linrnn.learn._pieces import Pieces
-from linrnn.learn._windows import check_cuts
+from linrnn.learn._windows import check_windows
 from linrnn.ops._precision import without_autocast
 from linrnn.typing import State
 
@@ -89,7 +89,7 @@ class Lifted(Learner):
 
     def check(self, model: nn.Module) -> None:
         """Raise unless every layer reads forward in time, and one document at a time."""
-        check_cuts("Lifted", model)
+        check_windows("Lifted", model)
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Read forward, solve for the states, and learn at these."""

@@ -11,7 +11,7 @@ from linrnn.learn._base import Learner, Loop, Step
 from linrnn.learn._batch import Batch, read
 from linrnn.learn._owners import real_parts, with_real_parts
 from linrnn.learn._pieces import Pieces, Values
-from linrnn.learn._windows import Answers, Window, check_cuts
+from linrnn.learn._windows import Answers, Window, check_windows
 from linrnn.ops._precision import without_autocast
 from linrnn.state import detach
 from linrnn.typing import State
@@ -84,7 +84,7 @@ class PredictiveCoding(Learner):
 
     def check(self, model: nn.Module) -> None:
         """Raise unless every layer reads forward in time, and one document at a time."""
-        check_cuts("PredictiveCoding", model)
+        check_windows("PredictiveCoding", model)
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Read forward, let the errors settle, and learn from them."""

@@ -18,7 +18,7 @@ from linrnn.learn._batch import Batch, read
 from linrnn.learn._fixed_point import Solver, lipschitz_penalty, solve
 from linrnn.learn._held import apart, settle, with_flat
 from linrnn.learn._influence import flat
-from linrnn.learn._windows import check_cuts
+from linrnn.learn._windows import check_windows
 from linrnn.mixers import Mixer
 from linrnn.nn import Pool
 from linrnn.ops._precision import without_autocast
@@ -97,7 +97,7 @@ class RBP(Learner):
 
     def check(self, model: nn.Module) -> None:
         """Raise unless a held input can let the state settle, and the answer is that of the end."""
-        check_cuts("RBP", model)
+        check_windows("RBP", model)
         for name, part in model.named_modules():
             if isinstance(part, Pool) and part.kind != "last":
                 raise ArgumentError(

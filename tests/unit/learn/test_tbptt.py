@@ -131,6 +131,55 @@ def test_no_gradient_reaches_inputs_before_the_window(batch):
     assert batch.x.grad[:, 8:10].ne(0).any()
 
 
+class Leak(torch.nn.Module):
+    """``h_t = decay h_{t-1} + gain u_t``, of which the gain is learned."""
+
+    def __init__(self, decay):
+        super().__init__()
+        self.decay, self.gain = decay, torch.nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, x, state=None, reset=None):
+        h, found = torch.zeros_like(x[:, 0]) if state is None else state, []
+        for u in x.unbind(1):
+            h = self.decay * h + self.gain * u
+            found.append(h)
+        return torch.stack(found, 1), h
+
+
+def slope(decay, **options):
+    """Of the mean over the last 60 of 500 states by the gain, as far as it is learned."""
+    model, x = Leak(decay), torch.ones(1, 500, 1, dtype=torch.float64)
+    learner = learn.build("tbptt" if options else "bptt", options)
+    learner.step(model, Batch(x, x, None, None), None, Loop(late_mean(x.shape[1])))
+    return model.gain.grad.item()
+
+
+def late_mean(time, asked=60):
+    """A mean over the last steps alone, whatever piece it is given: it counts them."""
+    seen = 0
+
+    def loss(y, target):
+        nonlocal seen
+        seen += y.shape[1]
+        late = y.flatten()[max(0, y.shape[1] - max(0, seen - (time - asked))) :]
+        return late.sum() * time / (asked * y.shape[1])
+
+    return loss
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("reach", [1, 5, 20])
+def test_what_is_lost_of_a_gradient_is_the_decay_to_the_reach(decay, reach):
+    """Of ``reach`` steps learned from: decay^reach; of pieces of so many, the mean over them."""
+    whole = slope(decay)
+    assert whole == pytest.approx(1 / (1 - decay))
+    every = slope(decay, window=1, overlap=reach - 1)
+    assert 1 - every / whole == pytest.approx(decay**reach, rel=1e-9)
+    pieces = slope(decay, window=reach)
+    lost = sum(decay**j for j in range(1, reach + 1)) / reach
+    assert 1 - pieces / whole == pytest.approx(lost, rel=1e-9)
+
+
 def test_windows_have_the_times_of_their_steps(batch):
     model, dt = make("none", mixer="cfc"), torch.rand(ROWS, TIME, dtype=torch.float64)
     timed = Batch(batch.x, batch.target, None, batch.reset, dt)

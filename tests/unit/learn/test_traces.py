@@ -15,7 +15,7 @@ from linrnn.tasks._base import IGNORE
 TIME, ROWS = 13, 3
 APART = (
     *("lru", "s5", "mingru", "minlstm", "gilr", "sru", "qrnn", "hgrn", "ind_rnn"),
-    *("aft", "unicornn", "selective_lru", "modal", "gated_lru", "slru"),
+    *("aft", "unicornn", "selective_lru", "modal", "gated_lru", "slru", "elstm", "columnar"),
 )
 
 
@@ -235,7 +235,7 @@ def test_what_a_rule_cannot_do_is_said_by_the_name_of_the_layer():
             ArgumentError,
             match=rf"^{who}: every layer must have channels apart, each with parameters of its "
             r"own, got blocks.0.mixer \(GRU\), one where its parameter \w+ moves several channels "
-            r"of the state. Use tbptt, or rtrl where the model is small.$",
+            r"of the state. Use tbptt, snap, or rtrl where the model is small.$",
         ):
             learner.check(make("gru"))
         with pytest.raises(ArgumentError, match="whose state grows with what was read"):

@@ -16,11 +16,17 @@ from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._checkpoint import load_tree, save_tree
 from linrnn.train._model import build_model
 
-SHORT = {"tbptt": {"window": 7, "overlap": 2, "update": "window"}}
-SHORT |= {"lifted": {"window": 7, "iterations": 3}, "rbp": {"hold": 10, "terms": 3}}
-OWN = {"lra": "p_tncn"}  # the layer of learners that need it
+SHORT = {
+    "tbptt": {"window": 7, "overlap": 2, "update": "window"},
+    "constructive": {"every": 3},
+    "uoro": {"copies": 2},
+    "fptt": {"parts": 3, "soft": "running"},
+    "lifted": {"window": 7, "iterations": 3},
+    "rbp": {"hold": 10, "terms": 3},
+    "ridge": {"frozen": True},
+}
+NEEDS = {"constructive": "constructive", "lra": "p_tncn"}  # the mixer that a learner is made for
 AT_THE_END = ("rbp",)  # for one answer a sequence, and nothing random
-SHORT["ridge"] = {"frozen": True}
 LAST = "checkpoints/last.safetensors"
 each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])
 
@@ -41,7 +47,7 @@ def config_of(name, mixer="lru", **train_options):
     """Two epochs of four steps, with an answer a step, or where a learner needs it a sequence."""
     config = Config(
         task="mackey_glass",
-        mixer=OWN.get(name, mixer),
+        mixer=NEEDS.get(name, mixer),
         task_options=MackeyGlassOptions(
             length=20, train_size=16, validation_size=4, test_size=4, ahead=2
         ),
@@ -102,12 +108,8 @@ def test_resume_inside_an_epoch_gives_the_same_bits(name, mixer, step, signal_at
 def test_resume_with_a_carried_state_gives_the_same_bits(name, text, signal_at, tmp_path):
     if name in AT_THE_END:
         pytest.skip("it needs one answer a sequence")
-    config = replace(
-        text,
-        learner=name,
-        learner_options=SHORT.get(name, {}),
-        mixer=OWN.get(name, text.mixer),
-    )
+    options = {"learner": name, "learner_options": SHORT.get(name, {})}
+    config = replace(text, mixer=NEEDS.get(name, text.mixer), **options)
     whole = train.run(config, out=tmp_path / "whole")
     with pytest.raises(InterruptedRunError):
         train.run(config, out=tmp_path / "cut", reporter=signal_at(3))

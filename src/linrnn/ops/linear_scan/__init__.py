@@ -16,6 +16,8 @@ from linrnn.ops._arguments import (
 )
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._sequence_parallel import _entered, current, refuse
+from linrnn.ops.linear_scan._inverse import _entered as _watched
+from linrnn.ops.linear_scan._inverse import backward_in_time, note, watching
 from linrnn.ops.linear_scan._op import linear
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
 
@@ -90,6 +92,10 @@ def linear_scan(
             refuse("linear_scan", "cu_seqlens must be None", "Mark the begins with reset.")
         marks: Any = {"reset": reset, "reverse": reverse, "backend": backend}
         return distributed_linear_scan(a, b, initial_state, group=group[0], **marks)
+    if _watched and initial_state is not None and (watch := watching()) is not None:
+        if watch.backward:
+            return backward_in_time(local_scan, a, b, initial_state)
+        note(watch, a, b.shape[1], b.ndim - 2, reset)
     return local_scan(a, b, initial_state, reset, cu_seqlens, reverse, backend)
 
 

@@ -1,0 +1,74 @@
+"""SnAp: sparse approximations of real-time recurrent learning."""
+
+from typing import Literal
+
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.learn._owners import NotDiagonalError
+from linrnn.learn._sparse import Reach, advanced, owing, reach
+from linrnn.learn._traced import Traced
+from linrnn.learn._traces import Heard, Traces
+from linrnn.mixers import Mixer
+from linrnn.typing import State
+
+
+class SnAp(Traced):
+    r"""SnAp-n: real-time recurrent learning that keeps what a parameter reaches in n steps.
+
+    Of each parameter of a recurrent layer, derivatives are kept of those numbers of the state that
+    it moves within n steps; what comes to others is dropped. That is biased, unless n steps reach
+    all that there is to be reached: with n = 1 it is exact for layers with channels apart, as
+    `diagonal_rtrl`, with n = 2 for a layer with one full matrix. It pays in between: for n = 1 of
+    any layer, and where matrices are sparse or in blocks. Which parameter reaches what is found by
+    asking autograd, of any layer whose state has a fixed size.
+
+    Memory is one trace for each row of a batch, each parameter and each number that it reaches: p
+    for n = 1 of a tanh_rnn or a gru, 2 p of an lstm, d_state p for n = 2 of both, which is that of
+    `rtrl`. Time is that of as many backward passes through one step as numbers of the state share
+    something that they depend on: d_state for a full matrix, one where channels are apart. As of
+    `diagonal_rtrl`, errors go down a stack at the step at hand alone.
+
+    Equation::
+
+        E_t = P_n * (J_t E_{t-1} + dh_t/dtheta),   dL/dtheta = sum_t (dl_t/dh_t)^T E_t
+        P_1 = [dh_t/dtheta is not 0],   P_n = P_{n-1} or [J_t is not 0] P_{n-1}
+
+    Args:
+        n: steps within which a number is reached, at least 1.
+        update: batch sums the gradients of all steps for one step of the optimiser; step takes
+            one after each. Traces that were made with older weights are kept then.
+
+    Raises:
+        ArgumentError: n below 1, or a layer whose state grows.
+
+    Example:
+        >>> from linrnn import learn
+        >>> learn.build("snap", {"n": 2}).n
+        2
+
+    Reference:
+        Menick et al. 2021, Practical real time recurrent learning with a sparse approximation,
+        arXiv:2006.07232.
+    """
+
+    def __init__(self, *, n: int = 1, update: Literal["batch", "step"] = "batch") -> None:
+        super().__init__(1, "window" if update == "step" else "batch")
+        check_positive_int("SnAp", n=n)
+        self.n = n
+
+    def find(self, name: str, layer: Mixer) -> Reach:
+        """What each parameter of a layer reaches."""
+        try:
+            return reach(layer, self.n)
+        except NotDiagonalError as found:
+            raise ArgumentError(
+                f"SnAp: every layer must have a state of fixed size, got {name} "
+                f"({type(layer).__name__}), {found}. Use tbptt."
+            ) from None
+
+    def owing(self, layer: Mixer, found: Reach, traces: Traces, state: State) -> State:
+        """A state that depends on the parameters as far as they reach."""
+        return owing(layer, found, traces, state)
+
+    def advance(self, layer: Mixer, found: Reach, traces: Traces, heard: Heard) -> Traces:
+        """The traces after a step."""
+        return advanced(layer, found, traces, heard)
