@@ -17,6 +17,7 @@ from linrnn._schema import check_options
 from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from linrnn.mixers._added import added_losses as added_losses
     from linrnn.mixers._base import Mixer as Mixer
     from linrnn.mixers._bidirectional import Bidirectional as Bidirectional
     from linrnn.mixers._choices import Choices as Choices
@@ -36,7 +37,12 @@ FAMILIES = {
 }
 """`Mixer.family` in words, in the order of lists; others stand as they are, and last."""
 
-_PUBLIC = {"Mixer": "_base", "Bidirectional": "_bidirectional", "Choices": "_choices"}
+_PUBLIC = {
+    "Mixer": "_base",
+    "Bidirectional": "_bidirectional",
+    "Choices": "_choices",
+    "added_losses": "_added",
+}
 
 
 def names() -> list[str]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
+from linrnn.mixers._added import asked_now
 from linrnn.mixers._choices import Choices
 from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
@@ -227,6 +228,26 @@ class Mixer(nn.Module):
         where, like = type(self).__name__, self._parameter()
         state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
         return state
+
+    def asks_for_loss(self) -> bool:
+        """Whether what `add_loss` is given reaches anybody: in training, with gradients.
+
+        A layer asks this in `_read` before it computes a loss, which costs nothing elsewhere.
+        """
+        return self.training and asked_now() is not None
+
+    def add_loss(self, loss: Tensor) -> None:
+        """Have training minimise a loss of this layer beside that of the model's answers.
+
+        Args:
+            loss: a scalar, the mean over the rows and steps of the call: of a sequence that is
+                read in windows each adds its own, which counts as the loss of that window does.
+                It should be a function of the same parameters at every call, for processes that
+                train together wait for the gradients of all.
+        """
+        found = asked_now()
+        if self.training and found is not None:
+            found.add(loss)
 
     def after_update(self) -> None:
         """What training calls after every step of the optimiser; by default nothing."""

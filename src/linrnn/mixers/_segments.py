@@ -38,13 +38,21 @@ class SegmentMixer(Mixer):
 
     segment: int
     memory_gradient: int | None
+    replay: bool
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         RULES[f"{cls.__module__}.{cls.__qualname__}"] = cls
 
-    def set_segments(self, segment: int, memory_gradient: int | None) -> None:
-        """Check and keep what every layer of segments is asked for."""
+    def set_segments(self, segment: int, memory_gradient: int | None, replay: bool = False) -> None:
+        """Check and keep what every layer of segments is asked for.
+
+        Args:
+            segment: steps of a segment.
+            memory_gradient: gradients pass through so many memories; None: through all.
+            replay: for the backward pass of a sequence only the memories are kept, and what is
+                between two of them is computed once more. The gradients are the same numbers.
+        """
         where = type(self).__name__
         check_positive_int(where, segment=segment)
         whole = isinstance(memory_gradient, int) and not isinstance(memory_gradient, bool)
@@ -53,7 +61,7 @@ class SegmentMixer(Mixer):
                 f"{where}: memory_gradient must be None or an integer of at least 0, "
                 f"got {memory_gradient!r}."
             )
-        self.segment, self.memory_gradient = segment, memory_gradient
+        self.segment, self.memory_gradient, self.replay = segment, memory_gradient, replay
 
     def memory_spec(self) -> dict[str, Part]:
         """The parts of the memory, by name."""
@@ -120,6 +128,7 @@ class SegmentMixer(Mixer):
                 position,
                 self.segment,
                 -1 if self.memory_gradient is None else self.memory_gradient,
+                self.replay,
             )
         last = {
             "memory": dict(zip(memory, rest[len(begun) :], strict=True)),

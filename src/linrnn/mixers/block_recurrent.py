@@ -43,6 +43,7 @@ class BlockRecurrent(SegmentMixer):
         update: "skip", "single" or "dual".
         memory_gradient: gradients pass through so many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
+        replay: compute segments once more for the backward pass, which keeps memories alone.
 
     Departures from the paper:
         The relative bias has an entry for each distance, where the paper's shares them among far
@@ -79,13 +80,14 @@ class BlockRecurrent(SegmentMixer):
         gate: Literal["fixed", "lstm"] = "fixed",
         update: Literal["skip", "single", "dual"] = "skip",
         memory_gradient: int | None = None,
+        replay: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.n_states, self.gate, self.update = d_model, n_states, gate, update
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
-        self.set_segments(segment, memory_gradient)
+        self.set_segments(segment, memory_gradient, replay)
         check_in("BlockRecurrent", "gate", gate, ("fixed", "lstm"))
         check_in("BlockRecurrent", "update", update, ("skip", "single", "dual"))
         self.d_inner = 4 * d_model if d_inner is None else d_inner

@@ -40,6 +40,7 @@ class InfiniTransformer(SegmentMixer):
         update: "linear" or "delta".
         memory_gradient: gradients pass through so many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
+        replay: compute segments once more for the backward pass, which keeps memories alone.
 
     Departures from the paper:
         The released description leaves open what a first segment reads from a memory of nothing:
@@ -66,13 +67,14 @@ class InfiniTransformer(SegmentMixer):
         segment: int = 64,
         update: Literal["linear", "delta"] = "linear",
         memory_gradient: int | None = None,
+        replay: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model = d_model
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
-        self.set_segments(segment, memory_gradient)
+        self.set_segments(segment, memory_gradient, replay)
         check_positive_int("InfiniTransformer", n_heads=self.n_heads)
         check_in("InfiniTransformer", "update", update, ("linear", "delta"))
         self.d_head = 2 * -(-d_model // (2 * self.n_heads)) if d_head is None else d_head

@@ -37,6 +37,7 @@ class RMT(SegmentMixer):
         segment: steps of a segment, counted from the last reset.
         memory_gradient: gradients pass through so many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
+        replay: compute segments once more for the backward pass, which keeps memories alone.
 
     Departures from the paper:
         A layer has a memory of its own, where the paper carries one from the last layer of a
@@ -71,13 +72,14 @@ class RMT(SegmentMixer):
         d_inner: int | None = None,
         segment: int = 64,
         memory_gradient: int | None = None,
+        replay: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.n_memory = d_model, n_memory
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
-        self.set_segments(segment, memory_gradient)
+        self.set_segments(segment, memory_gradient, replay)
         self.d_inner = 4 * d_model if d_inner is None else d_inner
         check_positive_int("RMT", n_heads=self.n_heads, n_memory=n_memory, d_inner=self.d_inner)
         self.d_head = 2 * -(-d_model // (2 * self.n_heads)) if d_head is None else d_head

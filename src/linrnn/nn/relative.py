@@ -49,17 +49,28 @@ class RelativePositions(nn.Module):
 
     def queries(self, q: Tensor, begin: int) -> Tensor:
         """``q'`` (B, T, H, width) of queries (B, T, H, d_head) at the places from ``begin`` on."""
-        turn = wide(affine_of(self.proj, q)[0]).unflatten(0, (self.n_heads, -1))  # (H, K, D)
-        s, c = ((q + wide(self.w)).unsqueeze(-2) @ turn).squeeze(-2).chunk(2, -1)
-        sin, cos = self._waves(q, begin)
-        found = torch.cat([q + wide(self.u), s * sin + c * cos, c * sin - s * cos], -1)
+        found = torch.cat(
+            self.parts(q, torch.arange(begin, begin + q.shape[1], device=q.device)), -1
+        )
         size: Tensor = found * (found.shape[-1] / self.d_head) ** 0.5
         return size
 
+    def parts(self, q: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        """What meets keys, (B, T, H, d_head), and what meets `waves`, (B, T, H, d_model).
+
+        The sum of both products, times ``d_head ** -0.5``, is the score. ``place`` is (T,) or
+        (B, T), where rows are at places of their own.
+        """
+        turn = wide(affine_of(self.proj, q)[0]).unflatten(0, (self.n_heads, -1))  # (H, K, D)
+        s, c = ((q + wide(self.w)).unsqueeze(-2) @ turn).squeeze(-2).chunk(2, -1)
+        cos, sin = waves(place, self.d_model, q.dtype).unsqueeze(-2).chunk(2, -1)
+        return q + wide(self.u), torch.cat([s * sin + c * cos, c * sin - s * cos], -1)
+
     def keys(self, k: Tensor, begin: int = 0) -> Tensor:
         """``k'`` (B, S, H, width) of keys (B, S, H, d_head)."""
-        sin, cos = (z.expand(*k.shape[:3], -1) for z in self._waves(k, begin))
-        return torch.cat([k, cos, sin], -1)
+        place = torch.arange(begin, begin + k.shape[1], device=k.device)
+        found = waves(place, self.d_model, k.dtype).unsqueeze(-2)
+        return torch.cat([k, found.expand(*k.shape[:3], -1)], -1)
 
     def pairs(self, q: Tensor) -> Tensor:
         """``(q_t + u, q_t + w)`` side by side, (B, T, H, 2 d_head): for keys and `distances`."""
@@ -67,14 +78,14 @@ class RelativePositions(nn.Module):
 
     def distances(self, count: int, like: Tensor) -> Tensor:
         """``W R_d`` of the distances from 0 on, (H, count, d_head)."""
-        sin, cos = self._waves(like.new_empty(1, count), 0)
-        weight = wide(affine_of(self.proj, like)[0])
-        found = torch.cat([sin, cos], -1).squeeze(1) @ weight.mT
+        place = torch.arange(count, device=like.device)
+        cos, sin = waves(place, self.d_model, like.dtype).chunk(2, -1)
+        found = torch.cat([sin, cos], -1) @ wide(affine_of(self.proj, like)[0]).mT
         return found.unflatten(-1, (self.n_heads, -1)).transpose(0, 1)
 
-    def _waves(self, x: Tensor, begin: int) -> tuple[Tensor, Tensor]:
-        """Sines and cosines (T, 1, D / 2) of the places."""
-        place = torch.arange(begin, begin + x.shape[1], dtype=torch.float64, device=x.device)
-        channel = torch.arange(0, self.d_model, 2, dtype=torch.float64, device=x.device)
-        angle = place[:, None, None] * 10_000 ** (-channel / self.d_model)
-        return angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+
+def waves(place: Tensor, d_model: int, dtype: torch.dtype) -> Tensor:
+    """Cosines, then sines, of places (...): (..., d_model)."""
+    channel = torch.arange(0, d_model, 2, dtype=torch.float64, device=place.device)
+    angle = place[..., None] * 10_000 ** (-channel / d_model)
+    return torch.cat([angle.cos(), angle.sin()], -1).to(dtype)

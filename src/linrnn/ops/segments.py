@@ -10,7 +10,9 @@ from typing import Protocol, runtime_checkable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from linrnn.ops._modes import transformed
 from linrnn.ops._opaque import opaque
 
 Tensors = Sequence[Tensor]
@@ -59,6 +61,7 @@ def _shapes(
     position: Tensor,
     segment: int,
     cut: int,
+    replay: bool,
 ) -> tuple[Tensor, ...]:
     return tuple(x.new_empty(x.shape) for x in (q[0], *begun, *memory))
 
@@ -74,6 +77,7 @@ def read_segments(
     position: Tensor,
     segment: int,
     cut: int,
+    replay: bool,
 ) -> tuple[Tensor, ...]:
     """Read a sequence segment by segment, rows wherever each is in its own.
 
@@ -90,11 +94,13 @@ def read_segments(
         segment: steps of a segment, counted from the start of a sequence.
         cut: gradients pass through so many memories at most: they end before every segment whose
             number, from 0, divides by ``cut + 1``. Below 0 they never end.
+        replay: keep the memory before each segment for the backward pass, and nothing of what is
+            computed in it: that is computed once more, from the last segment to the first.
 
     Returns:
         ``(y, *begun, *memory)``.
     """
-    args = rule, mode, q, entries, begun, memory, weights, position, segment, cut
+    args = rule, mode, q, entries, begun, memory, weights, position, segment, cut, replay
     if position.shape[1] == 1 and torch.compiler.is_compiling():  # a step is written down
         return _read(*args)
     return _operator(*args)
@@ -111,6 +117,7 @@ def _read(
     position: Tensor,
     segment: int,
     cut: int,
+    replay: bool,
 ) -> tuple[Tensor, ...]:
     system, n = RULES[rule], segment
     every = [torch.cat(z, 1) for z in zip(begun, entries, strict=True)]
@@ -120,6 +127,7 @@ def _read(
     bad = ~torch.stack([z.isfinite().flatten(2).all(-1) for z in every]).all(0)
     every = [torch.where(_like(bad, z), 0, z) for z in every]
     reader = _Reader(system, mode, weights, n, cut)
+    reader.replay = replay and torch.is_grad_enabled() and not transformed()
     if position.shape[1] == 1:
         y, memory = reader.step(q, every, bad, memory, position)
     else:
@@ -131,7 +139,7 @@ def _read(
 _operator = opaque(
     "segments",
     "str rule, str mode, Tensor[] q, Tensor[] entries, Tensor[] begun, Tensor[] memory, "
-    "Tensor[] weights, Tensor position, int segment, int cut",
+    "Tensor[] weights, Tensor position, int segment, int cut, bool replay",
     _shapes,
 )(_read)
 
@@ -163,6 +171,8 @@ def _like(mask: Tensor, x: Tensor) -> Tensor:
 
 class _Reader:
     """A rule, and what stays the same over a call."""
+
+    replay = False
 
     def __init__(self, rule: Rule, mode: str, weights: Tensors, n: int, cut: int) -> None:
         self.rule, self.mode, self.weights, self.n, self.cut = rule, mode, weights, n, cut
@@ -203,20 +213,14 @@ class _Reader:
             return self._together(plan, q, every, bad, memory)
         held, ys = list(memory), []
         for i in range(plan.count):
-            fresh, number, full, read = plan.at(i)
-            now = self._entered(held, fresh, number)
-            mine = [plan.entries(z, i) for z in every]
-            spoilt = plan.entries(bad, i)
-            asked = [plan.queries(z, i) for z in q]
-            step = torch.arange(mine[0].shape[1], device=bad.device)
-            age = (step[step.shape[0] - asked[0].shape[1] :, None] - step)[None]
-            y = self.rule.attend(self.mode, asked, mine, age.clamp(min=-1), now, self.weights)
-            seen = spoilt.cumsum(1)[:, step.shape[0] - asked[0].shape[1] :] > 0
-            ys.append(torch.where(_like(seen, y), float("nan"), y))
-            if bool(full.any()):
-                written = self._written(mine, now, spoilt.any(1), number)
-                now = _chosen(full, written, now)
-            held = _chosen(read, now, held)
+            args = plan, i, q, every, bad, held
+            if self.replay:
+                y, held = checkpoint(
+                    self._segment, *args, use_reentrant=False, preserve_rng_state=False
+                )
+            else:
+                y, held = self._segment(*args)
+            ys.append(y)
         return plan.outputs(ys), held
 
     def _together(
@@ -244,6 +248,25 @@ class _Reader:
         last = _chosen((plan.length == n).flatten(), written, held)
         end = plan.where[:, -1] // n + torch.arange(rows, device=bad.device) * count
         return _gather(y.view(rows, count * n, *y.shape[2:]), plan.where), [h[end] for h in last]
+
+    def _segment(
+        self, plan: "_Plan", i: int, q: Tensors, every: Tensors, bad: Tensor, held: Tensors
+    ) -> tuple[Tensor, list[Tensor]]:
+        """One of them: its outputs, and the memory after it."""
+        fresh, number, full, read = plan.at(i)
+        now = self._entered(held, fresh, number)
+        mine = [plan.entries(z, i) for z in every]
+        spoilt = plan.entries(bad, i)
+        asked = [plan.queries(z, i) for z in q]
+        step = torch.arange(mine[0].shape[1], device=bad.device)
+        age = (step[step.shape[0] - asked[0].shape[1] :, None] - step)[None]
+        y = self.rule.attend(self.mode, asked, mine, age.clamp(min=-1), now, self.weights)
+        seen = spoilt.cumsum(1)[:, step.shape[0] - asked[0].shape[1] :] > 0
+        y = torch.where(_like(seen, y), float("nan"), y)
+        if bool(full.any()):
+            written = self._written(mine, now, spoilt.any(1), number)
+            now = _chosen(full, written, now)
+        return y, _chosen(read, now, held)
 
     def _entered(self, memory: Tensors, fresh: Tensor, number: Tensor) -> list[Tensor]:
         """The memory that a segment reads: the first one, and no history where it is cut off."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
+from linrnn.mixers._added import added_losses
 from linrnn.mixers._base import Mixer
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
 from linrnn.testing._derivatives import check_derivatives
@@ -179,7 +180,8 @@ def higher_derivatives(make: MakeMixer) -> None:
 def trains(make: MakeMixer) -> None:
     """Two layers without norms or skips: every parameter has a gradient, and training works.
 
-    But for parameters that ask for none.
+    But for parameters that ask for none. What layers add to the loss, `Mixer.add_loss`, has
+    gradients as in training.
     """
     torch.manual_seed(0)
     layers = [make(d_model=WIDTH, dtype=torch.float64, **in_laws(make)) for _ in range(2)]
@@ -190,8 +192,10 @@ def trains(make: MakeMixer) -> None:
     target = x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
 
     def loss() -> Tensor:
-        y: Tensor = layers[1](layers[0](x)[0])[0]
-        return (y - target).square().mean()
+        with added_losses() as added:
+            y: Tensor = layers[1](layers[0](x)[0])[0]
+        more, own = added.take(), (y - target).square().mean()
+        return own if more is None else own + (more - more.detach())
 
     first = loss()
     first.backward()

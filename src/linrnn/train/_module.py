@@ -13,6 +13,7 @@ from linrnn._finite import first_bad
 from linrnn.errors import ArgumentError, MissingExtraError, check_in
 from linrnn.learn import Batch, Learner, Loop, Step
 from linrnn.learn._batch import read, unpack
+from linrnn.mixers._added import AddedLosses, added_losses
 from linrnn.mixers._base import Mixer
 from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.train._config import OptimConfig
@@ -102,6 +103,7 @@ class TrainingModule(LightningModule):
         self.guard = Guard(on_nan)
         self.done_steps = 0
         self.left_out = False  # whether the step at hand is
+        self._added = AddedLosses()  # by layers, in the forward pass at hand
         self._owed: list[Tensor] = []  # losses whose backward pass is Lightning's
         self.weight = 1.0  # of those, where a process reads its share of a batch
         self.carried: State | None = None  # of the training rows, before the next step
@@ -265,7 +267,7 @@ class TrainingModule(LightningModule):
             self.carried = None
         self._start = Start(self, batch)
         try:
-            step, target = self._ask(Loop(self.loss, self._backward, self._update))
+            step, target = self._ask(Loop(self._minimised, self._backward, self._update))
             self._check(step)
         except LeftOut as fault:
             self._leave_out(fault)
@@ -280,7 +282,16 @@ class TrainingModule(LightningModule):
         """What the learner makes of the batch; the same bits whenever it is called for a step."""
         batch = self.prepare(unpack(self._start.batch))
         carried = first_rows(self._start.carried, len(batch.x))
-        return self.learner.step(self.called(), batch, carried, loop), batch.target
+        with added_losses() as self._added:
+            return self.learner.step(self.called(), batch, carried, loop), batch.target
+
+    def _minimised(self, y: Tensor, target: Tensor) -> Tensor:
+        """The loss, with the gradient of those that layers have added to it as well.
+
+        Its value stays that of the task, which is compared with others and with validation.
+        """
+        loss, more = self.loss(y, target), self._added.take()
+        return loss if more is None else loss + (more - more.detach()).to(loss.dtype)
 
     def _check(self, step: Step) -> None:
         fault = self._of_all(self._fault(step))
@@ -317,6 +328,7 @@ class TrainingModule(LightningModule):
             else:
                 parts = self.trainer.accumulate_grad_batches
                 self.trainer.strategy.backward(loss / parts if parts > 1 else loss, None)
+        self._added.take()  # of layers that a checkpoint has computed once more
 
     def _update(self) -> None:
         """A step of the optimiser inside a batch."""
@@ -366,7 +378,7 @@ class TrainingModule(LightningModule):
             return None
         backward = torch.autograd.backward if of == "gradient" else _no_backward
         with start.again(self.learner), torch.enable_grad(), watch(self.model) as found:
-            loss = self._ask(Loop(self.loss, backward))[0].loss
+            loss = self._ask(Loop(self._minimised, backward))[0].loss
         if found or of != "loss":
             return found[0] if found else None
         if not loss.isfinite():

@@ -87,6 +87,22 @@ def test_two_processes_train_as_one(one, tmp_path, capfd):
     assert '"devices": 2' in (tmp_path / "two" / "environment.json").read_text()
 
 
+@pytest.mark.slow
+def test_losses_of_layers_are_those_of_one_process(one, tmp_path):
+    """Its convolution has no other gradient, so what the model answers does not lead to it."""
+    short = {"segment": 4, "ratio": 2, "memory_gradient": 0}
+    added = replace(one, mixer="compressive_transformer", mixer_options=short)
+    added = replace(added, optim=OptimConfig(lr=1e-3))
+    for devices in (1, 2):
+        train.run(on(added, devices, epochs=1), out=tmp_path / str(devices))
+    check_close(tmp_path / "2", tmp_path / "1", 1e-4)
+    biases = [
+        x for n, x in load_file(tmp_path / "2" / "model.safetensors").items() if "fewer.b" in n
+    ]
+    assert all(bias.all() for bias in biases)  # they start at zero
+    assert biases
+
+
 class Notes(train.Reporter):
     def __init__(self):
         self.texts = []

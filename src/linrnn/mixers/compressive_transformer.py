@@ -1,0 +1,257 @@
+"""Compressive Transformer: what leaves the memory of segments is kept in fewer rows."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._choices import Choices
+from linrnn.mixers._segments import SegmentMixer
+from linrnn.nn import Heads, RelativePositions, lecun_normal
+from linrnn.nn.relative import waves
+from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops.attention import positions, softmax_read
+from linrnn.ops.segments import Tensors
+from linrnn.state_spec import Part, real
+
+
+class CompressiveTransformer(SegmentMixer):
+    r"""Compressive Transformer: a memory of steps, and a longer one of steps in fewer rows.
+
+    Equation:
+        rows before a segment of n steps: C of ``compressed`` rows, M of the last ``memory`` steps
+        q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t, and so of the rows of C and M, in R^{d_head}
+        score_ts = ((q_t + u) . k_s + (q_t + w) . (W_r R_d)) / sqrt(d_head), R as in
+        `TransformerXL`, d the number of rows from s to t in the order C, M, segment
+        y_t = W_o concat over heads of sum_s softmax_s(score_ts) v_s, over C, M and s <= t
+        When a segment has ended: o <- the first n rows of [M; x],  M <- the rest,
+        C <- the last rows of [C; f(o)];  f takes ``ratio`` rows to one:
+        f(o)_i = b + sum_j F_j o_{ratio i + j}                                       "conv"
+        f(o)_i = mean, or maximum in each channel, of o_{ratio i + j} over j         "mean", "max"
+        In training F and b minimise, apart from all else and all else apart from them,
+        n / T times the sum over the segments that end of the mean square of a(o) - a(f(o)),
+        a(z)_t = sum_s softmax_s(q_t . W_k z_s / sqrt(d_head)) W_v z_s
+        for the steps t of the segment, in T steps that are read. C and M hold only what was read.
+        Initially weights are N(0, 1 / fan_in), u and w N(0, 0.02^2), b is 0.
+
+    Args:
+        n_heads: heads. Default: one for each 64 channels, at least one.
+        d_head: channels of a head. Default: d_model / n_heads, rounded up.
+        segment: n, counted from the last reset.
+        memory: rows of M, a multiple of ``segment``. Default: one segment.
+        compressed: rows of C; 0 leaves Transformer-XL. Default: as many as M.
+        ratio: rows that become one; it divides ``segment``.
+        compression: "conv", "mean" or "max".
+        reconstruct: train F and b by the loss above, `Mixer.add_loss`, where losses of layers are
+            collected, as training does; else by the loss of the model.
+        memory_gradient: gradients pass through so many memories: they end before every segment
+            whose number, from 0, divides by one more. Default: they never end.
+        replay: compute segments once more for the backward pass, which keeps memories alone.
+
+    Departures from the paper:
+        Gradients flow through M and C; memory_gradient=0 ends them as the paper does. Rows are
+        the inputs of this layer, behind the norm of the block around it. Dilated convolution and
+        the most used rows are left out. Norms of the loss are means, and it is a sum over layers:
+        of a layer's F alone, each is what it is but for a factor.
+
+    Example:
+        >>> y, state = CompressiveTransformer(d_model=8, segment=16)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"]["m"].shape, state["memory"]["c_k"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 16, 8]), torch.Size([2, 16, 1, 8]))
+
+    Reference:
+        Rae, Potapenko, Jayakumar and Lillicrap, "Compressive Transformers for Long-Range Sequence
+        Modelling", ICLR 2020, arXiv:1911.05507. Key: rae2019compressive.
+    """
+
+    choices = Choices(
+        transition="none", gate="none", memory="window", normaliser="softmax", steps="linear"
+    )
+    in_laws: ClassVar[Mapping[str, Any]] = {"segment": 2, "ratio": 2}
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int | None = None,
+        d_head: int | None = None,
+        segment: int = 64,
+        memory: int | None = None,
+        compressed: int | None = None,
+        ratio: int = 4,
+        compression: Literal["conv", "mean", "max"] = "conv",
+        reconstruct: bool = True,
+        memory_gradient: int | None = None,
+        replay: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
+        self.set_segments(segment, memory_gradient, replay)
+        check_positive_int("CompressiveTransformer", n_heads=self.n_heads, ratio=ratio)
+        check_in("CompressiveTransformer", "compression", compression, ("conv", "mean", "max"))
+        self.d_head = -(-d_model // self.n_heads) if d_head is None else d_head
+        self.memory = segment if memory is None else memory
+        check_positive_int("CompressiveTransformer", d_head=self.d_head, memory=self.memory)
+        self.compressed = self.memory if compressed is None else compressed
+        self.ratio, self.compression, self.reconstruct = ratio, compression, reconstruct
+        self._check_rows()
+        to: Any = {"device": device, "dtype": dtype}
+        self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
+        self.place = RelativePositions(d_model, self.n_heads, self.d_head, **to)
+        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        if compression == "conv" and self.compressed:
+            self.fewer = nn.Linear(ratio * d_model, d_model, **to)  # rows side by side
+        self.reset_parameters()
+
+    def _check_rows(self) -> None:
+        where, whole = "CompressiveTransformer", isinstance(self.compressed, int)
+        if not whole or isinstance(self.compressed, bool) or self.compressed < 0:
+            got = f"got {self.compressed!r}."
+            raise ArgumentError(f"{where}: compressed must be an integer of at least 0, {got}")
+        if self.memory % self.segment:
+            raise ArgumentError(
+                f"{where}: memory must be a multiple of segment={self.segment}, got {self.memory}."
+            )
+        if self.segment % self.ratio and self.compressed:
+            raise ArgumentError(
+                f"{where}: ratio must divide segment={self.segment}, got {self.ratio}."
+            )
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        lecun_normal(self.heads.proj, self.place.proj, self.o_proj)
+        for bias in (self.place.u, self.place.w):
+            nn.init.normal_(bias, std=0.02)
+        if hasattr(self, "fewer"):
+            lecun_normal(self.fewer)
+            nn.init.zeros_(self.fewer.bias)
+
+    def memory_spec(self) -> dict[str, Part]:
+        """See `SegmentMixer.memory_spec`: rows of M, keys and values of M and C."""
+        entry = {"n_heads": self.n_heads, "d_head": self.d_head}
+        m, c = (real(rows=rows, **entry) for rows in (self.memory, self.compressed))
+        rows = real(rows=self.memory, d_model=self.d_model)
+        return {"m": rows, "m_k": m, "m_v": m, "c_k": c, "c_v": c}
+
+    def entry_spec(self) -> dict[str, Part]:
+        """See `SegmentMixer.entry_spec`: inputs, which may be compressed, keys and values."""
+        part = real(n_heads=self.n_heads, d_head=self.d_head)
+        return {"x": real(d_model=self.d_model), "k": part, "v": part}
+
+    @property
+    def mode(self) -> str:
+        """See `SegmentMixer.mode`."""
+        return f"{self.segment} {self.ratio} {self.compression}"
+
+    def weights(self) -> Tensors:
+        """See `SegmentMixer.weights`: of keys and values, and of f, which may learn apart."""
+        _, w_k, w_v = self.heads.rows()
+        own = tuple(self.fewer.parameters()) if hasattr(self, "fewer") else ()
+        return (w_k, w_v, *(w.detach() if self._apart() else w for w in own))
+
+    def _apart(self) -> bool:
+        """Whether f learns from a loss of its own."""
+        return self.reconstruct and hasattr(self, "fewer") and self.asks_for_loss()
+
+    def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
+        """See `SegmentMixer.tokens`; the position says how much of the memory is there."""
+        q, k, v = self.heads(x)
+        place = self.compressed + self.memory + position % self.segment
+        near, far = self.place.parts(wide(q), place)
+        return (near, far, position), (x, k, v)
+
+    def output(self, y: Tensor) -> Tensor:
+        """See `SegmentMixer.output`."""
+        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
+        return out
+
+    @staticmethod
+    def attend(
+        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+    ) -> Tensor:
+        """See `linrnn.ops.segments.Rule`."""
+        (near, far, position), (m_k, c_k) = q, memory[1::2]
+        k = torch.cat([c_k, m_k, entries[1]], 1)
+        v = torch.cat([memory[4], memory[2], entries[2]], 1)
+        row = torch.arange(k.shape[1], device=k.device)[None]
+        if near.shape[1] == 1:  # the last entry is that of the step, wherever in its segment
+            early = entries[1].shape[1] - 1 - position % int(mode.split()[0])
+            row = torch.where(row < k.shape[1] - entries[1].shape[1], row, row - early)
+        wave = waves(row, far.shape[-1], far.dtype)
+        scores = torch.einsum("bqhk,bshk->bhqs", near, k)
+        scores = scores + far.transpose(1, 2) @ wave[:, None].mT
+        there = _there(mode, position[:, 0], c_k.shape[1], m_k.shape[1])[:, None]
+        age = age.expand(len(k), -1, -1)
+        seen = torch.cat([there.expand(-1, age.shape[1], -1), age >= 0], -1)
+        scores = torch.where(seen[:, None], scores * near.shape[-1] ** -0.5, float("-inf"))
+        return torch.einsum("bhqs,bshk->bqhk", scores.softmax(-1), v)
+
+    @staticmethod
+    def write(
+        mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
+    ) -> Tensors:
+        """See `linrnn.ops.segments.Rule`."""
+        (n, _, _), (m, c) = mode.split(), (memory[0].shape[1], memory[3].shape[1])
+        every = [torch.cat(z, 1) for z in zip(memory[:3], entries, strict=True)]
+        kept = [z[:, int(n) :] for z in every]
+        if c == 0:
+            return (*kept, *memory[3:])
+        fewer = _compressed(mode, every[0][:, : int(n)], weights[2:])
+        fewer = torch.where((number >= m // int(n))[:, None, None], fewer, 0)  # of rows that were
+        new = [(fewer @ w.mT).unflatten(-1, memory[3].shape[2:]) for w in weights[:2]]
+        return (*kept, *(torch.cat(z, 1)[:, -c:] for z in zip(memory[3:], new, strict=True)))
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        if self._apart():
+            self.add_loss(self._reconstruction(x, state, reset))
+        return super()._read(x, state, reset)
+
+    def _reconstruction(self, x: Tensor, state: Any, reset: Tensor | None) -> Tensor:
+        """The loss of f, a function of its weights alone."""
+        n, m = self.segment, self.memory
+        position = positions(state["position"], x.shape[1], reset)
+        own = wide(x.to(self._parameter().dtype))
+        rows = torch.cat([state["memory"]["m"], state["begun"]["x"], own], 1).detach()
+        ends = (position % n == n - 1) & (position >= m + n - 1)
+        row, step = (z[:, None] for z in ends.nonzero().unbind(1))
+        step = step + torch.arange(1 - n, 1, device=x.device)  # of each segment, from the call's
+        begun = (state["position"] % n)[row]
+        h, o = (
+            rows[row, torch.where(s >= -begun, m + n - 1 + s, m + begun + s)]
+            for s in (step, step - m)
+        )
+        w_q, w_k, w_v = (wide(w.detach()) for w in self.heads.rows())
+        with without_autocast(x.device):
+            q, shape = (h @ w_q.mT).unflatten(-1, (self.n_heads, -1)), (self.n_heads, -1)
+            f = [wide(w) for w in self.fewer.parameters()]
+            found = []
+            for z in (o, _compressed(self.mode, o, f)):
+                k, v = ((z @ w.mT).unflatten(-1, shape) for w in (w_k, w_v))
+                seen = torch.ones((), dtype=torch.bool, device=x.device).expand(1, n, z.shape[1])
+                found.append(softmax_read(q, k, v, seen))
+        return (found[0] - found[1]).square().sum() / (position.numel() * w_v.shape[0])
+
+
+def _there(mode: str, position: Tensor, c: int, m: int) -> Tensor:
+    """Which rows of C and M hold something, (B, c + m), for segments that ``position`` is in."""
+    n, ratio = (int(word) for word in mode.split()[:2])
+    before = position // n * n
+    left = (before - m).clamp(min=0) // ratio
+    row = torch.arange(c + m, device=position.device)
+    of_c = row >= c - left[:, None]
+    return torch.where(row < c, of_c, row >= c + m - before[:, None])
+
+
+def _compressed(mode: str, o: Tensor, weights: Tensors) -> Tensor:
+    """Fewer rows (..., n / ratio, d_model) in the place of ``o`` (..., n, d_model)."""
+    _, ratio, kind = mode.split()
+    o = o.unflatten(-2, (-1, int(ratio)))
+    if kind == "conv":
+        return F.linear(o.flatten(-2), *weights)
+    return o.mean(-2) if kind == "mean" else o.amax(-2)
