@@ -235,7 +235,7 @@ def _firsts(
     sight: Tensor, before: int, window: int, bounds: Sequence[tuple[int, int]]
 ) -> list[int]:
     """The first entry that any query of each chunk sees."""
-    if torch._C._functorch.is_batchedtensor(sight):  # whose numbers nobody may look at
+    if len(sight) == 0 or torch._C._functorch.is_batchedtensor(sight):  # no numbers, or none to see
         return [max(0, before + begin - window + 1) for begin, _ in bounds]
     first = torch.arange(sight.shape[1], device=sight.device) - sight + before
     found = torch.stack([first[:, begin:end].min() for begin, end in bounds]).clamp(min=0)
