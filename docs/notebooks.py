@@ -94,7 +94,7 @@ def _run_cell(cell: Cell, space: dict[str, Any], where: str) -> None:
     stream = io.StringIO()
     with redirect_stdout(stream):
         exec(compile(tree, where, "exec"), space)
-    value = space["_"]
+    value = space["_"] if isinstance(last, ast.Expr) else None  # a cell may use that name itself
     # A call that draws gives back what it drew; what is read then is the picture.
     drawn = type(value).__module__.startswith("matplotlib")
     cell.value = "" if value is None or drawn else repr(value)

@@ -25,7 +25,7 @@ print("said")
 
 # %%
 3
-x = None
+x, _ = None, 4
 """
 
 

@@ -1,0 +1,54 @@
+# %% [markdown]
+# # Episodes in one stream
+#
+# An agent, or a log with sessions, gives one long sequence in which something new begins now and then.
+# `reset` marks these steps: the state is cleared there, and nothing of an episode reaches the next.
+
+# %%
+import torch
+
+from linrnn.mixers import MinGRU
+
+layer = MinGRU(d_model=4)
+x = torch.randn(1, 90, 4)
+begins = torch.zeros(1, 90, dtype=torch.bool)
+begins[0, [30, 70]] = True
+
+with torch.no_grad():
+    y, state = layer(x, reset=begins)
+    alone, _ = layer(x[:, 30:70])
+(y[:, 30:70] - alone).abs().max().item()
+
+# %% [markdown]
+# Changing the first episode changes nothing behind it. Without the marks it would, for as long as the
+# layer remembers:
+
+# %%
+import matplotlib.pyplot as plt
+
+other = x.clone()
+other[:, :30] += 3.0
+with torch.no_grad():
+    marked = (layer(other, reset=begins)[0] - y).abs().amax(-1)[0]
+    unmarked = (layer(other)[0] - layer(x)[0]).abs().amax(-1)[0]
+
+plt.semilogy(unmarked + 1e-9, label="without reset")
+plt.semilogy(marked + 1e-9, label="with reset")
+plt.xlabel("step")
+plt.ylabel("change of the output")
+plt.legend()
+plt.show()
+
+# %% [markdown]
+# Step by step, an episode begins with a new state, `layer.init_state(1)`:
+
+# %%
+steps = []
+with torch.no_grad():
+    state = layer.init_state(1)
+    for t in range(90):
+        state = layer.init_state(1) if begins[0, t] else state
+        y_t, state = layer.step(x[:, t], state)
+        steps.append(y_t)
+
+(torch.stack(steps, 1) - y).abs().max().item()
