@@ -47,7 +47,7 @@ def _unseen(h: Any, x: Any, W: Any) -> Any:
 
 def _mapped_twice(h: Any, x: Any, W: Any, R: Any, P: Any) -> Any:
     """The first value that is kept for the gradient is as wide as no argument before it."""
-    h = torch.tanh(F.linear(h, R) + F.linear(x, W))
+    h = torch.tanh(F.linear(h, R) + x)
     return F.linear(torch.tanh(F.linear(x, W)), P), h
 
 
@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Cell, dict[str, int], dict[str, tuple[int, ...]]]] = {
     "mapped twice": (
         Cell(_mapped_twice, state="h", matrix="W R P"),
         {"x": 7},
-        {"W": (5, 7), "R": (5, 5), "P": (4, 5)},
+        {"W": (5, 7), "R": (7, 7), "P": (4, 5)},
     ),
     "large": (
         Cell(_projected, state="h c", matrix="W R P"),
