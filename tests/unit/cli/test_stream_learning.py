@@ -97,22 +97,16 @@ def test_a_killed_stream_goes_on_with_the_same_numbers(
     assert learn_from(LINES) == 0
     expected = capsysbinary.readouterr().out.splitlines()
     killed = tmp_path / "killed"
-    command = [
-        sys.executable,
-        "-m",
-        "linrnn",
-        "stream",
-        str(untrained),
-        *RULE,
-        "--out",
-        str(killed),
-    ]
+    command = [sys.executable, "-m", "linrnn", "stream", str(untrained), *RULE, *ALWAYS]
+    command += ["--out", str(killed)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         for line, answer in zip(LINES[:11], expected, strict=False):
             process.stdin.write(line)
             process.stdin.flush()
             assert process.stdout.readline().rstrip(b"\n") == answer
-        while not point(killed, 10).exists():
+        for _ in range(6000):
+            if point(killed, 10).exists():
+                break
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.stdin.close()
