@@ -261,3 +261,22 @@ def dense():
 
 def rule_and_sgd():
     return learn.build("tbptt"), torch.optim.SGD(make().parameters(), 0.1)
+
+
+@pytest.mark.parametrize("mixer", ["lru", "mingru"])
+def test_large_traces_are_summed_row_by_row_to_the_same_gradient(mixer, monkeypatch):
+    """As `bptt` of the whole finds it, of a layer that chunks are read by."""
+    monkeypatch.setattr("linrnn.learn._traces._LARGE", 0)
+    torch.manual_seed(0)
+    options = {"mixer": mixer, "d_model": 6, "n_layers": 1, "norm": "none", "pool": "none"}
+    model = SequenceModel(2, 1, **options, dtype=torch.float64)
+    x, target = torch.randn(3, 20, 2).double(), torch.randn(3, 20, 1).double()
+    found = []
+    for name, window in (("bptt", {}), ("chunked_rtrl", {"window": 6})):
+        model.zero_grad()
+        batch = learn.Batch(x, target, None, None)
+        learn.build(name, window).step(model, batch, None, learn.Loop(mse_loss))
+        layer = model.mixers[0]
+        found.append([p.grad.clone() for p in layer.parameters()])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
