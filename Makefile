@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -94,6 +94,9 @@ bench-cells: $(VENV)/.bench  ## the speed of cells on the native machine, agains
 
 bench-conv: $(VENV)/.bench  ## the speed of state-space layers, against their equations as people copy them; about 5 minutes
 	$(BIN)/python benchmarks/conv.py
+
+bench-learning: $(VENV)/.bench  ## a step of each online learner, by what was read before, and its traces; about 5 minutes
+	$(BIN)/python benchmarks/learning.py
 
 bench-newton: $(VENV)/.bench  ## Newton's method on the cells of all layers: agreement, rounds, residual; about 1 minute
 	$(BIN)/python benchmarks/newton.py

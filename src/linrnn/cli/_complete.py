@@ -138,10 +138,11 @@ def _of_kind(kind: str | list[str], before: Sequence[str], last: str) -> list[st
         return [FILES]
     if kind == "folder":
         return [FOLDERS]
-    if kind in ("mixer", "mixers"):
+    if kind in ("mixer", "mixers", "learners"):
         match = _LAST.fullmatch(last)
         assert match
-        return [f"{match[1] or ''}{name}" for name in _beginning(match[2], mixers.names())]
+        known = learn.names() if kind == "learners" else mixers.names()
+        return [f"{match[1] or ''}{name}" for name in _beginning(match[2], known)]
     if kind == "scale":
         recipe = peek(before, "--recipe") or next(iter(before), "")
         return _beginning(last, [UNTUNED, *_scales(recipe)])

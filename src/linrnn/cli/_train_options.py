@@ -98,6 +98,28 @@ def check_train(task: str, arguments: Sequence[str], verb: str = "train") -> lis
     return found
 
 
+def check_learning(arguments: Sequence[str], learner: str, optim: Sequence[str]) -> list[str]:
+    """Options of a learner and of an optimiser as they are known, for ``linrnn stream``.
+
+    Args:
+        arguments: ``--learner.NAME`` and ``--optim.NAME`` with their values.
+        learner: its name.
+        optim: the options of the optimiser that there are.
+
+    Raises:
+        ArgumentError: no such option, or a value that is no number where one is wanted.
+    """
+    package = Path(_source.file_of("linrnn", "backbone") or "").parent
+    every = _source.fields(_named(package / "train" / "_config.py", "OptimConfig"))
+    flags = dict(_section("optim", (one for one in every if one.name in optim)))
+    of_learner = _entry("linrnn.learn", learner)
+    flags |= dict(_section("learner", of_learner or ()))
+    found = respelt(arguments, flags)
+    options = Options(flags, () if of_learner is not None else ("--learner.",))
+    _check(found, options, "stream", f"linrnn show {learner}")
+    return found
+
+
 def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str) -> str | None:
     """The mixer or the learner of a recipe, or None where that is not plain from its source."""
     if recipe is None:

@@ -14,6 +14,7 @@ from linrnn.backbone import SequenceModel
 from linrnn.cli._output import json_text
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
+from linrnn.learn import LearningText
 from linrnn.streaming import Session
 from linrnn.tasks import Task
 
@@ -69,6 +70,7 @@ class Surprise:
         flag: which bits per byte are unusual.
         only_flagged: pass over the other lines.
         as_json: answer by lines of JSON.
+        learning: reads the tokens and learns from each line; None: the weights stay as they are.
     """
 
     def __init__(
@@ -79,12 +81,15 @@ class Surprise:
         only_flagged: bool,
         *,
         as_json: bool = False,
+        learning: LearningText | None = None,
     ) -> None:
         self._json = as_json
         self.stream = TokenStream(model)
         check_tokenizer(self.stream, tokenizer)
         self._tokenizer, self._flag, self._only_flagged = tokenizer, flag, only_flagged
-        self.at_once = self.stream.chunk
+        self._surprise = (learning or self.stream).surprise
+        # what is learned from a line must not depend on how many have arrived
+        self.at_once = 0 if learning else self.stream.chunk
 
     def parse(self, line: bytes, place: int) -> Any:
         """Token ids."""
@@ -93,7 +98,7 @@ class Surprise:
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
         """All tokens in one parallel pass, before the first answer."""
         ends = np.cumsum([len(ids) for ids in parsed])
-        bits = self.stream.surprise(torch.from_numpy(np.concatenate(parsed).astype(np.int64)))
+        bits = self._surprise(torch.from_numpy(np.concatenate(parsed).astype(np.int64)))
         total = np.concatenate([[0.0], bits.double().cumsum(0).numpy()])[np.append(0, ends)]
         for line, of_line in zip(lines, np.diff(total), strict=True):
             per_byte = float(of_line) / len(line)

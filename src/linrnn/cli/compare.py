@@ -1,17 +1,18 @@
-"""Compare mixers on a task: a table, curves, bars and what they cost, over several seeds."""
+"""Compare mixers, or learners, on a task: a table, curves, bars and costs, over several seeds."""
 
 import argparse
 import ast
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from linrnn import mixers
+from linrnn import learn, mixers
 from linrnn._catalogue import stems
 from linrnn._import_path import is_import_path
 from linrnn.cli._extras import need_train
-from linrnn.cli._names import UNTUNED, mixer_named, task_named
+from linrnn.cli._names import UNTUNED, learner_named, mixer_named, task_named
 from linrnn.cli._options import MOST_SEEDS, Start, parse_train, peek
 from linrnn.cli._output import answer, note, plain, row
 from linrnn.cli._parser import Parser
@@ -20,17 +21,21 @@ from linrnn.errors import ArgumentError, check_at_most, check_positive_int
 
 EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. It may be an import path,
 pkg.module:Mine, and a pattern repeated along the depth, lru+lru+attention, whose options go to each
-that has them, or to one: lru+attention:attention.n_heads=2. Every other option is one of
-`linrnn train TASK --help` (--model, --optim, --train, --task, --recipe, --scale) and holds for all
-mixers. Stopped by Ctrl-C or killed, the same command goes on where it was, and tries again what
-failed.
+that has them, or to one: lru+attention:attention.n_heads=2. Learners are given in the same way,
+tbptt:window=32. With both, each mixer is trained by each learner; without --mixers, that of the
+recipe, or of --mixer. Every other option is one of `linrnn train TASK --help` (--model, --optim,
+--train, --task, --recipe, --scale) and holds for all runs. Stopped by Ctrl-C or killed, the same
+command goes on where it was, and tries again what failed.
 
-example: linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3"""
+examples:
+  linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3
+  linrnn compare mackey_glass --learners bptt,tbptt:window=32,diagonal_rtrl"""
 
 
 _MATCH = "change widths until parameter counts agree within 3 %% with the first mixer's"
 _TUNE = "choose each mixer's learning rate on validation data, with the first seed"
 _FACTORS = "what is tried: these times the rate that each starts from (0.3,1,3)"
+_LEARNERS = "ways to find the gradients to compare (that of the recipe, or of --learner)"
 _SEEDS = "runs of each mixer, with the seeds 0 to N-1 (3)"
 
 
@@ -38,7 +43,8 @@ def parser() -> Parser:
     """Of what follows the verb; other options are those of ``linrnn train``."""
     parser = Parser("compare", __doc__, epilog=EPILOG)
     parser.add("task", metavar="TASK", help="`linrnn list tasks` shows all", kind="task")
-    parser.add("--mixers", required=True, metavar="A,B,...", help="what to compare", kind="mixers")
+    parser.add("--mixers", metavar="A,B,...", help="what to compare", kind="mixers")
+    parser.add("--learners", metavar="A,B,...", help=_LEARNERS, kind="learners")
     parser.add("--match-params", action="store_true", help=_MATCH)
     parser.add("--tune", choices=["lr"], help=_TUNE)
     parser.add("--tune-factors", metavar="A,B,...", help=_FACTORS)
@@ -54,13 +60,13 @@ def main(argv: Sequence[str]) -> int:
     check_positive_int("compare", seeds=options.seeds)
     check_at_most("compare", MOST_SEEDS, seeds=options.seeds)
     factors = _factors(options)
-    labels, rest = checked(options, rest)
+    found, rest = checked(options, rest)
     need_train("comparing mixers")
     from linrnn._storage import read_text
     from linrnn.compare import compare
 
     out = options.out or Path("runs", f"compare-{options.task}")
-    start, entries = _entries(options.task, labels, rest)
+    start, entries = _entries(options.task, found, rest)
     rows = compare(
         entries,
         seeds=range(options.seeds),
@@ -81,19 +87,47 @@ def record(row: Any) -> dict[str, Any]:
     return {**plain(row), "mean": plain(row.mean), "standard_error": plain(row.standard_error)}
 
 
-def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The mixers and the options of their runs as they are known; nothing is imported.
+class Choice(NamedTuple):
+    """What one line of the table is of, as written on the command line."""
+
+    mixer: str
+    """With its options; empty: that of the recipe, or of ``--mixer``."""
+    learner: str
+    """With its options; empty: that of the recipe, or of ``--learner``."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What a command that trains one is given for it."""
+        names = {"--mixer": parse_mixer(self.mixer)[0], "--learner": parse_learner(self.learner)[0]}
+        return [word for flag, name in names.items() if name for word in (flag, name)]
+
+
+def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Choice], list[str]]:
+    """What is compared, and the options of the runs as they are known; nothing is imported.
 
     Raises:
-        UnknownNameError: no such mixer.
-        ArgumentError: no such option.
+        UnknownNameError: no such mixer or learner.
+        ArgumentError: no such option, nothing to compare, or a learner that is said twice.
     """
-    labels = []
-    for text in options.mixers.split(","):
-        labels.append(as_known(text))
-        mixer, _ = parse_mixer(labels[-1])
-        rest = check_train(options.task, ["--mixer", mixer, *rest], "compare")[2:]
-    return labels, list(rest)
+    if options.mixers is None and options.learners is None:
+        raise ArgumentError("compare: --mixers or --learners must be given, got neither.")
+    if options.learners is not None and peek(rest, "--learner") is not None:
+        raise ArgumentError(
+            "compare: --learner must come without --learners, got both. Add it to --learners."
+        )
+    mixers = [""] if options.mixers is None else map(as_known, options.mixers.split(","))
+    learners = [""] if options.learners is None else map(_as_known, options.learners.split(","))
+    found = [Choice(*pair) for pair in itertools.product(mixers, learners)]
+    for choice in found:
+        given = choice.arguments
+        rest = check_train(options.task, [*given, *rest], "compare")[len(given) :]
+    return found, list(rest)
+
+
+def _as_known(text: str) -> str:
+    """A learner with its options, by the name of the catalogue."""
+    learner, _ = parse_learner(text)
+    return learner_named(learner) + text[len(learner) :]
 
 
 def as_known(text: str) -> str:
@@ -139,8 +173,10 @@ def _whose(start: "Start", rest: Sequence[str]) -> str:
     return f"that of the recipe {start.recipe}, scale {start.scale}, {made}, for all mixers"
 
 
-def _entries(task: str, labels: Sequence[str], rest: Sequence[str]) -> "tuple[Start, list[Any]]":
-    """One entry for each mixer asked for: the recipe's configuration with the changes given."""
+def _entries(
+    task: str, choices: Sequence[Choice], rest: Sequence[str]
+) -> "tuple[Start, list[Any]]":
+    """One entry for each line of the table: the recipe's configuration with the changes given."""
     from linrnn._pattern import options_of
     from linrnn.cli._mixer_options import import_named
     from linrnn.cli.train import starting_config
@@ -148,12 +184,19 @@ def _entries(task: str, labels: Sequence[str], rest: Sequence[str]) -> "tuple[St
 
     start = starting_config(task, list(rest))
     found = []
-    for text in labels:
-        mixer, given = parse_mixer(text)
-        import_named(mixer)
-        config, _ = parse_train([*rest, "--mixer", mixer], start)
-        merged = _merged(config.mixer_options, options_of(mixer, given))
-        found.append(Entry(label=text, config=dataclasses.replace(config, mixer_options=merged)))
+    for choice in choices:
+        (mixer, given), (_, ways) = parse_mixer(choice.mixer), parse_learner(choice.learner)
+        config, _ = parse_train([*rest, *choice.arguments], start)
+        if mixer:
+            import_named(mixer)
+            merged = _merged(config.mixer_options, options_of(mixer, given))
+            config = dataclasses.replace(config, mixer_options=merged)
+        learner_options = {**config.learner_options, **ways}
+        learn.build(config.learner, learner_options)  # says what is wrong with them
+        config = dataclasses.replace(config, learner_options=learner_options)
+        label = choice.mixer or str(config.mixer).replace(",", "+")
+        label = f"{label} {choice.learner}" if choice.learner else label
+        found.append(Entry(label=label, config=config))
     return start, found
 
 
@@ -190,6 +233,25 @@ def parse_mixer(text: str) -> tuple[str, dict[str, Any]]:
         owner, _, option = key.rpartition(".")
         (options.setdefault(owner, {}) if owner else options)[option] = _literal(value)
     return mixer, options
+
+
+def parse_learner(text: str) -> tuple[str, dict[str, Any]]:
+    """A learner and the options as written on the command line.
+
+    Raises:
+        ArgumentError: an option without a value.
+
+    Example:
+        >>> parse_learner("tbptt:window=32:update=window")
+        ('tbptt', {'window': 32, 'update': 'window'})
+    """
+    learner, *words = text.split(":")
+    pairs = [word.partition("=") for word in words]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise ArgumentError(
+            f"compare: --learners must list options as name:option=value, got {text!r:.80}."
+        )
+    return learner, {name: _literal(value) for name, _, value in pairs}
 
 
 def _literal(text: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from linrnn.cli._learning import add_options, check_options, learn_from_lines
 from linrnn.cli._output import MANNER
 from linrnn.cli._parser import Parser
 
@@ -14,7 +15,13 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str]) -> int:
     """Answer as lines arrive, at constant memory, until the input ends or a signal comes."""
-    args = parser().parse_args(argv)
+    args, rest = parser().parse_known_args(argv)
+    rest = check_options(args, rest)
+    skip = _report if args.skip_invalid else None
+    if args.learner is not None:
+        return INTERRUPTED if learn_from_lines(args, rest, skip) else 0
+    if rest:
+        parser().parse_args(argv)  # says what is wrong with them
     from linrnn.cli._lines import Lines
     from linrnn.cli._watch import watch
 
@@ -22,7 +29,6 @@ def main(argv: Sequence[str]) -> int:
     if args.state is not None and args.state.exists():
         watcher.stream.load(args.state)
     out, number = sys.stdout.buffer, 1
-    skip = _report if args.skip_invalid else None
     try:
         with Lines(sys.stdin.fileno()) as blocks:
             for lines in blocks:
@@ -68,6 +74,7 @@ def parser() -> Parser:
     add("--quantile", type=float, default=None, metavar="Q", help=_QUANTILE)
     add("--only-flagged", action="store_true", help="print only the lines marked with !")
     add("--skip-invalid", action="store_true", help=_SKIP)
+    add_options(parser)
     return parser
 
 
@@ -78,7 +85,13 @@ Lines marked with ! are above --above or --quantile. A line of more than 1 MiB c
 Any other model reads numbers, with commas or blanks between them, a step or several a line, scaled
 as in training (or token ids), and prints a class and its probability, or numbers, after each.
 
-With --json an answer is one line of JSON."""
+With --json an answer is one line of JSON.
+
+With --learner a language model learns from each line after it has answered it, for ever, into a
+run folder of its own: the same command goes on there, also after it was killed.
+  linrnn stream RUN --learner diagonal_rtrl --optim.lr 1e-4 < server.log
+Options of the learner are --learner.NAME (`linrnn show diagonal_rtrl`), those of the optimiser
+--optim.lr, --optim.recurrent-lr-factor, --optim.weight-decay, --optim.clip and --optim.betas."""
 _STATE = "go on from the state in FILE if it exists; leave the new one there at the end or a signal"
 _ABOVE = "mark lines with more bits per byte"
 _QUANTILE = "mark lines with more bits per byte than this part of those before them, such as 0.99"

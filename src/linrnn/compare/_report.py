@@ -66,14 +66,18 @@ def write_report(
 def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
     """A Markdown table: test metric (mean ± standard error), sizes, time and memory.
 
+    Who learned is said where that is not back-propagation throughout.
+
     Example:
         >>> from linrnn import tasks
         >>> markdown([], tasks.load("digits")())[0][:27]
         '| mixer | test accuracy (%)'
     """
     scale, unit = metric_scale(task.metric)
+    others = any(row.learner != "bptt" for row in rows)
     head = [
         "mixer",
+        *(["learner"] if others else []),
         f"test {task.metric}{unit} (mean ± s.e.)",
         "seeds",
         "learning rate",
@@ -88,6 +92,7 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
         count = f"{len(row.values)}" + (f", {len(row.failures)} failed" if row.failures else "")
         cells = [
             row.label,
+            *([row.learner] if others else []),
             _value(row, scale),
             count,
             f"{row.lr:g}",
@@ -135,12 +140,12 @@ def _csv(rows: Sequence["Row"]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = ["mixer", "metric", "mean", "standard_error", "values", "failed", "parameters"]
-    writer.writerow([*names, "state_floats", "seconds_per_step", "memory_bytes", "lr"])
+    writer.writerow([*names, "state_floats", "seconds_per_step", "memory_bytes", "lr", "learner"])
     for r in rows:
         values = " ".join(f"{v:.6g}" for v in r.values)
         cells = [r.label, r.metric, f"{r.mean:.6g}", f"{r.standard_error:.6g}", values]
         sizes = [len(r.failures), r.n_parameters, r.n_state, f"{r.seconds_per_step:.6g}"]
-        writer.writerow([*cells, *sizes, r.memory or "", f"{r.lr:g}"])
+        writer.writerow([*cells, *sizes, r.memory or "", f"{r.lr:g}", r.learner])
     return text.getvalue()
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from linrnn import learn
+from linrnn._declared import declared
 from linrnn._door import check_folder, read_bytes
 from linrnn._numbers import duration
 from linrnn._storage import MAX_JSON, exclusive, remove, write_atomically
@@ -59,6 +61,8 @@ class Row:
     folders: tuple[Path, ...]
     lr: float = math.nan
     """The learning rate."""
+    learner: str = "bptt"
+    """What found the gradients, with the options that are not its own defaults."""
 
     @property
     def mean(self) -> float:
@@ -239,4 +243,12 @@ def row_of(entry: Entry, seeds: Sequence[int], out: Path) -> Row:
         memory=max(memory, default=None),
         folders=tuple(folders),
         lr=config.optim.lr,
+        learner=learner_of(config),
     )
+
+
+def learner_of(config: Config) -> str:
+    """The learner of a run in words: its name, and what its options change."""
+    usual = {option.name: option.default for option in declared(learn.load(config.learner))}
+    changed = {n: v for n, v in config.learner_options.items() if v != usual.get(n)}
+    return ":".join([config.learner, *(f"{name}={value}" for name, value in changed.items())])

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from linrnn.learn._base import Step as Step
     from linrnn.learn._batch import Batch as Batch
     from linrnn.learn._batch import read as read
+    from linrnn.learn._session import LearningSession as LearningSession
+    from linrnn.learn._text import LearningText as LearningText
 
 _PUBLIC = {
     "Batch": "_batch",
     "Learner": "_base",
+    "LearningSession": "_session",
+    "LearningText": "_text",
     "Loop": "_base",
     "Step": "_base",
     "read": "_batch",

@@ -1,7 +1,7 @@
 """What a learner is: it finds gradients, asked for them by the loop once a batch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -98,6 +98,38 @@ class Learner(ABC):
             carried: state of each row before the batch, without a history; None where rows begin.
             loop: loss, backward and update.
         """
+
+    def stream(
+        self,
+        model: Any,
+        steps: Iterable[tuple[Any, Any]],
+        *,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        optimizer: torch.optim.Optimizer,
+        **options: Any,
+    ) -> Iterator[Tensor]:
+        """Answer to one pair of input and target after the other, for ever, and learn from each.
+
+        Args:
+            model: a `linrnn.SequenceModel` in evaluation mode.
+            steps: steps or chunks and their targets, as `LearningSession.feed` takes them.
+            loss, optimizer: as of `LearningSession`.
+            **options: others of `LearningSession`.
+
+        Example:
+            >>> from linrnn import SequenceModel, learn
+            >>> model = SequenceModel(1, 1, d_model=4, n_layers=1, norm="layer", pool="none").eval()
+            >>> adam, mse = torch.optim.Adam(model.parameters()), torch.nn.functional.mse_loss
+            >>> pairs = (([0.1 * (t % 3)], [0.1 * (t % 5)]) for t in range(4))
+            >>> rule = learn.build("diagonal_rtrl")
+            >>> [y.shape[0] for y in rule.stream(model, pairs, loss=mse, optimizer=adam)]
+            [1, 1, 1, 1]
+        """
+        from linrnn.learn._session import LearningSession
+
+        session = LearningSession(model, self, loss, optimizer, **options)
+        for x, target in steps:
+            yield session.feed(x, target)
 
     def state_dict(self) -> dict[str, Tensor]:
         """What this learner remembers, by name. Default: nothing."""

@@ -17,6 +17,9 @@ Traces = dict[str, Tensor]
 that the parameter moves."""
 
 
+_LARGE = 1 << 13  # numbers of a parameter, above which its traces are worth a call a row
+
+
 class Heard(NamedTuple):
     """What a layer was given in a window."""
 
@@ -49,7 +52,15 @@ def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
     shape = trace.shape[2:]
     flat = trace.reshape(*trace.shape[:2], len(index), -1)
     credit = g.to(trace.dtype).index_select(2, index)
-    return torch.einsum("pbi,pbij->ij", credit, flat).reshape(shape)
+    if flat[0, 0].numel() < _LARGE:
+        return torch.einsum("pbi,pbij->ij", credit, flat).reshape(shape)
+    # row by row, into a sum that stays in the cache: a product would first put all rows side by
+    # side
+    total = flat.new_zeros(flat.shape[2:])
+    for part, trace_of_part in zip(credit, flat, strict=True):
+        for row, owed in zip(part, trace_of_part, strict=True):
+            total.addcmul_(row[:, None], owed)
+    return total.reshape(shape)
 
 
 def owing(layer: Mixer, owners: Owners, traces: Traces, state: State) -> State:
@@ -137,4 +148,10 @@ def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -
         return own
     flat = trace.reshape(*trace.shape[:2], len(index), -1)
     keep = across.to(trace.dtype).index_select(3, index)
-    return own + torch.einsum("bpqi,qbij->pbij", keep, flat).reshape(own.shape)
+    # a part at a time and element by element: each trace is read once, and nothing is laid out anew
+    fresh, new = own.reshape(flat.shape), torch.empty_like(flat)
+    for p, out in enumerate(new):
+        torch.addcmul(fresh[p], keep[:, p, 0, :, None], flat[0], out=out)
+        for q in range(1, len(flat)):
+            out.addcmul_(keep[:, p, q, :, None], flat[q])
+    return new.reshape(own.shape)

@@ -18,7 +18,7 @@ from linrnn._door import DoorError, check_folder, read_bytes
 from linrnn._pattern import check_stored, labels
 from linrnn._reading import reading
 from linrnn._schema import record
-from linrnn._storage import exclusive, read_json, remove_leftovers, write_atomically
+from linrnn._storage import exclusive, read_json, read_text, remove_leftovers, write_atomically
 from linrnn.errors import RunFolderError, show
 from linrnn.ops import backend_report
 from linrnn.train._config import Config, from_json, to_json
@@ -32,7 +32,7 @@ _LOCK = ".lock"
 PLOT_ENDINGS = ("png", "svg", "drawn.csv")
 """Of the files of a plot: two pictures, and the numbers in them."""
 
-_FILLED = ("model.safetensors", "distillation.csv")
+_FILLED = ("model.safetensors", "distillation.csv", "stream")
 
 
 class InUseError(RunFolderError):
@@ -60,6 +60,8 @@ class RunFolder:
         self.epoch = path / "checkpoints" / "epoch.safetensors"
         self.best = path / "checkpoints" / "best.safetensors"
         self.result = path / "result.json"
+        # checkpoints of `linrnn stream --learner`, which writes such a folder
+        self.stream = path / "stream"
         # plots, each of them with the endings of PLOT_ENDINGS
         self.curves = path / "curves"
         self.eigenvalues = path / "eigenvalues"
@@ -220,6 +222,16 @@ class RunFolder:
                     f"(SHA-256 {found:.12} instead of {expected:.12}). Restore it from a copy."
                 )
 
+    def kept(self) -> dict[str, str]:
+        """The texts of the files that came with the configuration, by their names.
+
+        Raises:
+            RunFolderError: as `check_kept`.
+        """
+        self.check_kept()
+        names = self._read_record().get("files", {})
+        return {n: read_text(self.path / n, _MAX_KEPT, inside=self.path) for n in names}
+
     def weights(self) -> Path:
         """``model.safetensors``.
 
@@ -267,7 +279,7 @@ class RunFolder:
         Raises:
             RunFolderError: a folder in it is a link, or is none.
         """
-        for below in (self.last.parent, self.tensorboard):
+        for below in (self.last.parent, self.tensorboard, self.stream):
             try:
                 check_folder(below, inside=self.path)
             except OSError as error:

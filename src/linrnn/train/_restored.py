@@ -145,14 +145,14 @@ def restore_point(path: Path, expected: Expected, *, inside: Path) -> dict[str, 
         if run.carried is not None:
             check_flat(path, run.carried, expected.state)
         expected.learner.load_state_dict(run.learner)
-        (moments,), (schedule,) = found.optimizer_states, found.lr_schedulers
+        (means_of,), (schedule,) = found.optimizer_states, found.lr_schedulers
         at = _Schedule(**record("lr_schedulers", _Schedule, schedule, more=True))
         fresh = expected.optimizer.state_dict()["param_groups"]
         if len(at._last_lr) != len(fresh):
             raise ValueError(f"{len(at._last_lr)} learning rates for {len(fresh)} groups")
         pairs = zip(fresh, at._last_lr, strict=True)
         groups = [group | {"lr": lr, "initial_lr": group["lr"]} for group, lr in pairs]
-        means = _moments(moments["state"], expected.optimizer)
+        means = moments(means_of["state"], expected.optimizer)
         return {
             "epoch": found.epoch,
             "global_step": found.global_step,
@@ -172,7 +172,7 @@ def restore_point(path: Path, expected: Expected, *, inside: Path) -> dict[str, 
         }
 
 
-def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+def moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
     """The optimiser's means, those of each parameter of its size."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not isinstance(state, dict) or not set(state) <= set(range(len(parameters))):

@@ -117,6 +117,11 @@ def resume(
             f"{folder.path}: a run must have checkpoints to go on from, got one that `linrnn "
             "distill` wrote. It is complete: train the run that it is from, and distil that."
         )
+    if os.path.lexists(folder.stream):
+        raise RunFolderError(
+            f"{folder.path}: a run must have checkpoints of a training to go on from, got those of "
+            "a stream. Go on with: linrnn stream RUN --learner NAME, as it was begun."
+        )
     if on_nan is not None:
         config = replace(config, train=replace(config.train, on_nan=on_nan))
     if devices is not None and devices != config.train.devices:
