@@ -45,8 +45,8 @@ class BlockState(SegmentMixer):
         d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to one.
         segment: steps of a block.
         memory_gradient: gradients pass through so many contexts: they end before every block whose
-            number, from 0, divides by one more; those through the state of the layer do not end.
-            Default: all pass.
+            number, from 0, divides by one more; those through the state of the layer go on. By
+            default all do.
 
     Departures from the paper:
         Turned queries and keys in the place of a relative bias. The paper leaves open what stands
