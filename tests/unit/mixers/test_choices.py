@@ -22,6 +22,7 @@ def layer(name):
     short = {"d_shift": 4} if name == "h3" else {}  # so that it holds steps that are shared
     if issubclass(mixers.load(name), SegmentMixer):
         short = {"segment": 3}  # which ends with the ninth step
+        short |= {"ratio": 3} if name == "compressive_transformer" else {}  # it divides that
     made = mixers.build(name, WIDTH, short, dtype=torch.float64).eval()
     for p in made.parameters():  # gates that start at zero would look like constants
         p.data += 0.1 * torch.randn_like(p)
