@@ -80,8 +80,9 @@ class RelativePositions(nn.Module):
         """``W R_d`` of the distances from 0 on, (H, count, d_head)."""
         place = torch.arange(count, device=like.device)
         cos, sin = waves(place, self.d_model, like.dtype).chunk(2, -1)
-        found: Tensor = torch.cat([sin, cos], -1) @ wide(affine_of(self.proj, like)[0]).mT
-        return found.unflatten(-1, (self.n_heads, -1)).transpose(0, 1)
+        found = torch.cat([sin, cos], -1) @ wide(affine_of(self.proj, like)[0]).mT
+        keys: Tensor = found.unflatten(-1, (self.n_heads, -1)).transpose(0, 1)
+        return keys
 
 
 def waves(place: Tensor, d_model: int, dtype: torch.dtype) -> Tensor:
