@@ -24,9 +24,9 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
     constructor refuses, or ``make`` does not take, is left out.
 
     Example:
-        >>> from linrnn.mixers import TanhRNN
-        >>> list(option_sets(TanhRNN))
-        [{}, {'d_state': 4, 'bias': False}, {'bias': False}, {'d_state': 4}]
+        >>> from linrnn.mixers import LEM
+        >>> list(option_sets(LEM))
+        [{}, {'d_state': 4, 'step_size': 2.0}, {'step_size': 2.0}, {'d_state': 4}]
     """
     known = _values(type(build(make)))
     sets = _candidates([len(values) for values in known.values()])
