@@ -12,6 +12,8 @@ from linrnn._catalogue import load_class, stems
 from linrnn._schema import check_options
 
 if TYPE_CHECKING:
+    from linrnn.learn._alignment import Alignment as Alignment
+    from linrnn.learn._alignment import alignment as alignment
     from linrnn.learn._base import Learner as Learner
     from linrnn.learn._base import Loop as Loop
     from linrnn.learn._base import Step as Step
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from linrnn.learn._text import LearningText as LearningText
 
 _PUBLIC = {
+    "Alignment": "_alignment",
+    "alignment": "_alignment",
     "Batch": "_batch",
     "Learner": "_base",
     "LearningSession": "_session",
