@@ -231,7 +231,7 @@ def _processed(entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors)
     value, score = (torch.cat(z, 1) for z in zip(memory[1:], entries[1:], strict=True))
     seen = F.pad(age >= 0, (memory[0].shape[1], 0), value=True)[..., None]
     p = torch.where(seen, score[:, None], float("-inf")).softmax(2)  # (B, Q, S, r)
-    z = torch.einsum("bqsr,bsd->bqrd", p, value)
+    z: Tensor = torch.einsum("bqsr,bsd->bqrd", p, value)
     qkv, out, up, down = weights[:4]
     q, k, v = (head_norm(z, "layer", 1e-6) @ qkv.mT).chunk(3, -1)
     z = z + (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v @ out.mT
