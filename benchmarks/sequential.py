@@ -21,10 +21,22 @@ from linrnn import mixers
 from linrnn.ops import use_backend
 
 ELEMENTWISE = ("ind_rnn", "gilr", "sru", "qrnn", "hgrn", "gated_lru", "rg_lru", "mingru")
-ELEMENTWISE += ("unicornn",)
+ELEMENTWISE += ("unicornn", "elstm", "columnar", "constructive")
 DENSE = ("gru", "lstm", "slstm", "co_rnn", "lem", "lipschitz_rnn", "antisymmetric_rnn", "i_rnn")
 DENSE += ("ta_rnn", "noisy_rnn", "wave_machine", "wave_rnn", "ls_lstm", "exp_rnn", "sco_rnn")
-DENSE += ("unitary_rnn", "nn_rnn", "cfc", "neural_ode", "ode_rnn", "ltc", "hippo", "lmu")
+DENSE += (
+    "plrnn",
+    "reservoir",
+    "p_tncn",
+    "unitary_rnn",
+    "nn_rnn",
+    "cfc",
+    "neural_ode",
+    "ode_rnn",
+    "ltc",
+    "hippo",
+    "lmu",
+)
 
 
 class Size(NamedTuple):

@@ -34,6 +34,7 @@ def test_every_row_is_there(conv, monkeypatch, tmp_path, capsys):
     assert who[1:] == [
         *((layer, name) for layer in conv.LAYERS for name in names),
         *(("s5", name) for name in beside),
+        *(("mamba", name) for name in ("scan", "products alone")),
     ]
     assert "step [µs]" in capsys.readouterr().out
     peaks = [row[1:] for row in rows if len(row) == 4 and row[0].strip() in conv.LAYERS]

@@ -55,7 +55,10 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Train what is not trained yet and print the table."""
-    options, rest = parser().parse_known_args(argv)
+    known = parser()
+    options, rest = known.parse_known_args(argv)
+    if options.mixers is None and options.learners is None:
+        known.error("the following arguments are required: --mixers or --learners")
     options.task = task_named(options.task)
     check_positive_int("compare", seeds=options.seeds)
     check_at_most("compare", MOST_SEEDS, seeds=options.seeds)
@@ -107,10 +110,8 @@ def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Choi
 
     Raises:
         UnknownNameError: no such mixer or learner.
-        ArgumentError: no such option, nothing to compare, or a learner that is said twice.
+        ArgumentError: no such option, or a learner that is said twice.
     """
-    if options.mixers is None and options.learners is None:
-        raise ArgumentError("compare: --mixers or --learners must be given, got neither.")
     if options.learners is not None and peek(rest, "--learner") is not None:
         raise ArgumentError(
             "compare: --learner must come without --learners, got both. Add it to --learners."

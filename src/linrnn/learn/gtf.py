@@ -31,14 +31,14 @@ class GTF(Learner):
 
     Equation::
 
-        y_t = G z_t + c,   z^_t = z_t + G^+ (x_{t+1} - y_t),   z~_t = (1 - alpha) z_t + alpha z^_t
-        z_{t+1} = F(z~_t, G z~_t + c)
+        y_t = G z_t + c,   d_t = z_t + P (x_{t+1} - y_t),   w_t = (1 - alpha) z_t + alpha d_t
+        z_{t+1} = F(w_t, G w_t + c)
 
-    with x_{t+1} the target of step t, z^ the nearest state that is observed as that, and F a step
-    of the layer, behind the encoder. With J_t the Jacobian of ``z -> F(z, G z + c)``, each step
-    multiplies gradients by J_t (1 - alpha G^+ G), which is (1 - alpha) J_t where no state is
-    hidden: where there are as many observations as channels of the state. Then, with sigma the
-    largest singular value of all J_t::
+    with P the pseudo-inverse of G, x_{t+1} the target of step t, d the nearest state that is
+    observed as that, and F a step of the layer, behind the encoder. With J_t the Jacobian of
+    ``z -> F(z, G z + c)``, each step multiplies gradients by J_t (1 - alpha P G), which is
+    (1 - alpha) J_t where no state is hidden: where there are as many observations as channels of
+    the state. Then, with sigma the largest singular value of all J_t::
 
         alpha* = max(0, 1 - 1 / sigma)
 

@@ -164,9 +164,10 @@ def _moved(
         return vmap(ahead)(a), vmap(pull)(signs)[0]
 
     with torch.enable_grad():
-        rows = vmap(of_row, in_dims=(0, 0, 1, 1, 0), out_dims=1, randomness="different")
+        rows = vmap(of_row, in_dims=(0, 0, 1, 1, 0), randomness="different")
         ahead, own = rows(heard.x, state, a, signs, times)
-    return ahead.detach(), {n: m.detach() for n, m in own.items()}
+    # rows in front, where alone vmap can put those of a parameter that moves no state
+    return ahead.detach().transpose(0, 1), {n: m.detach().transpose(0, 1) for n, m in own.items()}
 
 
 def _mixed(ahead: Tensor, traces: Traces, signs: Tensor, own: Traces) -> tuple[Tensor, Traces]:

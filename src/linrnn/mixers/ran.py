@@ -42,6 +42,7 @@ class RAN(SegmentMixer):
         residual: the cell keeps what it was; without, g <- norm(W_o (...)).
         memory_gradient: gradients pass through so many cells: they end before every window whose
             number, from 0, divides by one more. Default: they never end.
+        replay: compute windows once more for the backward pass, which keeps cells alone.
 
     Departures from the paper:
         The paper reviews all cells of a text, those of later windows too where it is classified:
@@ -80,13 +81,14 @@ class RAN(SegmentMixer):
         norm: Literal["layer", "rms", "none"] = "layer",
         residual: bool = True,
         memory_gradient: int | None = None,
+        replay: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.n_review, self.norm, self.residual = d_model, n_review, norm, residual
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
-        self.set_segments(segment, memory_gradient)
+        self.set_segments(segment, memory_gradient, replay)
         check_positive_int("RAN", n_heads=self.n_heads, n_review=n_review)
         check_in("RAN", "norm", norm, _NORMS)
         self.d_head = 2 * -(-d_model // (2 * self.n_heads)) if d_head is None else d_head

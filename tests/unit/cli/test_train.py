@@ -6,6 +6,7 @@ import pytest
 from linrnn import recipes
 from linrnn.cli import main
 from linrnn.cli._mixer_options import mixer_class
+from linrnn.cli._options import learner_class
 from linrnn.train import OptimConfig, load_model
 
 TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.batch-size", "256"]
@@ -80,9 +81,10 @@ def start(*args):
 
 
 def completed(config):
-    """With every option of the mixer, as the command line states them."""
+    """With every option of mixer and learner, as the command line states them."""
     options = {**asdict(mixer_class(config.mixer, {})()), **config.mixer_options}
-    return replace(config, mixer_options=options)
+    of_learner = {**asdict(learner_class(config.learner, {})()), **config.learner_options}
+    return replace(config, mixer_options=options, learner_options=of_learner)
 
 
 def test_train_does_not_start_a_recipe_for_a_gpu_unasked(started, capsys, monkeypatch):

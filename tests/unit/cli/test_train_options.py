@@ -106,7 +106,7 @@ WRONG = [
     (["eval", "run", "--steps", "x"], "eval: argument --steps: invalid int value: 'x'. `linrnn"),
     (
         ["compare", "digits", "--mixxers", "lru"],
-        "are required: --mixers. Did you mean --mixers by --mixxers?",
+        "are required: --mixers or --learners. Did you mean --mixers by --mixxers?",
     ),
     (
         ["sweep", "digits", "--ovre=optim.lr=1"],

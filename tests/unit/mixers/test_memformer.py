@@ -14,6 +14,7 @@ from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import rotate
 
 SEGMENT = [name for name in mixers.names() if issubclass(mixers.load(name), SegmentMixer)]
+SEGMENT = [name for name in SEGMENT if not mixers.load(name).independent]  # nothing to replay
 
 
 def make(**options):

@@ -104,7 +104,7 @@ def segments(position, cut):
     """Of two rows at that step of their sequence each, in segments of three."""
     at = torch.tensor(position)[:, None] + torch.arange(T)
     q, entries, begun = ([randn(B, n, N)] for n in (T, T, 2))
-    return "test.averages", "", q, entries, begun, [randn(B, N)], [randn(N)], at, 3, cut
+    return "test.averages", "", q, entries, begun, [randn(B, N)], [randn(N)], at, 3, cut, cut > 0
 
 
 def sinking():
@@ -169,6 +169,13 @@ CASES = {
         for policy in ("h2o", "tova")
     ],
     "segments": [segments([4, 4], -1), segments([0, 5], 1)],
+    "attentive_recurrence": [
+        (
+            *("tanh", randn(B, 2 + T, 2, 4), randn(B, 2 + T, 2, 4)),
+            *(torch.arange(T) + torch.tensor([[2], [0]]), [randn(B, N)], randn(8, N)),
+            [randn(N, 8), randn(N, N), randn(N), randn(N)],
+        )
+    ],
     "fed_back_delta": [
         (randn(B, T, 2, 10), randn(2, 3, 10), randn(B, 2, 3, 3), randn(B, 2, 3), reset()),
         (randn(B, T, 2, 7), randn(2, 2, 7), randn(B, 2, 2, 2), randn(B, 2, 2), None),

@@ -79,7 +79,8 @@ def learned(batch, name, *, adds=True):
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, module.seen
 
 
-@pytest.mark.parametrize("name", learn.names())
+# `fptt` moves the weights inside a batch, which takes a trainer
+@pytest.mark.parametrize("name", [name for name in learn.names() if name != "fptt"])
 def test_every_learner_minimises_what_layers_add(name, batch):
     found, seen = learned(batch, name)
     plain, alone = learned(batch, name, adds=False)

@@ -18,7 +18,7 @@ from linrnn.train._model import build_model
 
 SHORT = {
     "tbptt": {"window": 7, "overlap": 2, "update": "window"},
-    "constructive": {"every": 3},
+    "stagewise": {"every": 3},
     "uoro": {"copies": 2},
     "fptt": {"parts": 3, "soft": "running"},
     "lifted": {"window": 7, "iterations": 3},
@@ -26,7 +26,7 @@ SHORT = {
     "ridge": {"frozen": True},
     "gtf": {"schedule": "annealed"},
 }
-NEEDS = {"constructive": "constructive", "lra": "p_tncn"}  # the mixer that a learner is made for
+NEEDS = {"stagewise": "constructive", "lra": "p_tncn"}  # the mixer that a learner is made for
 AT_THE_END = ("rbp",)  # for one answer a sequence, and nothing random
 LAST = "checkpoints/last.safetensors"
 each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])

@@ -30,7 +30,7 @@ def batch():
 
 def at_stage(stage, **options):
     """A learner that has come so far."""
-    learner = learn.build("constructive", {"every": 10} | options)
+    learner = learn.build("stagewise", {"every": 10} | options)
     learner.load_state_dict({"batches": torch.tensor(10 * stage + 3)})
     return learner
 
@@ -40,7 +40,7 @@ def at_stage(stage, **options):
 def test_gradient_of_the_stage_is_that_of_back_propagation(stage, window, batch):
     model = network()
     learner = at_stage(stage, window=window)
-    found, _ = gradients(model, "constructive", batch, learner=learner)
+    found, _ = gradients(model, "stagewise", batch, learner=learner)
     assert model.blocks[0].mixer.grown == stage + 1
     whole, _ = gradients(model, "bptt", batch)  # of as many stages
     mine = {n for n in found if f"stages.{stage}." in n}
@@ -52,8 +52,8 @@ def test_gradient_of_the_stage_is_that_of_back_propagation(stage, window, batch)
 
 def test_what_the_stages_see_is_frozen_after_the_first(batch):
     model = network(norm="layer")
-    first, _ = gradients(model, "constructive", batch, learner=at_stage(0))
-    later, _ = gradients(model, "constructive", batch, learner=at_stage(1))
+    first, _ = gradients(model, "stagewise", batch, learner=at_stage(0))
+    later, _ = gradients(model, "stagewise", batch, learner=at_stage(1))
     below = {"encoder.weight", "encoder.bias", "blocks.0.norm.weight", "blocks.0.norm.bias"}
     stages = {n: {m for m in found if ".stages." in m} for n, found in enumerate((first, later))}
     assert first.keys() - stages[0] - below == later.keys() - stages[1]
@@ -64,7 +64,7 @@ def test_what_the_stages_see_is_frozen_after_the_first(batch):
 
 def test_growing_leaves_old_answers_and_features_as_they_are_bit_by_bit(batch):
     model = network()
-    layer, learner = model.blocks[0].mixer, learn.build("constructive", {"every": 1})
+    layer, learner = model.blocks[0].mixer, learn.build("stagewise", {"every": 1})
     optimizer = torch.optim.AdamW(model.parameters(), 0.1, weight_decay=0.1)
     answers, frozen = [], []
     for stage in range(STAGES):
@@ -117,7 +117,7 @@ def test_one_stage_is_a_columnar_network():
 def test_the_memory_of_a_stage_is_two_traces_for_each_of_its_parameters(batch):
     model = network()
     learner = at_stage(2)
-    gradients(model, "constructive", batch, learner=learner)
+    gradients(model, "stagewise", batch, learner=learner)
     (name, traces), *others = learner.traces.items()
     assert not others
     assert name == "blocks.0.mixer.stages.2"
@@ -126,7 +126,7 @@ def test_the_memory_of_a_stage_is_two_traces_for_each_of_its_parameters(batch):
 
 
 def test_traces_of_a_stage_that_is_frozen_are_forgotten(batch):
-    model, learner = network(), learn.build("constructive", {"every": 2})
+    model, learner = network(), learn.build("stagewise", {"every": 2})
     state = None
     for _ in range(5):
         state = learner.step(model, batch, state, Loop(mse_loss)).state
@@ -140,11 +140,11 @@ def test_what_it_cannot_do_is_said():
 
     with pytest.raises(
         ArgumentError,
-        match=r"^Constructive: every layer must have stages to add, got blocks.0.mixer \(LRU\), "
+        match=r"^Stagewise: every layer must have stages to add, got blocks.0.mixer \(LRU\), "
         r"which is whole. Use the mixer constructive.$",
     ):
-        learn.build("constructive").check(make("lru"))
-    with pytest.raises(ArgumentError, match="Constructive: every must be an integer of at least 1"):
-        learn.build("constructive", {"every": 0})
+        learn.build("stagewise").check(make("lru"))
+    with pytest.raises(ArgumentError, match="Stagewise: every must be an integer of at least 1"):
+        learn.build("stagewise", {"every": 0})
     with pytest.raises(ArgumentError, match="n_stages must be a divisor of d_state=5, got 2"):
         Constructive(5)

@@ -1,4 +1,4 @@
-"""Constructive learning: stages of columns are added one after the other, and frozen."""
+"""Stagewise learning: stages of columns are added one after the other, and frozen."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -21,8 +21,8 @@ from linrnn.typing import State
 _BATCHES = "batches"
 
 
-class Constructive(Traced):
-    r"""Constructive learning: real-time recurrent learning of the stage that was added last.
+class Stagewise(Traced):
+    r"""Stagewise learning: real-time recurrent learning of the stage that was added last.
 
     Layers must be of the mixer ``constructive``. At first each has one stage; after ``every``
     batches the next is added, which changes no answer, and what is before it is frozen: the stages
@@ -46,7 +46,7 @@ class Constructive(Traced):
 
     Example:
         >>> from linrnn import learn
-        >>> learn.build("constructive", {"every": 200}).every
+        >>> learn.build("stagewise", {"every": 200}).every
         200
 
     Reference:
@@ -58,7 +58,7 @@ class Constructive(Traced):
         self, *, every: int = 1000, window: int = 1, update: Literal["batch", "window"] = "batch"
     ) -> None:
         super().__init__(window, update)
-        check_positive_int("Constructive", every=every)
+        check_positive_int("Stagewise", every=every)
         self.every, self.batches = every, 0
         self._seen: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 
@@ -67,7 +67,7 @@ class Constructive(Traced):
         for name, layer in outermost(model):
             if not isinstance(layer, Network):
                 raise ArgumentError(
-                    f"Constructive: every layer must have stages to add, got {name} "
+                    f"Stagewise: every layer must have stages to add, got {name} "
                     f"({type(layer).__name__}), which is whole. Use the mixer constructive."
                 )
         super().check(model)
