@@ -29,6 +29,8 @@ def measured(name: str) -> dict[str, str]:
     torch.manual_seed(0)
     mixer = mixers.build(name, WIDTH)
     x = torch.randn(ROWS, STEPS, WIDTH)
+    if not any(p.requires_grad for p in mixer.parameters()):
+        x.requires_grad_()  # of one that is not trained: what is before it may be
     training = _least(lambda: mixer(x)[0].sum().backward(), repeats=5)
     return {
         "mixer": name,

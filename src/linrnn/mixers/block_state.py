@@ -153,7 +153,12 @@ class BlockState(SegmentMixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.o_proj.weight.dtype)
-        e, last = self.layer(x.repeat(1, 1, self._copies), state["ssm"], reset=reset)
+        given = x.repeat(1, 1, self._copies)
+        if x.shape[1] == 1 and reset is None:
+            e, last = self.layer.step(given[:, 0], state["ssm"])
+            e = e[:, None]
+        else:
+            e, last = self.layer(given, state["ssm"], reset=reset)
         y, state = super()._read(torch.cat([x, e], -1), state, reset)
         return y, {**state, "ssm": last}
 

@@ -187,7 +187,7 @@ class CompressiveTransformer(SegmentMixer):
         scores = torch.einsum("bqhk,bshk->bhqs", near, k)
         scores = scores + far.transpose(1, 2) @ wave[:, None].mT
         there = _there(mode, position[:, 0], c_k.shape[1], m_k.shape[1])[:, None]
-        age = age.expand(len(k), -1, -1)
+        age = age.expand(k.shape[0], -1, -1)
         seen = torch.cat([there.expand(-1, age.shape[1], -1), age >= 0], -1)
         scores = torch.where(seen[:, None], scores * near.shape[-1] ** -0.5, float("-inf"))
         return torch.einsum("bhqs,bshk->bqhk", scores.softmax(-1), v)
@@ -244,8 +244,7 @@ def _there(mode: str, position: Tensor, c: int, m: int) -> Tensor:
     before = position // n * n
     left = (before - m).clamp(min=0) // ratio
     row = torch.arange(c + m, device=position.device)
-    of_c = row >= c - left[:, None]
-    return torch.where(row < c, of_c, row >= c + m - before[:, None])
+    return row >= torch.where(row < c, c - left[:, None], c + m - before[:, None])
 
 
 def _compressed(mode: str, o: Tensor, weights: Tensors) -> Tensor:

@@ -78,6 +78,7 @@ class InfiniTransformer(SegmentMixer):
         check_positive_int("InfiniTransformer", n_heads=self.n_heads)
         check_in("InfiniTransformer", "update", update, ("linear", "delta"))
         self.d_head = 2 * -(-d_model // (2 * self.n_heads)) if d_head is None else d_head
+        check_positive_int("InfiniTransformer", d_head=self.d_head)
         check_rotary("InfiniTransformer", self.d_head, self.d_head)
         self.update = update
         to: Any = {"device": device, "dtype": dtype}
