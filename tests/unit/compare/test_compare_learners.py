@@ -50,7 +50,7 @@ def test_one_table_has_each_mixer_by_each_learner(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "--mixers or --learners must be given"),
+        ([], "required: --mixers or --learners"),
         (["--learners", "tbpt"], "Did you mean 'tbptt'"),
         (["--learners", "tbptt:window"], "--learners must list options as name:option=value"),
         (["--learners", "tbptt:windw=3"], "Did you mean"),
