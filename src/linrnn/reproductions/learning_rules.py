@@ -107,8 +107,8 @@ class LearningRules(Reproduction):
         "cpu": (
             "one LRU of 32 modes, 16 dense cells, and stacks of one to four layers of width 16, on "
             "signs delayed by 4 to 20 steps; shows which rule can learn a lag, how noisy and how "
-            "far off its gradient is at this size, not what a rule comes to on real data; some "
-            "minutes of processor time with five seeds"
+            "far off its gradient is at this size, not what a rule comes to on real data; "
+            "six minutes of processor time with five seeds"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (
