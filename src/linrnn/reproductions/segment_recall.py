@@ -96,7 +96,7 @@ LAYERS: Mapping[str, Layer] = {
     ),
     "memformer": Layer(
         mixer="memformer",
-        options=_of_segments(n_memory=8, temperature=0.25),
+        options=_of_segments(n_memory=8),
         said="slots keep what is important of all segments before",
         where="arXiv:2010.06891",
     ),
