@@ -1,6 +1,7 @@
 """Recall over segments: how far layers reach, who counts as answering, the page."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_what_is_right_is_told_apart_by_segments(monkeypatch):
         return F.one_hot(found, task.d_output).float(), None
 
     monkeypatch.setattr(recall, "load_model", lambda run: (model, task, None))
-    assert recall.recalled("a run") == [1.0] * 4 + [0.0] * 5
+    assert recall.recalled(Path("a run")) == [1.0] * 4 + [0.0] * 5
 
 
 def right(*distances):
