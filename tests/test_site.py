@@ -153,6 +153,7 @@ def configurations():
     text, copies = recipes.load("lm").config, column("cpu")
     carried, e2, recall = made("carried_state"), made("lru_appendix_e2"), made("memory_recall")
     dense, su = made("lru_table_1")._columns("cpu"), made("su_comparison")
+    segments = made("segment_recall")
     return {
         "carried-state-cpu": {f"chunks of {n}": carried.base_config(n) for n in (16, 128)},
         "cells-digits-cpu": {"permuted digits": made("cells_digits").config()},
@@ -169,6 +170,7 @@ def configurations():
         "minrnn-shakespeare-cpu": {"tiny Shakespeare": text},
         "minrnn-table-1-cpu": {"selective copying": with_all_tokens(copies).config},
         "minrnn-table-2-cpu": {"selective copying": copies.config},
+        "segment-recall-cpu": {segments.NAME: segments.config()},
         "su-comparison-cpu": {f"length {n}": su.base_config(n) for n in (128, 512)},
     }
 

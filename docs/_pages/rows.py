@@ -46,6 +46,7 @@ LENGTHS = {
     "minrnn-shakespeare-cpu": {"tiny Shakespeare": 256},
     "minrnn-table-1-cpu": {"selective copying": 288},
     "minrnn-table-2-cpu": {"selective copying": 272},
+    "segment-recall-cpu": {"mqar, 2 pairs": 72},
     "su-comparison-cpu": {"length 128": 128, "length 512": 512},
 }
 """Steps of a sequence, the longest of which they differ, by page and task; a page prints them

@@ -1,0 +1,345 @@
+"""Who still answers two, four and eight segments later, and with how many floats of state."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from linrnn.compare import Row
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import table
+from linrnn.reproductions._cells import problems, train_each
+from linrnn.reproductions._language import curves, mean_of
+from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._tuned import tuned
+from linrnn.reproductions._verdict import Judged
+from linrnn.tasks._base import IGNORE
+from linrnn.tasks.mqar import MQAROptions
+from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig, load_model
+from linrnn.train._data import eval_loader
+from linrnn.train._figures import legend_below, new_figure, over_seeds
+from linrnn.train._styles import styles
+
+SEGMENT, DISTANCES = 8, (2, 4, 8)
+"""Steps of a segment; and segments from the pairs to a question, of which the claims are."""
+N_PAIRS = 2
+ENOUGH = 0.75
+"""Who answers has so much right: halfway from guessing among the values of the sequence to all."""
+RATES = (3e-3, 1e-2)
+"""Learning rates: each is tried with one seed, the best on validation is taken."""
+NAME = f"mqar, {N_PAIRS} pairs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A row: a layer, and how far it can look by what it is made of."""
+
+    mixer: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reach: int | None = None
+    """Segments before its own of which something reaches it; None: all."""
+    said: str
+    where: str
+
+
+def _of_segments(**options: Any) -> dict[str, Any]:
+    return {"n_heads": 2, "segment": SEGMENT, **options}
+
+
+LAYERS: Mapping[str, Layer] = {
+    "attention, window": Layer(
+        mixer="attention",
+        options={"n_heads": 2, "window": SEGMENT},
+        reach=1,
+        said="a layer sees its window",
+        where="arXiv:2004.05150",
+    ),
+    "transformer_xl": Layer(
+        mixer="transformer_xl",
+        options=_of_segments(),
+        reach=1,
+        said="a layer sees its segment and the memory, here one segment",
+        where="arXiv:1901.02860",
+    ),
+    "compressive_transformer": Layer(
+        mixer="compressive_transformer",
+        options=_of_segments(ratio=2),
+        reach=3,
+        said="the memory, and the compressed rows times their ratio: here 1 + 2 segments",
+        where="arXiv:1911.05507",
+    ),
+    "rmt": Layer(
+        mixer="rmt",
+        options=_of_segments(n_memory=8, d_inner=32),
+        said="memory carries what is asked for over several segments",
+        where="arXiv:2207.06881",
+    ),
+    "block_recurrent": Layer(
+        mixer="block_recurrent",
+        options=_of_segments(n_states=8),
+        said="states carry what left the window",
+        where="arXiv:2203.07852",
+    ),
+    "infini_transformer, linear": Layer(
+        mixer="infini_transformer",
+        options=_of_segments(),
+        said="inputs of any length with a memory of one size",
+        where="arXiv:2404.07143",
+    ),
+    "infini_transformer, delta": Layer(
+        mixer="infini_transformer",
+        options=_of_segments(update="delta"),
+        said="the same",
+        where="arXiv:2404.07143",
+    ),
+    "memformer": Layer(
+        mixer="memformer",
+        options=_of_segments(n_memory=8),
+        said="slots keep what is important of all segments before",
+        where="arXiv:2010.06891",
+    ),
+    "mingru": Layer(
+        mixer="mingru",
+        options={"expansion": 2.0},
+        said="of such a task nothing; it has no segments",
+        where="arXiv:2410.01201",
+    ),
+    "gla": Layer(
+        mixer="gla",
+        options={"n_heads": 2},
+        said="recalls pairs; it has no segments",
+        where="arXiv:2312.06635",
+    ),
+}
+"""Layers of segments, and three without."""
+
+ABLATED, THROUGH = "infini_transformer, linear", (0, 1, 2, 4)
+"""A row that is trained once more with gradients through so many memories."""
+
+Recall = Mapping[str, Sequence[Sequence[float]]]
+"""Of each row and seed, the part that is right so many segments later, from 0 on."""
+
+
+class SegmentRecall(Reproduction):
+    """Two pairs in the first of nine segments, asked for in any; one layer of 32 channels.
+
+    All rows have the same convolution of two steps, which puts a key beside its value, and the same
+    MLP. Every model meets all distances in training; they are told apart in the test. The learning
+    rate of each is the better of two on validation. Rows are shared between processes.
+
+    Args:
+        base: configuration of all runs in place of ours.
+        labels: of `LAYERS`, in place of all.
+        rates: learning rates, in place of `RATES`.
+        through: gradients of a second table, in place of `THROUGH`.
+    """
+
+    summary: ClassVar[str] = "recall over two to eight segments: who answers, with what state"
+    source: ClassVar[str] = (
+        "what the papers of these layers say of their reach (arXiv ids in the table); the task is "
+        "that of Arora et al. 2024, arXiv:2312.04927"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "one layer of 32 channels, segments of 8 steps, two pairs and 600 steps of 32 "
+            "sequences; shows who learns to answer within that, not who would later; 80 runs with "
+            "five seeds, of some 40 seconds each on a busy machine"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "What is said of the memory; none is published at these sizes",
+            ["layer", "published", "where"],
+            [[label, layer.said, layer.where] for label, layer in LAYERS.items()],
+        ),
+    )
+
+    def __init__(
+        self,
+        base: Config | None = None,
+        labels: Sequence[str] = tuple(LAYERS),
+        rates: Sequence[float] = RATES,
+        through: Sequence[int] = THROUGH,
+    ) -> None:
+        self.base = config() if base is None else base
+        self.labels, self.rates, self.through = labels, rates, through
+
+    def run(self, setting: Setting) -> Findings:
+        """Tune every layer, train it with every seed, and ask at every distance."""
+
+        def train(rows: Mapping[str, Config], wanted: Setting) -> Outcome:
+            return train_each(NAME, rows, wanted)
+
+        candidates = {
+            label: {rate: with_layer(self.base, label, rate) for rate in self.rates}
+            for label in self.labels
+        }
+        found = tuned(NAME, candidates, train, setting)
+        recall = recalls(found.outcome.rows)
+        tables = [answers("Who answers", found.outcome.rows, recall)]
+        outcomes = [found.outcome]
+        if ABLATED in self.labels and self.through:
+            made = candidates[ABLATED][found.rates[ABLATED]]
+            outcomes.append(train(ablated(made, self.through), setting))
+            rows = outcomes[-1].rows
+            title = f"{ABLATED}: gradients through so many memories in training"
+            tables.append(answers(title, rows, recalls(rows)))
+        return Findings(
+            tables=(*tables, table(found.outcome, {}), found.tried),
+            comparable=(
+                "who answers how far, at this size and training; a row that does not answer where "
+                "it could may learn to later."
+            ),
+            notes=(*NOTES, *(line for outcome in outcomes for line in problems(outcome))),
+            verdicts=judged(recall),
+            figures={"distances": figure(recall), **curves([found.outcome])} if recall else {},
+        )
+
+
+NOTES = (
+    f"a layer answers at a distance where at least {100 * ENOUGH:g} % of the questions there are "
+    f"right; guessing among the values of a sequence has {100 / N_PAIRS:g} %, among all 20 %. A "
+    "distance is the number of segments between that of the pairs and that of the question.",
+    "floats of state are all that a sequence leaves for its next step: memory, the segment begun, "
+    "and the step before for the convolution.",
+    f"budget of tuning: {len(RATES)} learning rates for each layer, one seed each.",
+)
+
+
+def config() -> Config:
+    """What all rows share."""
+    options = MQAROptions(
+        length=SEGMENT * (max(DISTANCES) + 1),
+        n_pairs=N_PAIRS,
+        vocabulary=10,
+        power=1.0,
+        train_size=4_800,
+        test_size=2_000,
+    )
+    model = ModelConfig(
+        d_model=32,
+        n_layers=1,
+        norm="rms",
+        block="mlp",
+        conv_width=2,
+        dropout=0.0,
+        pool="none",
+        final_norm=True,
+    )
+    return Config(
+        task="mqar",
+        task_options=options,
+        model=model,
+        optim=OptimConfig(weight_decay=0.0),
+        train=TrainConfig(epochs=4, batch_size=32, threads=1),
+    )
+
+
+def with_layer(base: Config, label: str, rate: float) -> Config:
+    """The configuration of a row.
+
+    Args:
+        base: what all share.
+        label: of `LAYERS`.
+        rate: of learning.
+    """
+    layer, optim = LAYERS[label], replace(base.optim, lr=rate)
+    return replace(base, mixer=layer.mixer, mixer_options=dict(layer.options), optim=optim)
+
+
+def ablated(made: Config, through: Sequence[int]) -> dict[str, Config]:
+    """A row with gradients through so many memories, by label."""
+    return {
+        f"{ABLATED}, through {n}": replace(
+            made, mixer_options={**made.mixer_options, "memory_gradient": n}
+        )
+        for n in through
+    }
+
+
+def recalls(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
+    """What every trained model answers, by row, a list for each seed."""
+    found: dict[str, list[list[float]]] = {}
+    for row in rows:
+        done = [folder for folder in row.folders if (folder / "result.json").is_file()]
+        if done:
+            found[row.label] = [recalled(folder) for folder in done]
+    return found
+
+
+@torch.inference_mode()
+def recalled(run: Path) -> list[float]:
+    """The part of the questions that is right in each segment, of the test data.
+
+    Args:
+        run: its folder.
+    """
+    model, task, _ = load_model(run)
+    right = asked = torch.zeros(task.sequence_length)
+    for x, target in eval_loader(task.datasets().test, 500):
+        right = right + (model(x)[0].argmax(-1) == target).sum(0)
+        asked = asked + (target != IGNORE).sum(0)
+    by_segment = (z.view(-1, SEGMENT).sum(1) for z in (right, asked))
+    return torch.div(*by_segment).tolist()
+
+
+def answers(title: str, rows: Sequence[Row], recall: Recall) -> Table:
+    """What is right at each distance, beside the size of the state."""
+    shown = (1, *DISTANCES)
+    cells = []
+    for row in rows:
+        seeds = recall.get(row.label, [])
+        sizes = [f"{row.n_state:,}", f"{row.n_parameters:,}"]
+        right = [_percent([seed[d] for seed in seeds]) for d in shown]
+        cells.append([row.label, *right, *(sizes if seeds else ["", ""])])
+    head = ["layer", "1 segment later (%)", *(f"{d} (%)" for d in DISTANCES)]
+    return Table(title, [*head, "floats of state", "parameters"], cells)
+
+
+def _percent(values: Sequence[float]) -> str:
+    if not values:
+        return "failed"
+    mean = mean_of([100 * value for value in values])
+    return f"{mean.value:.1f}" + ("" if len(values) < 2 else f" ± {mean.error:.1f}")
+
+
+def judged(recall: Recall) -> tuple[Judged, ...]:
+    """Whether each layer answers as far as it reaches, and no further, seed by seed."""
+    found = []
+    for label, seeds in recall.items():
+        reach = LAYERS[label].reach
+        expected = {d: reach is None or d <= reach for d in DISTANCES}
+        held = tuple(all((s[d] >= ENOUGH) == yes for d, yes in expected.items()) for s in seeds)
+        said = f"reaches {'all segments' if reach is None else f'{reach} back'}"
+        found.append(Judged(f"{label}: {claim(expected)}", said, held))
+    return tuple(found)
+
+
+def claim(expected: Mapping[int, bool]) -> str:
+    """Where a layer is said to answer, in words.
+
+    Example:
+        >>> claim({2: True, 4: False}), claim({2: False})
+        ('answers 2 segments later, not 4', 'does not answer 2 segments later')
+    """
+    yes, no = (", ".join(str(d) for d, v in expected.items() if v is way) for way in (True, False))
+    if not yes:
+        return f"does not answer {no} segments later"
+    return f"answers {yes} segments later" + (f", not {no}" if no else "")
+
+
+def figure(recall: Recall) -> Any:
+    """What is right against the distance, a line for each row."""
+    drawn = new_figure(7.2, 4.8)
+    axes, looks = drawn.subplots(), styles(list(recall))
+    for label, seeds in recall.items():
+        means = [100 * mean_of(at).value for at in zip(*seeds, strict=True)]
+        axes.plot(range(len(means)), means, label=label, **looks[label])
+    axes.axhline(100 / N_PAIRS, color="0.35", linestyle=":", linewidth=1, label="guessing")
+    axes.set(xlabel="segments between pair and question", ylabel="right (%)")
+    axes.set(title=over_seeds(len(seeds) for seeds in recall.values()))
+    axes.grid(alpha=0.3)
+    legend_below(drawn, axes)
+    return drawn

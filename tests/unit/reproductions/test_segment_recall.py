@@ -1,0 +1,129 @@
+"""Recall over segments: how far layers reach, who counts as answering, the page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from linrnn import mixers
+from linrnn.compare._match import count_parameters
+from linrnn.reproductions import Setting
+from linrnn.reproductions import segment_recall as recall
+from linrnn.train._model import build_task
+
+each = pytest.mark.parametrize("label", recall.LAYERS)
+
+
+@each
+def test_a_layer_reaches_as_far_as_it_is_said_to(label):
+    layer = recall.LAYERS[label]
+    torch.manual_seed(0)
+    mixer = mixers.load(layer.mixer)(32, **layer.options)
+    x = torch.randn(1, recall.config().task_options.length, 32, requires_grad=True)
+    far = mixer(x)[0].unflatten(1, (-1, recall.SEGMENT))
+    found = []
+    for d in range(far.shape[1]):
+        (gradient,) = torch.autograd.grad(far[:, d].square().sum(), x, retain_graph=True)
+        found.append(bool(gradient[:, : recall.SEGMENT].any()))
+    assert found == [layer.reach is None or d <= layer.reach for d in range(far.shape[1])]
+
+
+def test_models_are_of_about_one_size():
+    base = recall.config()
+    counts = [count_parameters(recall.with_layer(base, label, 1e-3)) for label in recall.LAYERS]
+    assert max(counts) < 1.7 * min(counts)
+
+
+@each
+def test_a_row_differs_by_its_mixer_and_learning_rate_alone(label):
+    base = recall.config()
+    made = recall.with_layer(base, label, 0.02)
+    assert made.optim == replace(base.optim, lr=0.02)
+    kept = replace(made, mixer=base.mixer, mixer_options=base.mixer_options, optim=base.optim)
+    assert kept == base
+
+
+def test_pairs_are_in_the_first_segment_and_questions_in_all():
+    task = build_task(recall.config())
+    x, target = task.datasets().test[list(range(500))]
+    asked = (target >= 0).view(500, -1, recall.SEGMENT).sum(2)
+    assert asked.shape[1] == max(recall.DISTANCES) + 1
+    assert (asked.sum(0) > 0).all()
+    assert (x[:, : 2 * recall.N_PAIRS] > 0).all()
+    assert (target[:, : 2 * recall.N_PAIRS] < 0).all()
+    assert 2 * recall.N_PAIRS <= recall.SEGMENT
+
+
+def test_what_is_right_is_told_apart_by_segments(monkeypatch):
+    """A model that looks pairs up, and beyond three segments says what was not a value."""
+    task = build_task(recall.config())
+
+    def model(x):
+        found = torch.zeros_like(x)
+        for pair in range(recall.N_PAIRS):
+            key, value = x[:, 2 * pair, None], x[:, 2 * pair + 1, None]
+            found = torch.where(x == key, value, found)
+        found[:, 4 * recall.SEGMENT :] = 0
+        return F.one_hot(found, task.d_output).float(), None
+
+    monkeypatch.setattr(recall, "load_model", lambda run: (model, task, None))
+    assert recall.recalled(Path("a run")) == [1.0] * 4 + [0.0] * 5
+
+
+def right(*distances):
+    """Recall of one seed that answers so many segments later, and nowhere else."""
+    return [1.0 if d in distances else 0.5 for d in range(max(recall.DISTANCES) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("label", "answers", "held"),
+    [
+        ("attention, window", (), True),
+        ("attention, window", (1,), True),
+        ("attention, window", (2,), False),
+        ("compressive_transformer", (2,), True),
+        ("compressive_transformer", (2, 4), False),
+        ("compressive_transformer", (), False),
+        ("rmt", (2, 4, 8), True),
+        ("rmt", (2, 4), False),
+    ],
+)
+def test_a_claim_holds_where_a_layer_answers_as_far_as_it_reaches(label, answers, held):
+    (found,) = recall.judged({label: [right(*answers)] * 5})
+    assert found.held == (held,) * 5
+    assert found.cells(5)[-1] == ("confirmed" if held else "contradicted")
+
+
+def test_gradients_end_in_the_ablation_and_nothing_else_changes():
+    made = recall.with_layer(recall.config(), recall.ABLATED, 1e-2)
+    rows = recall.ablated(made, (0, 2))
+    assert [row.mixer_options["memory_gradient"] for row in rows.values()] == [0, 2]
+    for row in rows.values():
+        assert replace(row, mixer_options=made.mixer_options) == made
+
+
+@pytest.mark.slow
+def test_the_page_is_written_and_goes_on(tmp_path):
+    """A second call finds every run there."""
+    base = recall.config()
+    options = replace(base.task_options, train_size=64, validation_size=32, test_size=32)
+    base = replace(base, task_options=options, train=replace(base.train, epochs=1))
+    labels = ["attention, window", recall.ABLATED]
+    what = recall.SegmentRecall(base, labels, (1e-3, 1e-2), (0,))
+    setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
+    found = what.run(setting)
+    who, through, results, tried = found.tables
+    assert [row[0] for row in who.rows] == labels
+    assert [row[0] for row in through.rows] == [f"{recall.ABLATED}, through 0"]
+    assert all("±" in cell for row in (*who.rows, *through.rows) for cell in row[1:5])
+    assert [row[2] for row in results.rows] == ["2", "2"]
+    assert all(len(row) == 3 for row in tried.rows)
+    assert [len(claim.held) for claim in found.verdicts] == [2, 2]
+    assert set(found.figures) == {"distances", "curves-mqar-2-pairs"}
+    done = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
+    assert len(done) == 8  # two rates each with a seed, the better with one more, and the ablation
+    assert what.run(setting).tables == found.tables
+    again = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
+    assert again == done
