@@ -184,7 +184,7 @@ class SegmentRecall(Reproduction):
             made = candidates[ABLATED][found.rates[ABLATED]]
             outcomes.append(train(ablated(made, self.through), setting))
             rows = outcomes[-1].rows
-            title = f"{ABLATED}: gradients through so many memories in training"
+            title = "One of them, with gradients through so many memories in training"
             tables.append(answers(title, rows, recalls(rows)))
         return Findings(
             tables=(*tables, table(found.outcome, {}), found.tried),
