@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -103,6 +103,9 @@ bench-newton: $(VENV)/.bench  ## Newton's method on the cells of all layers: agr
 
 bench-memories: $(VENV)/.bench  ## the speed and memory of matrix memories, against others; about 15 minutes
 	$(BIN)/python benchmarks/memories.py
+
+bench-segments: $(VENV)/.bench  ## layers of segments beside their own products, at lengths up to 16,384, and streamed
+	$(BIN)/python benchmarks/segments.py
 
 bench-splits: $(VENV)/.bench  ## what splitting a sequence changes, mixer by mixer; about 5 minutes
 	$(BIN)/python benchmarks/splits.py
