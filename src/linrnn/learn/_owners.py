@@ -56,18 +56,17 @@ def with_real_parts(state: State, parts: Iterable[Tensor]) -> State:
     return map_state(rebuilt, ordered(state))
 
 
-def owners(layer: Mixer, *, diagonal: bool = True) -> Owners:
+def owners(layer: Mixer) -> Owners:
     """Find the channel that each parameter of a layer moves.
 
-    Every parameter must move one channel of the state. That is asked of autograd, on a copy of the
+    Every parameter must move one channel of the state, and the state before must move its own
+    channel alone, too, over several steps. That is asked of autograd, on a copy of the
     layer in float64 with its parameters shaken, so that none is at a special value: with the sums
     of what a parameter moves, weighted by 1, u and u^2 of each channel, one channel alone has
     ``s_0 s_2 = s_1^2``, and is ``u = s_1 / s_0``.
 
     Args:
         layer: any that reads forward.
-        diagonal: the state before must move its own channel alone, too, over several steps; False:
-            only one step is looked at, and what it does to the parameters.
 
     Raises:
         NotDiagonalError: a parameter moves several channels, or a channel others.
@@ -77,8 +76,7 @@ def owners(layer: Mixer, *, diagonal: bool = True) -> Owners:
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         probe = shaken(layer)
-        steps = _STEPS if diagonal else 1
-        x = torch.randn(_ROWS, steps, layer.d_model, dtype=torch.float64)
+        x = torch.randn(_ROWS, _STEPS, layer.d_model, dtype=torch.float64)
         state = map_state(moved_state, probe.init_state(_ROWS, device=x.device, dtype=x.dtype))
         before = [h for h in leaves(state) if h.requires_grad]
         after = real_parts(probe(x, state)[1])
@@ -97,8 +95,7 @@ def owners(layer: Mixer, *, diagonal: bool = True) -> Owners:
         found = _owner([sums[i][place] for i in parts], channels, f"its parameter {name}")
         if found is not None:
             index[name] = _by_first_axis(found, named[name].shape)
-    if diagonal:
-        _check_diagonal([sums[i][len(named) :] for i in parts], before, parts, channels)
+    _check_diagonal([sums[i][len(named) :] for i in parts], before, parts, channels)
     return Owners(parts, channels, index)
 
 

@@ -80,8 +80,10 @@ class SegmentMixer(Mixer):
         return ()
 
     def output(self, y: Tensor) -> Tensor:
-        """(B, T, d_model) of what was read."""
-        raise NotImplementedError
+        """(B, T, d_model) of what was read; by default heads (B, T, H, K) through ``o_proj``."""
+        o_proj: Any = self.o_proj
+        out: Tensor = o_proj(y.flatten(2).to(o_proj.weight.dtype))
+        return out
 
     @property
     def mode(self) -> str:

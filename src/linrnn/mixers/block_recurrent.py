@@ -145,11 +145,6 @@ class BlockRecurrent(SegmentMixer):
         q, far, k = (l2_normalise(z) for z in (q, far, k))
         return (torch.cat([q, far], 2), position), (k, v)
 
-    def output(self, y: Tensor) -> Tensor:
-        """See `SegmentMixer.output`."""
-        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
-        return out
-
     @staticmethod
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors

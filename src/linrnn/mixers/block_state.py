@@ -169,11 +169,6 @@ class BlockState(SegmentMixer):
         place = position % self.segment
         return (torch.cat([rotate(q, place), far], 2),), (rotate(k, place), v, e)
 
-    def output(self, y: Tensor) -> Tensor:
-        """See `SegmentMixer.output`."""
-        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
-        return out
-
     @staticmethod
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors

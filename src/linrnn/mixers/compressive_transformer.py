@@ -166,11 +166,6 @@ class CompressiveTransformer(SegmentMixer):
         near, far = self.place.parts(wide(q), place)
         return (near, far, position), (x, k, v)
 
-    def output(self, y: Tensor) -> Tensor:
-        """See `SegmentMixer.output`."""
-        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
-        return out
-
     @staticmethod
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors

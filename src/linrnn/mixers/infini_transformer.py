@@ -116,11 +116,6 @@ class InfiniTransformer(SegmentMixer):
         q, k, v = self.heads(x)
         return (rotate(q, position), q), (rotate(k, position), k, v)
 
-    def output(self, y: Tensor) -> Tensor:
-        """See `SegmentMixer.output`."""
-        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
-        return out
-
     @staticmethod
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors

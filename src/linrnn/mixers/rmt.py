@@ -128,11 +128,6 @@ class RMT(SegmentMixer):
         place = position % self.segment + 1
         return (rotate(q, place),), (rotate(k, place), v)
 
-    def output(self, y: Tensor) -> Tensor:
-        """See `SegmentMixer.output`."""
-        out: Tensor = self.o_proj(y.flatten(2).to(self.o_proj.weight.dtype))
-        return out
-
     @staticmethod
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
