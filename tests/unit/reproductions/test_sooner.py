@@ -71,6 +71,8 @@ def test_parts_that_are_sooner_by_batches_may_be_later_by_updates():
     assert found[f"task: {fptt} solves it in fewer updates than {bptt}"] == (True, False)
     assert found[f"task: {bptt} does not solve it"] == (False, False)
     assert len(found) == 5
+    alone = fptt_adding.judged(said({bptt: [None, 900]}, {}))
+    assert held(alone) == {f"task: {bptt} does not solve it": (True, False)}
 
 
 def test_rows_of_adding_differ_by_the_learner_alone():
@@ -127,7 +129,7 @@ def whole(found, rows, rates):
 
 def test_a_small_run_of_parts_leaves_the_whole_page(trained, tmp_path, monkeypatch):
     small(monkeypatch, fptt_adding)
-    size = fptt_adding.Size(lengths=(12,), epochs=1, rates=(0.1, 0.01))
+    size = fptt_adding.Size(lengths={12: tuple(fptt_adding.ROWS)}, epochs=1, rates=(0.1, 0.01))
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     found = fptt_adding.FPTTAdding(size).run(setting)
     whole(found, [f"{label}, length 12" for label in fptt_adding.ROWS], 2)
