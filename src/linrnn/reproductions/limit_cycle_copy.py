@@ -66,8 +66,8 @@ class LimitCycleCopy(Reproduction):
             "What is said of the start; ours is no task that numbers are printed of",
             ["statement", "published"],
             [
-                ["on a stable limit cycle gradients neither vanish nor explode", "shown"],
-                ["a tanh network learns long delays faster that starts there", "as a claim"],
+                ["a periodic attractor can carry gradients over any time", "shown"],
+                ["a start on limit cycles beats standard ones at tasks of time", "yes"],
             ],
         ),
     )
