@@ -204,6 +204,14 @@ def smaller(one: Sequence[Run], other: Sequence[Run]) -> tuple[bool, ...]:
     return tuple(a.error < b.error for a, b in zip(one, other, strict=True))
 
 
+def near(one: Sequence[Run], exact: Sequence[Run], other: Sequence[Run]) -> tuple[bool, ...]:
+    """Whether the first lacks less than half of what the last lacks of the exact one, by seed."""
+    return tuple(
+        a.error - e.error < (c.error - e.error) / 2
+        for a, e, c in zip(one, exact, other, strict=True)
+    )
+
+
 def learning(
     found: Mapping[str, Runs],
     *,

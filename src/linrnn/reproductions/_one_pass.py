@@ -1,6 +1,6 @@
 """Gradients of rules that go step by step, of whole sequences at once, in stacks of LRUs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,22 @@ class InOnePass(Rule):
     def build(self) -> Learner:
         """The same gradient, sooner."""
         return OnePass(traces=self.learner == "diagonal_rtrl")
+
+
+EXACT, ONLINE, CUT = "bptt", "diagonal_rtrl", "tbptt, window 1"
+RULES: Mapping[str, Rule] = {
+    EXACT: Rule(learner="bptt"),
+    ONLINE: InOnePass(learner="diagonal_rtrl"),
+    CUT: InOnePass(learner="tbptt", options={"window": 1}),
+}
+"""Back-propagation, and the rules of single steps with traces and without."""
+NOTES = (
+    f"weights are held over a sequence: a rule sums what it finds at each step for one update. "
+    f"Gradients of {ONLINE} and of {CUT} are found in one pass, in place of one a step, which is "
+    "the same number but for rounding: a test compares the two in float64, to 1e-12.",
+    f"{CUT} is a stack whose states are given: each step learns what it did itself, and nothing "
+    "goes back in time. The states are carried, and the weights above read them.",
+)
 
 
 class OnePass(Learner):

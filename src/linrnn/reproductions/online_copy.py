@@ -14,25 +14,21 @@ from linrnn.reproductions._lessons import (
     Runs,
     errors,
     learning,
+    near,
     smaller,
     together,
     tuned,
 )
-from linrnn.reproductions._one_pass import InOnePass
+from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
+from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
 from linrnn.reproductions._verdict import Judged
 
 Ring = tuple[float, float]
 Where = tuple[Ring, int]
 """A ring and a depth."""
 
-EXACT, ONLINE, CUT = "bptt", "diagonal_rtrl", "tbptt, window 1"
 WINDOW = 12
 CHUNKED = f"chunked_rtrl, window {WINDOW}"
-RULES: Mapping[str, Rule] = {
-    EXACT: Rule(learner="bptt"),
-    ONLINE: InOnePass(learner="diagonal_rtrl"),
-    CUT: InOnePass(learner="tbptt", options={"window": 1}),
-}
 IN_CHUNKS: Mapping[str, Rule] = {CHUNKED: Rule(learner="chunked_rtrl", options={"window": WINDOW})}
 RINGS: Sequence[Ring] = ((0.0, 0.99), (0.9, 0.99))
 DEPTHS = (1, 2, 3, 4)
@@ -137,11 +133,7 @@ class OnlineCopy(Reproduction):
 NOTES = (
     "a loss is the cross-entropy of a bit over that of guessing, so 1 is that of guessing, of the "
     "steps that are asked about; curves are on validation, tables of the test.",
-    f"weights are held over a sequence: a rule sums what it finds at each step for one update. "
-    f"Gradients of {ONLINE} and of {CUT} are found in one pass, in place of one a step, which is "
-    "the same number but for rounding: a test compares the two in float64, to 1e-12.",
-    f"{CUT} is a stack whose states are given: each step learns what it did itself, and nothing "
-    "goes back in time. The states are carried, and the weights above read them.",
+    *OF_ONE_PASS,
     f"{CHUNKED} learns through time inside of windows at every layer, and has traces across "
     "them; it is trained at one ring and depth, since it has no such short cut.",
     "what the online rule lacks is its loss less that of back-propagation, with the same seed. "
@@ -159,12 +151,9 @@ def judged(found: Found) -> list[Judged]:
     for where, runs in found.items():
         said = _words(where)
         less = smaller(runs[ONLINE], runs[CUT])
-        near = tuple(
-            a - e < (c - e) / 2
-            for a, e, c in zip(*(_values(runs[x]) for x in (ONLINE, EXACT, CUT)), strict=True)
-        )
+        close = near(runs[ONLINE], runs[EXACT], runs[CUT])
         lines.append(Judged(f"{said}: {ONLINE} has a smaller loss than {CUT}", _ZUCCHET, less))
-        lines.append(Judged(f"{said}: {ONLINE} is near {EXACT}", _ZUCCHET, near))
+        lines.append(Judged(f"{said}: {ONLINE} is near {EXACT}", _ZUCCHET, close))
         if CHUNKED in runs:
             claim = f"{said}: {CHUNKED} has a smaller loss than {ONLINE}"
             held = smaller(runs[CHUNKED], runs[ONLINE])
