@@ -18,10 +18,12 @@ from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
 from linrnn.reproductions._verdict import Judged
 from linrnn.tasks.digits import Digits
+from linrnn.train._data import eval_loader
 
 POINTS = 5.0
 """Of accuracy, that the online rule may lack of back-propagation; published are one to five."""
 
+_ALL_IMAGES = 2_000  # more than there are
 _ZUCCHET = "Zucchet et al. 2023, arXiv:2305.15947"
 
 
@@ -77,10 +79,7 @@ def _task() -> Digits:
 @cache
 def _images() -> list[tuple[Tensor, Tensor]]:
     """Pixels (images, 64, 1) and digits of training, validation and test."""
-    return [
-        (torch.stack([x for x, _ in part]), torch.stack([target for _, target in part]))
-        for part in _task().datasets()
-    ]
+    return [next(iter(eval_loader(part, _ALL_IMAGES))) for part in _task().datasets()]
 
 
 _ALL: Mapping[str, Any] = {
