@@ -51,9 +51,10 @@ class Reading(Lesson):
 
     def draw(self, rows: int, generator: torch.Generator) -> Batch:
         """Images of the training part, turned, stretched and shifted a little anew each time."""
-        x, target = _images()[0]
-        taken = torch.randint(len(x), (rows,), generator=generator)
-        return Batch(_task().augment(x[taken], generator), target[taken], None, None)
+        images = _images()[0]
+        taken = torch.randint(len(images.x), (rows,), generator=generator)
+        x = _task().augment(images.x[taken], generator)
+        return Batch(x, images.target[taken], None, None)
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy."""
@@ -66,9 +67,8 @@ class Reading(Lesson):
 
     def asked(self) -> tuple[Batch, Batch]:
         """All images of validation and of the test."""
-        _, *others = _images()
-        one, other = (Batch(x, target, None, None) for x, target in others)
-        return one, other
+        _, validation, test = _images()
+        return validation, test
 
 
 @cache
@@ -77,9 +77,10 @@ def _task() -> Digits:
 
 
 @cache
-def _images() -> list[tuple[Tensor, Tensor]]:
+def _images() -> list[Batch]:
     """Pixels (images, 64, 1) and digits of training, validation and test."""
-    return [next(iter(eval_loader(part, _ALL_IMAGES))) for part in _task().datasets()]
+    whole = (next(iter(eval_loader(part, _ALL_IMAGES))) for part in _task().datasets())
+    return [Batch(x, target, None, None) for x, target in whole]
 
 
 _ALL: Mapping[str, Any] = {

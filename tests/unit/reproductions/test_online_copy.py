@@ -132,6 +132,22 @@ def test_the_rate_falls_where_it_is_to_and_the_loss_is_that_of_the_lesson(monkey
     assert len(losses) == 8
 
 
+def test_a_lesson_says_whether_its_rate_falls():
+    rule = page.RULES[page.EXACT]
+    ends = [trained(replace(SMALL, falling=f), rule, 0.1, 0).error for f in (False, True)]
+    assert ends[0] != ends[1]
+
+
+def test_a_stack_has_its_depth_and_its_ring():
+    model = page.OnlineCopy(SMALL)._lesson((0.8, 0.9), 3).model(0)
+    assert len(model.mixers) == 3
+    for layer in model.mixers:
+        assert layer.d_state == 4
+        radius = layer.eigenvalues().abs()
+        assert bool((radius > 0.8 - 1e-5).all())
+        assert bool((radius < 0.9 + 1e-5).all())
+
+
 def test_every_rule_learns_from_the_same_sequences_from_the_same_start():
     starts = {label: trained(SMALL, rule, 0.0, 1).curve for label, rule in page.RULES.items()}
     assert len({curve[0] for curve in starts.values()}) == 1
