@@ -93,10 +93,10 @@ class LimitCycleCopy(Reproduction):
 
 NOTES = (
     "rotations: the recurrent matrix turns pairs of channels with periods of 8 to 128 steps, "
-    "the layer's own and not tuned, and the input is a tenth as strong as Glorot's. With a gain of 1.1 a pair that is moved "
-    "from 0 comes to turn for ever at one size; with a gain of 1 the matrix is orthogonal and a "
-    "pair comes to rest, slowly. So the first two rows differ by the gain alone, and the second "
-    "and the third by the input and by how angles are drawn.",
+    "the layer's own and not tuned, and the input is a tenth as strong as Glorot's. With a gain of "
+    "1.1 a pair that is moved from 0 comes to turn for ever at one size; with a gain of 1 the "
+    "matrix is orthogonal and a pair comes to rest, slowly. So the first two rows differ by the "
+    "gain alone, and the second and the third by the input and by how angles are drawn.",
     "a loss is that of the tokens alone, which are asked for one a step after the silence; the "
     "marker stands at each of them.",
 )
