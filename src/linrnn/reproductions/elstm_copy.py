@@ -108,8 +108,8 @@ NOTES = (
     f"steps that are asked about; a pattern is copied below {SOLVED:g}.",
     "a bit is asked for as many steps after its reading as a pattern has bits, and a window is no "
     "longer than that, so no window holds both.",
-    "a window without both can still teach a state to last, by the losses of its own steps, and the "
-    "read-out what lasts to mean: that a truncation fails is no matter of course.",
+    "a window without both can still teach a state to last, by the losses of its own steps, and "
+    "the read-out what lasts to mean: that a truncation fails is no matter of course.",
     f"weights are held over a sequence, so {TRACED} has the gradient of back-propagation, and of "
     "diagonal_rtrl, which goes step by step, but for rounding: tests compare them in float64. One "
     f"training counts as another where the losses lie within {WITHIN:g}.",
