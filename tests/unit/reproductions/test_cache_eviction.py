@@ -76,7 +76,7 @@ def test_policies_differ_in_what_they_keep(trained):
 def test_pairs_are_more_than_sinks_and_no_more_than_the_least_room():
     task = build_task(page.recall_config())
     assert 2 * page.N_PAIRS > 4
-    assert task.sequence_length // max(page.PARTS) >= 2 * page.N_PAIRS + 1
+    assert task.sequence_length // page.LEAST >= 2 * page.N_PAIRS + 1
     x, target = task.datasets().test[list(range(200))]
     assert (x[:, : 2 * page.N_PAIRS] > 0).all()
     assert (target[:, -segment_recall.SEGMENT :] >= 0).any()
