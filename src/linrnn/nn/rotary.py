@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
+from linrnn.ops._modes import eager, transformed
 
 
 def rotate(
@@ -34,11 +35,32 @@ def rotate(
     count = max(x.shape[-1] - 2, 1) if endpoint else x.shape[-1]
     exponent = torch.arange(0, x.shape[-1], 2, dtype=torch.float64, device=x.device) / count
     turn = base**-exponent if rescale is None else rescale(base**-exponent)
+    plainly = eager(x, position) and not transformed()
+    if plainly and _same_rows(position):
+        position = position[:1]
     angle = position.unsqueeze(-1) * turn  # in float32, 1e-3 wrong at 16,384 steps
     angle = angle.view(*position.shape, *[1] * (x.ndim - 3), len(exponent))
+    if plainly and _in_pairs(x):  # the same numbers in one pass
+        turned = torch.polar(torch.ones_like(angle), angle).to(x.dtype.to_complex())
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turned).flatten(-2)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+
+
+def _same_rows(position: Tensor) -> bool:
+    """Whether one look says that all rows are at the same places."""
+    if not position.is_cpu or 1 in position.shape[:2]:
+        return False
+    return bool((position == position[:1]).all())
+
+
+def _in_pairs(x: Tensor) -> bool:
+    """Whether pairs of channels can be looked at as complex numbers."""
+    if x.dtype not in (torch.float32, torch.float64) or x.shape[-1] == 0 or x.stride(-1) != 1:
+        return False
+    return not any(step % 2 for step in (x.storage_offset(), *x.stride()[:-1]))
 
 
 def rotate_first(

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from math import pi
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.ops._derivatives import fused
+from linrnn.ops._derivatives import fused, through_definition
+from linrnn.ops._modes import eager, seen_finite, transformed
 from linrnn.ops._opaque import opaque
+from linrnn.ops._relative import relative
 
 QUERIES = 1024
 """Steps whose masks are in memory at once; fewer if a window is short, for a step's mask covers
@@ -90,16 +93,7 @@ def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor)
     """
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     near, p = q.chunk(2, -1)
-    (batch, heads, time, width), entries = near.shape, k.shape[2]
-    far = far[:, :entries].flip(1)
-    # column c of a row is distance c from the end; one more in front moves each row by one more
-    moved = F.pad(p @ far.mT, (entries + 1 - far.shape[1], 0)).flatten(2)
-    moved = moved.view(batch * heads, entries + 1, time)[:, 1:].view(-1, time, entries)
-    size = width**-0.5
-    scores = torch.baddbmm(
-        moved, near.flatten(0, 1), k.flatten(0, 1).mT, beta=size, alpha=size
-    ).view(batch, heads, time, entries)
-    return (torch.where(visible[:, None], scores, float("-inf")).softmax(-1) @ v).transpose(1, 2)
+    return relative(near, p, k, v, far[:, : k.shape[2]], visible).transpose(1, 2)
 
 
 READS: dict[str, Read] = {
@@ -179,13 +173,28 @@ def attend(
     time, before = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
         return _chunk(READS[kind], q, k, v, sight, far)
+    if seen_finite(k) and seen_finite(v):
+        return _sighted(kind, q, k, v, sight, window, whole, far)
     bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
     k, v = torch.where(_like(bad, k), 0, k), torch.where(_like(bad, v), 0, v)
-    y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
+    y = _sighted(kind, q, k, v, sight, window, whole, far)
     count = F.pad(bad.cumsum(1), (1, 0))
     step = torch.arange(before, before + time, device=q.device)
     seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
     return torch.where(_like(seen > 0, y), float("nan"), y)
+
+
+def _sighted(
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    window: int | None,
+    whole: bool,
+    far: Tensor | None,
+) -> Tensor:
+    return READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
 
 
 def _shapes(
@@ -215,20 +224,87 @@ def _chunks(
     far: Tensor | None,
 ) -> tuple[Tensor]:
     """The queries a few at a time, each with the keys it may see."""
-    read, time = READS[kind], q.shape[1]
-    before, most = k.shape[1] - time, MOST.get(kind, QUERIES)
-    size = most if window is None else min(most, max(window, QUERIES // 4))
+    parts = _parts(kind, q, k, sight, window)
+    given = [x for x in (q, k, v, far) if x is not None]
+    alone = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    if len(parts) == 1 or not alone or transformed() or not eager(*given, sight):
+        return (_in_parts(kind, parts, q, k, v, sight, far),)
+    return (_Chunks.apply(kind, parts, q, k, v, sight, far),)
+
+
+def _parts(
+    kind: str, q: Tensor, k: Tensor, sight: Tensor, window: int | None
+) -> list[tuple[slice, slice]]:
+    """Queries and the keys of each chunk."""
+    time, most = q.shape[1], MOST.get(kind, QUERIES)
+    before, size = (
+        k.shape[1] - time,
+        most if window is None else min(most, max(window, QUERIES // 4)),
+    )
     bounds = [(begin, min(begin + size, time)) for begin in range(0, time, size)]
     firsts = [0] * len(bounds) if window is None else _firsts(sight, before, window, bounds)
+    return [
+        (slice(begin, end), slice(first, before + end))
+        for first, (begin, end) in zip(firsts, bounds, strict=True)
+    ]
+
+
+def _in_parts(
+    kind: str,
+    parts: Sequence[tuple[slice, slice]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    far: Tensor | None,
+) -> Tensor:
     ys = []
-    for first, (begin, end) in zip(firsts, bounds, strict=True):
-        keys = slice(first, before + end)
-        args = read, q[:, begin:end], k[:, keys], v[:, keys], sight[:, begin:end], far
-        if time > size and torch.is_grad_enabled():  # no masks are kept for the backward
+    for of, keys in parts:
+        args = READS[kind], q[:, of], k[:, keys], v[:, keys], sight[:, of], far
+        if len(parts) > 1 and torch.is_grad_enabled():  # no masks are kept for the backward
             ys.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
         else:
             ys.append(_chunk(*args))
-    return (torch.cat(ys, 1),)
+    return torch.cat(ys, 1)
+
+
+class _Chunks(torch.autograd.Function):
+    """Chunks that are computed once more for their gradients, which are added up in place."""
+
+    @staticmethod
+    def forward(ctx: Any, kind: str, parts: Any, *arguments: Any) -> Tensor:
+        ctx.kind, ctx.parts = kind, parts
+        ctx.save_for_backward(*arguments)
+        return _in_parts(kind, parts, *arguments)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        given, wanted = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        if torch.is_grad_enabled():
+
+            def definition(*x: Any) -> Tensor:
+                return _in_parts(ctx.kind, ctx.parts, *x)
+
+            return None, None, *through_definition(definition, given, wanted, (grad,))
+        sums = [torch.zeros_like(x) for x, want in zip(given, wanted, strict=True) if want]
+        for of, keys in ctx.parts:
+            q, k, v, sight, far = given
+            own = [q[:, of], k[:, keys], v[:, keys], sight[:, of], far]
+            own = [
+                x.detach().requires_grad_() if want else x
+                for x, want in zip(own, wanted, strict=True)
+            ]
+            with torch.enable_grad():
+                y = _chunk(READS[ctx.kind], *own)
+            sources = [x for x, want in zip(own, wanted, strict=True) if want]
+            places = [
+                x for x, want in zip((of, keys, keys, of, slice(None)), wanted, strict=True) if want
+            ]
+            found = torch.autograd.grad(y, sources, grad[:, of], materialize_grads=True)
+            for total, place, part in zip(sums, places, found, strict=True):
+                total[:, place] += part
+        into = iter(sums)
+        return None, None, *(next(into) if want else None for want in wanted)
 
 
 def _firsts(

@@ -5,14 +5,14 @@ single steps give the same numbers.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.ops._modes import transformed
+from linrnn.ops._modes import eager, seen_finite, transformed
 from linrnn.ops._opaque import opaque
 
 Tensors = Sequence[Tensor]
@@ -119,21 +119,15 @@ def _read(
     cut: int,
     replay: bool,
 ) -> tuple[Tensor, ...]:
-    system, n = RULES[rule], segment
-    every = [torch.cat(z, 1) for z in zip(begun, entries, strict=True)]
-    place = position % n
-    last = [_newest(z, place[:, -1], n) for z in every]
-    # what is not finite must not reach what does not see it, as a product with zero would let it
-    bad = ~torch.stack([z.isfinite().flatten(2).all(-1) for z in every]).all(0)
-    every = [torch.where(_like(bad, z), 0, z) for z in every]
-    reader = _Reader(system, mode, weights, n, cut)
+    sources = (*q, *entries, *begun, *memory, *weights)
+    linked = torch.is_grad_enabled() and eager(*sources) and not transformed()
+    if linked:
+        q, entries, begun, memory, weights = _linked(q, entries, begun, memory, weights)
+    reader = _Reader(RULES[rule], mode, weights, segment, cut)
     reader.replay = replay and torch.is_grad_enabled() and not transformed()
-    if position.shape[1] == 1:
-        y, memory = reader.step(q, every, bad, memory, position)
-    else:
-        y, memory = reader.sequence(q, every, bad, memory, position)
-    y, *memory = _tied((y, *memory), (*q, *entries, *begun, *memory, *weights))
-    return (y, *last, *memory)
+    read = reader.step if position.shape[1] == 1 else reader.sequence
+    results = read(q, entries, begun, memory, position)
+    return tuple(_tied(results, sources, linked))
 
 
 _operator = opaque(
@@ -144,29 +138,95 @@ _operator = opaque(
 )(_read)
 
 
-def _newest(entries: Tensor, place: Tensor, n: int) -> Tensor:
-    """Those of the segment that the last step leaves begun, zeros before."""
-    kept = entries[:, entries.shape[1] - (n - 1) :]
-    age = torch.arange(n - 2, -1, -1, device=kept.device)
-    return torch.where(_like(age < ((place + 1) % n)[:, None], kept), kept, 0)
+class _Link(torch.autograd.Function):
+    """Tensors as they are; one of which no result is made has a gradient of zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, *sources: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x.view_as(x) for x in sources)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return grads
 
 
-def _tied(results: Tensors, sources: Tensors) -> list[Tensor]:
-    """The results as functions of all sources: where one has no part yet its gradient is zero.
+def _linked(*groups: Tensors) -> list[list[Tensor]]:
+    """Whether a segment ended in a call must not decide which gradients there are."""
+    every = [x for group in groups for x in group]
+    places = [i for i, x in enumerate(every) if x.requires_grad]
+    if places:
+        for i, x in zip(places, _Link.apply(*(every[i] for i in places)), strict=True):
+            every[i] = x
+    found = iter(every)
+    return [[next(found) for _ in group] for group in groups]
 
-    Whether a segment ended in a call must not decide which gradients there are.
-    """
+
+def _tied(results: Tensors, sources: Tensors, linked: bool) -> list[Tensor]:
+    """The results as functions of all sources; those that are one of a linked source are."""
     found = [x for x in sources if x.requires_grad]
     if not torch.is_grad_enabled() or not found:
         return list(results)
+    if linked and all(y.requires_grad for y in results):
+        return list(results)
     nothing = torch.zeros((), dtype=torch.bool, device=results[0].device)
     some = sum((x[(slice(0, 1),) * x.ndim].sum() for x in found), results[0].new_zeros(()))
-    return [torch.where(nothing, some.to(y.dtype), y) for y in results]
+    return [
+        y if linked and y.requires_grad else torch.where(nothing, some.to(y.dtype), y)
+        for y in results
+    ]
 
 
 def _like(mask: Tensor, x: Tensor) -> Tensor:
     """``mask`` (B, ...) with as many axes as ``x``."""
     return mask.view(*mask.shape, *[1] * (x.ndim - mask.ndim))
+
+
+Rows: TypeAlias = bool | Tensor
+"""Which rows of a batch: all, none, or a mask (B,)."""
+
+
+def _rows(mask: Tensor) -> list[Rows]:
+    """Of each column of a mask (B, count)."""
+    every, some = mask.all(0).tolist(), mask.any(0).tolist()
+    return [a or (s and mask[:, i]) for i, (a, s) in enumerate(zip(every, some, strict=True))]
+
+
+def _chosen(where: Rows, new: Tensors, old: Tensors) -> list[Tensor]:
+    if isinstance(where, bool):
+        return list(new if where else old)
+    return [torch.where(_like(where, o), n, o) for n, o in zip(new, old, strict=True)]
+
+
+def _spoilt(where: Tensor, x: Tensor) -> Tensor:
+    """``x`` (B, ...), NaN there."""
+    return torch.where(_like(where, x), float("nan"), x)
+
+
+def _bad(parts: Tensors) -> Tensor:
+    """Which entries (B, S) have something in them that is not finite."""
+    return ~torch.stack([z.isfinite().flatten(2).all(-1) for z in parts]).all(0)
+
+
+def _hidden(bad: Tensor, parts: Tensors) -> list[Tensor]:
+    # what is not finite must not reach what does not see it, as a product with zero would let it
+    return [torch.where(_like(bad, z), 0, z) for z in parts]
+
+
+def _left(begun: Tensor, entries: Tensor, place: Tensor | int, n: int) -> Tensor:
+    """Those of the segment that a call leaves begun, zeros before them.
+
+    ``place`` is that of its last step, (B,) or one for all rows.
+    """
+    time = entries.shape[1]
+    if isinstance(place, Tensor):
+        kept = torch.cat([begun, entries], 1)[:, time:]
+        age = torch.arange(n - 2, -1, -1, device=kept.device)
+        return torch.where(_like(age < ((place + 1) % n)[:, None], kept), kept, 0)
+    count = (place + 1) % n
+    parts = [entries.new_zeros(entries.shape[0], n - 1 - count, *entries.shape[2:])]
+    if count > time:
+        parts.append(begun[:, n - 1 - (count - time) :])
+    return torch.cat([*parts, entries[:, time - min(count, time) :]], 1)
 
 
 class _Reader:
@@ -178,42 +238,68 @@ class _Reader:
         self.rule, self.mode, self.weights, self.n, self.cut = rule, mode, weights, n, cut
 
     def step(
-        self, q: Tensors, every: Tensors, bad: Tensor, memory: Tensors, position: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
+        self,
+        q: Tensors,
+        entries: Tensors,
+        begun: Tensors,
+        memory: Tensors,
+        position: Tensor,
+    ) -> list[Tensor]:
         """One step, whose segment is the last ``place + 1`` entries; only rows at an end write."""
         position = position[:, 0]
         place, number = position % self.n, position // self.n
-        held = self._entered(memory, position == 0, number)
+        every = [torch.cat(z, 1) for z in zip(begun, entries, strict=True)]
+        last = [_left(b, e, place, self.n) for b, e in zip(begun, entries, strict=True)]
+        bad = _bad(every)
+        every = _hidden(bad, every)
+        looks = not torch.compiler.is_compiling()  # a graph has no branches
+        fresh = position == 0
+        fresh_rows: Rows = fresh if not looks or bool(fresh.any()) else False
+        held = self._entered(memory, fresh_rows, number)
         age = torch.arange(self.n - 1, -1, -1, device=place.device)
         seen = age <= place[:, None]
         ages = torch.where(seen, age, -1)[:, None]
         y = self.rule.attend(self.mode, q, every, ages, held, self.weights)
         spoilt = (bad & seen).any(1)
-        y = torch.where(_like(spoilt, y), float("nan"), y)
-        if torch.compiler.is_compiling():  # a graph has no branches
+        y = _spoilt(spoilt, y)
+        if not looks:
             written = self._written(every, held, spoilt, number)
-            return y, _chosen(place == self.n - 1, written, held)
+            return [y, *last, *_chosen(place == self.n - 1, written, held)]
         rows = (place == self.n - 1).nonzero()[:, 0]
         if len(rows) == 0:
-            return y, held
+            return [y, *last, *held]
         ending, before = ([z[rows] for z in x] for x in (every, held))
         written = self._written(ending, before, spoilt[rows], number[rows])
-        if len(rows) == len(place):
-            return y, written
-        return y, [h.index_copy(0, rows, w) for h, w in zip(held, written, strict=True)]
+        if len(rows) < len(place):
+            written = [h.index_copy(0, rows, w) for h, w in zip(held, written, strict=True)]
+        return [y, *last, *written]
 
     def sequence(
-        self, q: Tensors, every: Tensors, bad: Tensor, memory: Tensors, position: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
+        self,
+        q: Tensors,
+        entries: Tensors,
+        begun: Tensors,
+        memory: Tensors,
+        position: Tensor,
+    ) -> list[Tensor]:
         """All steps, cut into segments that begin where each row begins one."""
         if position.shape[0] == 0:
-            return q[0], list(memory)
+            return [q[0], *begun, *memory]
         plan = _Plan(position, self.n)
+        last = [_left(b, e, plan.left, self.n) for b, e in zip(begun, entries, strict=True)]
+        bad: list[Tensor] = []
+        if not all(map(seen_finite, (*begun, *entries))):
+            bad = [_bad(begun), _bad(entries)]
+            begun, entries = (_hidden(b, z) for b, z in zip(bad, (begun, entries), strict=True))
         if getattr(self.rule, "independent", False):
-            return self._together(plan, q, every, bad, memory)
+            every = list(zip(begun, entries, strict=True))
+            y, held = self._together(plan, q, every, bad, memory)
+            return [y, *last, *held]
+        parts = [plan.entries(b, e) for b, e in zip(begun, entries, strict=True)]
+        asked, spoilt = [plan.queries(z) for z in q], plan.entries(*bad) if bad else None
         held, ys = list(memory), []
         for i in range(plan.count):
-            args = plan, i, q, every, bad, held
+            args = plan, i, asked, parts, spoilt, held
             if self.replay:
                 y, held = checkpoint(
                     self._segment, *args, use_reentrant=False, preserve_rng_state=False
@@ -221,73 +307,61 @@ class _Reader:
             else:
                 y, held = self._segment(*args)
             ys.append(y)
-        return plan.outputs(ys), held
+        return [plan.outputs(ys), *last, *held]
 
     def _together(
-        self, plan: "_Plan", q: Tensors, every: Tensors, bad: Tensor, memory: Tensors
+        self, plan: "_Plan", q: Tensors, parts: list[Any], bad: Any, memory: Tensors
     ) -> tuple[Tensor, list[Tensor]]:
         """All segments at once, as rows: what each writes follows from its entries alone."""
-        rows, count, n = bad.shape[0], plan.count, self.n
-        place = plan.begin[..., None] + torch.arange(n, device=bad.device)  # (B, count, n)
-
-        def apart(x: Tensor, place: Tensor) -> Tensor:
-            return _gather(x, place.clamp(0, x.shape[1] - 1).flatten(1)).view(-1, n, *x.shape[2:])
-
-        mine, asked = [apart(z, place) for z in every], [apart(z, place - (n - 1)) for z in q]
-        spoilt, number = apart(bad, place), plan.number.flatten()
+        rows, count, n = plan.begin.shape[0], plan.count, self.n
+        mine, asked = [plan.whole(*z) for z in parts], [plan.whole(None, z) for z in q]
+        spoilt, number = plan.whole(*bad) if bad else None, plan.number.flatten()
         before = [h.repeat_interleave(count, 0) for h in memory]
-        written = self._written(mine, before, spoilt.any(1), number)
+        written = self._written(mine, before, None if spoilt is None else spoilt.any(1), number)
         # where no segment of the call comes before it, a segment reads what was held
         follows = F.pad(plan.length[:, :-1] > 0, (1, 0)).flatten()
         held = _chosen(follows, [h.roll(1, 0) for h in written], before)
-        held = self._entered(held, plan.fresh.flatten(), number)
-        step = torch.arange(n, device=bad.device)
-        age = (step[:, None] - step)[None]
-        y = self.rule.attend(self.mode, asked, mine, age.clamp(min=-1), held, self.weights)
-        y = torch.where(_like(spoilt.cumsum(1) > 0, y), float("nan"), y)
+        held = self._entered(held, _rows(plan.fresh.view(-1, 1))[0], number)
+        age = plan.age(n, n, number.device)
+        y = self.rule.attend(self.mode, asked, mine, age, held, self.weights)
+        y = y if spoilt is None else _spoilt(spoilt.cumsum(1) > 0, y)
         last = _chosen((plan.length == n).flatten(), written, held)
-        end = plan.where[:, -1] // n + torch.arange(rows, device=bad.device) * count
-        return _gather(y.view(rows, count * n, *y.shape[2:]), plan.where), [h[end] for h in last]
+        end = plan.where[:, -1] // n + torch.arange(rows, device=number.device) * count
+        return plan.taken(y.view(rows, count * n, *y.shape[2:])), [h[end] for h in last]
 
     def _segment(
-        self, plan: "_Plan", i: int, q: Tensors, every: Tensors, bad: Tensor, held: Tensors
+        self, plan: "_Plan", i: int, q: list[Any], parts: list[Any], bad: Any, held: Tensors
     ) -> tuple[Tensor, list[Tensor]]:
         """One of them: its outputs, and the memory after it."""
-        fresh, number, full, read = plan.at(i)
-        now = self._entered(held, fresh, number)
-        mine = [plan.entries(z, i) for z in every]
-        spoilt = plan.entries(bad, i)
-        asked = [plan.queries(z, i) for z in q]
-        step = torch.arange(mine[0].shape[1], device=bad.device)
-        age = (step[step.shape[0] - asked[0].shape[1] :, None] - step)[None]
-        y = self.rule.attend(self.mode, asked, mine, age.clamp(min=-1), now, self.weights)
-        seen = spoilt.cumsum(1)[:, step.shape[0] - asked[0].shape[1] :] > 0
-        y = torch.where(_like(seen, y), float("nan"), y)
-        if bool(full.any()):
-            written = self._written(mine, now, spoilt.any(1), number)
-            now = _chosen(full, written, now)
-        return y, _chosen(read, now, held)
+        number = plan.number[:, i]
+        now = self._entered(held, plan.fresh_rows[i], number)
+        mine, asked = [plan.entries_of(z, i) for z in parts], [plan.queries_of(z, i) for z in q]
+        first, size = mine[0].shape[1] - asked[0].shape[1], mine[0].shape[1]
+        age = plan.age(size - first, size, number.device)
+        y = self.rule.attend(self.mode, asked, mine, age, now, self.weights)
+        spoilt = None if bad is None else plan.entries_of(bad, i)
+        y = y if spoilt is None else _spoilt(spoilt.cumsum(1)[:, first:] > 0, y)
+        full = plan.full_rows[i]
+        if full is not False:
+            bad = None if spoilt is None else spoilt.any(1)
+            now = _chosen(full, self._written(mine, now, bad, number), now)
+        return y, _chosen(plan.read_rows[i], now, held)
 
-    def _entered(self, memory: Tensors, fresh: Tensor, number: Tensor) -> list[Tensor]:
+    def _entered(self, memory: Tensors, fresh: Rows, number: Tensor) -> list[Tensor]:
         """The memory that a segment reads: the first one, and no history where it is cut off."""
         held = list(memory)
-        if torch.compiler.is_compiling() or bool(fresh.any()):
-            first = self.rule.start(self.mode, memory, self.weights)
-            held = _chosen(fresh, first, held)
+        if fresh is not False:
+            held = _chosen(fresh, self.rule.start(self.mode, memory, self.weights), held)
         if self.cut < 0:
             return held
         cut = (number > 0) & (number % (self.cut + 1) == 0)
         return _chosen(cut, [h.detach() for h in held], held)
 
     def _written(
-        self, entries: Tensors, memory: Tensors, spoilt: Tensor, number: Tensor
+        self, entries: Tensors, memory: Tensors, spoilt: Tensor | None, number: Tensor
     ) -> list[Tensor]:
         written = self.rule.write(self.mode, entries, memory, self.weights, number)
-        return [torch.where(_like(spoilt, h), float("nan"), h) for h in written]
-
-
-def _chosen(where: Tensor, new: Tensors, old: Tensors) -> list[Tensor]:
-    return [torch.where(_like(where, o), n, o) for n, o in zip(new, old, strict=True)]
+        return list(written) if spoilt is None else [_spoilt(spoilt, h) for h in written]
 
 
 class _Plan:
@@ -308,41 +382,83 @@ class _Plan:
         self.length = table.scatter_reduce(1, number, place + 1, "amax")
         self.number = table.scatter(1, number, position // n)
         self.fresh = table.scatter_reduce(1, number, (position == 0).long(), "amax") > 0
-        self.where, self.last = number * n + place, n - 2 + time
-        together = (number == number[:1]).all() & (place == place[:1]).all()
-        self.slices = self._slices() if bool(together) else None
+        self.where = number * n + place
+        self.fresh_rows, self.full_rows = _rows(self.fresh), _rows(self.length == n)
+        self.read_rows = _rows(self.length > 0)
+        self.together = bool(((number == number[:1]) & (place == place[:1])).all())
+        self.left: int | Tensor = int(place[0, -1]) if self.together else place[:, -1]
+        """The place of the last step."""
+        self._ages: dict[tuple[int, int], Tensor] = {}
+        if self.together:
+            begin, length = self.begin[0].tolist(), self.length[0].tolist()
+            self.begun = n - 1 - min(begin[0], n - 1)  # entries that the first has from before
+            self.sizes = [length[0] - self.begun, *length[1:]]
 
-    def _slices(self) -> list[tuple[int, int, int]]:
-        """Begin and end of each segment, and its first step of the call."""
-        begin, length = self.begin[0].tolist(), self.length[0].tolist()
-        return [(b, b + s, max(b, self.n - 1)) for b, s in zip(begin, length, strict=True)]
+    def entries(self, begun: Tensor, new: Tensor) -> Any:
+        """Entries, for `entries_of`."""
+        if not self.together:
+            return torch.cat([begun, new], 1)
+        parts = list(new.split(self.sizes, 1))
+        if self.begun:
+            parts[0] = torch.cat([begun[:, begun.shape[1] - self.begun :], parts[0]], 1)
+        return parts
 
-    def at(self, i: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of every row: is it the first of a sequence, which one, whole, and there at all."""
-        length = self.length[:, i]
-        return self.fresh[:, i], self.number[:, i], length == self.n, length > 0
+    def queries(self, x: Tensor) -> Any:
+        """Queries, for `queries_of`."""
+        return x.split(self.sizes, 1) if self.together else x
 
-    def entries(self, x: Tensor, i: int) -> Tensor:
-        """Those of a segment, of ``x`` (B, n - 1 + T, ...)."""
-        if self.slices is not None:
-            return x[:, self.slices[i][0] : self.slices[i][1]]
-        return self._gathered(x, self.begin[:, i], self.last)
+    def entries_of(self, parts: Any, i: int) -> Tensor:
+        """Those of a segment."""
+        if self.together:
+            return parts[i]  # type: ignore[no-any-return]
+        return self._gathered(parts, self.begin[:, i])
 
-    def queries(self, x: Tensor, i: int) -> Tensor:
-        """Those of a segment, of ``x`` (B, T, ...); where gathered, some that nobody asks for."""
-        if self.slices is not None:
-            _, end, first = self.slices[i]
-            return x[:, first - self.n + 1 : end - self.n + 1]
-        return self._gathered(x, self.begin[:, i] - self.n + 1, x.shape[1] - 1)
+    def queries_of(self, parts: Any, i: int) -> Tensor:
+        """Those of a segment; where gathered, some that nobody asks for."""
+        if self.together:
+            return parts[i]  # type: ignore[no-any-return]
+        return self._gathered(parts, self.begin[:, i] - self.n + 1)
 
-    def _gathered(self, x: Tensor, begin: Tensor, last: int) -> Tensor:
+    def _gathered(self, x: Tensor, begin: Tensor) -> Tensor:
         place = begin[:, None] + torch.arange(self.n, device=begin.device)
-        return _gather(x, place.clamp(0, last))
+        return _gather(x, place.clamp(0, x.shape[1] - 1))
 
     def outputs(self, ys: list[Tensor]) -> Tensor:
         """The outputs of all segments as those of the steps of the call."""
         y = torch.cat(ys, 1)
-        return y if self.slices is not None else _gather(y, self.where)
+        return y if self.together else _gather(y, self.where)
+
+    def age(self, queries: int, entries: int, device: torch.device) -> Tensor:
+        """How far the last ``queries`` of so many steps are behind each, -1 where before it."""
+        found = self._ages.get((queries, entries))
+        if found is None:
+            step = torch.arange(entries, device=device)
+            found = (step[entries - queries :, None] - step)[None].clamp(min=-1)
+            self._ages[queries, entries] = found
+        return found
+
+    def whole(self, begun: Tensor | None, new: Tensor) -> Tensor:
+        """Segments as rows (B * count, n, ...), of entries, or of queries if nothing is begun."""
+        if self._even():
+            lacking = self.count * self.n - new.shape[1]
+            new = F.pad(new, (0, 0) * (new.ndim - 2) + (0, lacking)) if lacking else new
+            rows: Tensor = new.unflatten(1, (self.count, self.n)).flatten(0, 1)
+            return rows
+        place = self.begin[..., None] + torch.arange(self.n, device=new.device)
+        if begun is None:
+            x, place = new, place - (self.n - 1)
+        else:
+            x = torch.cat([begun, new], 1)
+        found = _gather(x, place.clamp(0, x.shape[1] - 1).flatten(1))
+        return found.view(-1, self.n, *x.shape[2:])
+
+    def taken(self, y: Tensor) -> Tensor:
+        """The outputs of segments in a row, as those of the steps of the call."""
+        return y[:, : self.where.shape[1]] if self._even() else _gather(y, self.where)
+
+    def _even(self) -> bool:
+        """Whether all segments but the last are whole, and none was begun before."""
+        return self.together and not self.begun and all(s == self.n for s in self.sizes[:-1])
 
 
 def _gather(x: Tensor, place: Tensor) -> Tensor:
