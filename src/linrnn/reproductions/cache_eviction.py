@@ -165,7 +165,8 @@ NOTES = (
     "sinks keeps the first four; h2o the newer half of its room and what had most attention in "
     "all; tova gives up what the current step looks at least. tova chooses for all heads together, "
     "h2o for each.",
-    f"near the whole cache: a loss larger by no more than {100 * NEAR:g} % of it.",
+    f"near the whole cache: a loss larger by no more than {100 * NEAR:g} % of it. It says little "
+    "of a policy where a window of that size is near too: then the model hardly looks further.",
     f"recall: {N_PAIRS} pairs fill the first {segment_recall.SEGMENT} of "
     f"{segment_recall.config().task_options.length} steps, blanks and questions come after; a "
     "cache has room for the same parts of these steps, the smallest for all pairs and the current "
