@@ -1,12 +1,13 @@
 """Which channel of a layer's state each of its parameters moves: found by asking autograd."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from linrnn.learn._linears import Linears, Use, pulled
 from linrnn.mixers import Mixer
 from linrnn.state import leaves, map_state, ordered
 from linrnn.typing import State
@@ -27,6 +28,8 @@ class Owners:
     channels: int
     index: dict[str, Tensor]
     """By the name of a parameter, the channel that its first axis, or each element, moves."""
+    linear: bool = False
+    """Whether they all move the state by products alone: see `_linears.py`."""
 
 
 class NotDiagonalError(Exception):
@@ -79,7 +82,8 @@ def owners(layer: Mixer) -> Owners:
         x = torch.randn(_ROWS, _STEPS, layer.d_model, dtype=torch.float64)
         state = map_state(moved_state, probe.init_state(_ROWS, device=x.device, dtype=x.dtype))
         before = [h for h in leaves(state) if h.requires_grad]
-        after = real_parts(probe(x, state)[1])
+        with Linears({"": probe}) as linears:
+            after = real_parts(probe(x, state)[1])
     if not before or any(h.shape[1] == 0 for h in after):
         raise NotDiagonalError("one without a state of fixed size")
     named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
@@ -96,7 +100,23 @@ def owners(layer: Mixer) -> Owners:
         if found is not None:
             index[name] = _by_first_axis(found, named[name].shape)
     _check_diagonal([sums[i][len(named) :] for i in parts], before, parts, channels)
-    return Owners(parts, channels, index)
+    mine = {n: named[n] for n in index}
+    linear = _by_products(linears.uses[""], mine, [after[i] for i in parts])
+    return Owners(parts, channels, index, linear)
+
+
+def _by_products(uses: Sequence[Use], named: Mapping[str, Tensor], after: Sequence[Tensor]) -> bool:
+    """Whether products with parameters account for all of what these move the state by."""
+    mine = [use for use in uses if use.weight in named]
+    if {n for use in mine for n in (use.weight, use.bias) if n} != set(named):
+        return False
+    whole = torch.stack([(h * torch.randn_like(h)).sum() for h in after]).sum()
+    true = torch.autograd.grad(whole, list(named.values()), retain_graph=True)
+    found, _ = pulled(whole, mine, [], named)
+    return all(
+        torch.allclose(found[n].sum(0), g, rtol=1e-9, atol=1e-12)
+        for n, g in zip(named, true, strict=True)
+    )
 
 
 def shaken(layer: Mixer) -> Mixer:

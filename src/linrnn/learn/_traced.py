@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
 from linrnn.learn._batch import Batch, read
+from linrnn.learn._linears import Linears
 from linrnn.learn._owners import NotDiagonalError, owners
-from linrnn.learn._traces import Heard, Traces, advanced, owing
+from linrnn.learn._traces import Heard, Pass, Traces, advanced, owing
 from linrnn.learn._windows import Window, Windowed
 from linrnn.mixers import Mixer
 from linrnn.nn import Pool
@@ -115,6 +116,8 @@ class Traced(Windowed):
     def _listening(self, model: nn.Module) -> Iterator[dict[str, Heard]]:
         """Inside, what each layer is given is noted down, and its state goes with its traces."""
         heard: dict[str, Heard] = {}
+        named = dict(self.layers(model))
+        linears = Linears(named)
 
         def hook(name: str) -> Any:
             def listen(layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -123,21 +126,33 @@ class Traced(Windowed):
                 if state is None:
                     state = layer.init_state(len(x), device=x.device)
                 more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
-                heard[name] = Heard(x.detach(), detach(state), more)
-                traces = self.traces.get(name)
+                before, traces = detach(state), self.traces.get(name)
                 if traces:
                     state = self.owing(layer, self._known(name, layer), traces, state)
+                heard[name] = Heard(x.detach(), before, more, Pass(state, linears.uses[name]))
                 kwargs = {n: v for n, v in kwargs.items() if n != "state"}
                 return (x, state), kwargs
 
             return listen
 
+        def look(name: str) -> Any:
+            def listen(layer: Mixer, args: Any, given: tuple[Tensor, State]) -> None:
+                read = heard[name].read._replace(after=given[1])
+                heard[name] = heard[name]._replace(read=read)
+
+            return listen
+
         handles = [
-            layer.register_forward_pre_hook(hook(name), with_kwargs=True)
-            for name, layer in self.layers(model)
+            handle
+            for name, layer in named.items()
+            for handle in (
+                layer.register_forward_pre_hook(hook(name), with_kwargs=True),
+                layer.register_forward_hook(look(name)),
+            )
         ]
         try:
-            yield heard
+            with linears:
+                yield heard
         finally:
             for handle in handles:
                 handle.remove()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vjp, vmap
 
+from linrnn.learn._linears import Use, pulled
 from linrnn.learn._owners import Owners, real_parts, with_real_parts
 from linrnn.mixers import Mixer
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
@@ -20,6 +21,14 @@ that the parameter moves."""
 _LARGE = 1 << 13  # numbers of a parameter, above which its traces are worth a call a row
 
 
+class Pass(NamedTuple):
+    """The history of a window, of which derivatives may be asked."""
+
+    before: State
+    uses: list[Use]
+    after: State = ()
+
+
 class Heard(NamedTuple):
     """What a layer was given in a window."""
 
@@ -28,6 +37,7 @@ class Heard(NamedTuple):
     """Before the window, without a history."""
     more: dict[str, Tensor]
     """``reset`` and ``dt``, where there are such."""
+    read: Pass = Pass((), [])
 
 
 class _Owing(torch.autograd.Function):
@@ -87,8 +97,44 @@ def advanced(layer: Mixer, owners: Owners, traces: Traces, heard: Heard) -> Trac
     """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
 
     Both come from one backward pass for each part of the state, row by row: as channels are apart,
-    the gradient of the sum over all channels holds that of each.
+    the gradient of the sum over all channels holds that of each. Where all parameters are those of
+    products, the pass that has been is asked; else there is another, in which each row has its own.
     """
+    if _tells(owners, traces, heard.read):
+        own, across = _from_products(layer, owners, traces, heard.read)
+    else:
+        own, across = _row_by_row(layer, owners, heard)
+    return {n: _carried(own[n], across, traces.get(n), owners.index[n]) for n in own}
+
+
+def _tells(owners: Owners, traces: Traces, read: Pass) -> bool:
+    """Whether the pass that has been can be asked what a state owes to each row's parameters."""
+    if not (owners.linear and read.uses):
+        return False
+    before, after = real_parts(read.before), real_parts(read.after)
+    ends = [after[i] for i in owners.parts] + [before[i] for i in owners.parts if traces]
+    mine = [use for use in read.uses if use.weight in owners.index]
+    named = {n for use in mine for n in (use.weight, use.bias) if n}
+    asked = all(h.requires_grad for h in (*ends, *(use.z for use in mine)))
+    return asked and named == set(owners.index)
+
+
+def _from_products(
+    layer: Mixer, owners: Owners, traces: Traces, read: Pass
+) -> tuple[dict[str, list[Tensor]], list[Sequence[Tensor]]]:
+    """Derivatives of each part of the state by the parameters, and by each part before."""
+    named = {n: p for n, p in layer.named_parameters() if n in owners.index}
+    uses = [use for use in read.uses if use.weight in named]
+    parts, after = real_parts(read.before), real_parts(read.after)
+    before = [parts[i] for i in owners.parts] if traces else []
+    found = [pulled(after[i].sum(), uses, before, named) for i in owners.parts]
+    return {n: [own[n] for own, _ in found] for n in owners.index}, [back for _, back in found]
+
+
+def _row_by_row(
+    layer: Mixer, owners: Owners, heard: Heard
+) -> tuple[dict[str, list[Tensor]], list[Sequence[Tensor]]]:
+    """The same by a pass of each row's own."""
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
     mine = {n: p for n, p in parameters.items() if n in owners.index}
     rest = {n: p for n, p in parameters.items() if n not in owners.index}
@@ -107,15 +153,14 @@ def advanced(layer: Mixer, owners: Owners, traces: Traces, heard: Heard) -> Trac
         last, pull = vjp(after, mine, moving)  # type: ignore[misc]  # no has_aux, so two
         one = [torch.ones_like(h) for h in last]
         none = [torch.zeros_like(h) for h in last]
-        pulled = [pull([*none[:i], one[i], *none[i + 1 :]]) for i in range(m)]
-        own = {n: torch.stack([p[0][n] for p in pulled]) for n in mine}
-        return own, torch.stack([torch.stack(p[1]) for p in pulled])
+        pulls = [pull([*none[:i], one[i], *none[i + 1 :]]) for i in range(m)]
+        # each part by itself: a stack of them would be one more copy
+        return [own for own, _ in pulls], [across for _, across in pulls]
 
     with torch.enable_grad():
         own, across = vmap(of_row, randomness="different")(heard.x, heard.state, moving, heard.more)
-    own = {n: v.detach().transpose(0, 1) for n, v in own.items()}
-    across = across.detach()  # (batch, after, before, channels)
-    return {n: _carried(own[n], across, traces.get(n), owners.index[n]) for n in own}
+    found = {n: [of_part[n].detach() for of_part in own] for n in mine}
+    return found, [[a.detach() for a in of_part] for of_part in across]
 
 
 def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
@@ -143,15 +188,21 @@ def alone(state: State) -> State:
     return map_state(lambda h: h[None], state)
 
 
-def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
+def _carried(
+    own: Sequence[Tensor],
+    across: Sequence[Sequence[Tensor]],
+    trace: Tensor | None,
+    index: Tensor,
+) -> Tensor:
+    """A trace after the window, from the derivatives of each part of the state."""
     if trace is None:
-        return own
+        return torch.stack(list(own))
     flat = trace.reshape(*trace.shape[:2], len(index), -1)
-    keep = across.to(trace.dtype).index_select(3, index)
+    new = torch.empty_like(flat)
     # a part at a time and element by element: each trace is read once, and nothing is laid out anew
-    fresh, new = own.reshape(flat.shape), torch.empty_like(flat)
-    for p, out in enumerate(new):
-        torch.addcmul(fresh[p], keep[:, p, 0, :, None], flat[0], out=out)
-        for q in range(1, len(flat)):
-            out.addcmul_(keep[:, p, q, :, None], flat[q])
-    return new.reshape(own.shape)
+    for fresh, by, out in zip(own, across, new, strict=True):
+        keep = [a.to(trace.dtype).index_select(1, index)[..., None] for a in by]
+        torch.addcmul(fresh.reshape(out.shape), keep[0], flat[0], out=out)
+        for k, old in zip(keep[1:], flat[1:], strict=True):
+            out.addcmul_(k, old)
+    return new.reshape(trace.shape)
