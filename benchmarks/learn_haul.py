@@ -266,7 +266,7 @@ def plot(looks: Sequence[Look]) -> None:
     for ax, what in ((left, "resident memory [MB]"), (right, "processor time a token [ms]")):
         ax.set_xscale("linear")
         ax.set_yscale("linear")
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.15 * ax.get_ylim()[1])
         ax.set_xlabel("minutes")
         ax.set_ylabel(what)
     save(made, (left, right), "learn-haul", columns=2)
