@@ -34,7 +34,7 @@ FAR = 128
 """Characters at the beginning of a window that the far past is told apart by."""
 D_MODEL, N_LAYERS, BATCH, SIZE = 64, 2, 4, 131_000
 """Width where it is not matched, and parameters of every model."""
-RATES = (3e-3, 1e-2)
+RATES = (5e-3, 1.5e-2)
 """Learning rates: each is tried with one seed, the best on validation is taken."""
 STREAMS = 8  # the test text is read in: few, so that hardly any window begins without a past
 PAR = 0.01
