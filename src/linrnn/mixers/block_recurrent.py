@@ -10,6 +10,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, head_norm, l2_normalise, lecun_normal
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops.segments import Tensors
 from linrnn.state_spec import Part, real
 
@@ -141,9 +142,10 @@ class BlockRecurrent(SegmentMixer):
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`; the position says whether there is a segment before."""
-        q, far, k, v = self.heads(x)
-        q, far, k = (l2_normalise(z) for z in (q, far, k))
-        return (torch.cat([q, far], 2), position), (k, v)
+        heads = self.heads.proj(x.to(self.heads.proj.weight.dtype)).unflatten(-1, (-1, self.d_head))
+        both, k, v = heads.split([2 * self.n_heads, self.n_heads, self.n_heads], 2)
+        scale = self.scale[:2].flatten()[:, None]
+        return (l2_normalise(both, scale=scale), position), (l2_normalise(k), v)
 
     @staticmethod
     def attend(
@@ -152,32 +154,36 @@ class BlockRecurrent(SegmentMixer):
         """See `linrnn.ops.segments.Rule`."""
         (near, far), n = q[0].chunk(2, 2), weights[3].shape[1]
         number, step = q[1][:, 0] // n, q[1] % n
-        # entries of the segment before: seen where there is one, and by steps not too far away
-        past = n + step[..., None] - torch.arange(n, device=age.device)
-        past = torch.where((past < n) & (number > 0)[:, None, None], past, -1)
-        ages = torch.cat([past, age.expand(past.shape[0], -1, -1)], -1)
-        bias = weights[3].T[ages.clamp(min=0)].permute(0, 3, 1, 2)
-        bias = torch.where((ages >= 0)[:, None], bias, float("-inf"))
-        k, v = (torch.cat(z, 1) for z in zip(memory[3:], entries, strict=True))
-        scale = weights[2][:2]
-        own = _mixed(near, k, v, scale[0], bias)
-        return torch.cat([own, _mixed(far, memory[1], memory[2], scale[1], None)], 2)
+        k_c, v_c, *before, k, v = (z.transpose(1, 2) for z in (*memory[1:], *entries))
+        alike = _alike(number, step)
+        if not alike or number[0]:  # else there is no segment before
+            k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
+        if alike:
+            bias = _by_distance(weights[3], age, k.shape[2])
+        else:
+            bias = _by_place(weights[3], age, number, step)
+        own = _read(near.transpose(1, 2), k, v, bias)
+        read = _read(far.transpose(1, 2), k_c, v_c, None)
+        return torch.cat([own.transpose(1, 2), read.transpose(1, 2)], 2)
 
     @staticmethod
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
         """See `linrnn.ops.segments.Rule`."""
-        c, k_c, v_c = memory[:3]
-        q, far, _, _ = _asked(c, weights, k_c.shape[2:])
-        scale = weights[2][2:]
-        own = _mixed(q, k_c, v_c, scale[0], None)
-        k, v = (torch.cat(z, 1) for z in zip(memory[3:], entries, strict=True))
-        before = torch.where(number > 0, 0.0, float("-inf")).to(c.dtype)  # before the first is none
-        seen = F.pad(before[:, None].expand(-1, memory[3].shape[1]), (0, entries[0].shape[1]))
-        h = torch.cat([own, _mixed(far, k, v, scale[1], seen[:, None, None])], 2).flatten(2)
+        c, shape, scale = memory[0], memory[1].shape[2:], weights[2][2:, :, None]
+        q, far, _, _ = _asked(c, weights, shape)
+        q, far = ((z * s).transpose(1, 2) for z, s in zip((q, far), scale, strict=True))
+        k_c, v_c, *tokens = (z.transpose(1, 2) for z in (*memory[1:], *entries))
+        # the segment before and this one, side by side in scores alone
+        scores = [far @ k.mT for k in tokens[::2]]
+        none = (number == 0)[:, None, None, None]  # before the first is none
+        scores[0] = torch.where(none, float("-inf"), scores[0])
+        weight = torch.cat(scores, -1).softmax(-1).split([z.shape[-1] for z in scores], -1)
+        read = weight[0] @ tokens[1] + weight[1] @ tokens[3]
+        h = torch.cat([_read(q, k_c, v_c, None), read], 1).transpose(1, 2).flatten(2)
         c = _updated(mode, c, h, weights[5:])
-        return (c, *_asked(c, weights, k_c.shape[2:])[2:], *entries)
+        return (c, *_asked(c, weights, shape)[2:], *entries)
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
@@ -187,11 +193,43 @@ class BlockRecurrent(SegmentMixer):
         return (c, k, v, *(torch.zeros_like(h) for h in memory[3:]))
 
 
-def _mixed(q: Tensor, k: Tensor, v: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    """Softmax attention (B, Q, H, K) with a scale for each head, and a bias (B, H, Q, S)."""
-    scores = torch.einsum("bqhk,bshk->bhqs", q * scale[:, None], k)
-    scores = scores if bias is None else scores + bias
-    return torch.einsum("bhqs,bshk->bqhk", scores.softmax(-1), v)
+def _alike(number: Tensor, step: Tensor) -> bool:
+    """Whether one look says that all rows are at the same place of a sequence."""
+    if step.shape[1] == 1 or not step.is_cpu or transformed():
+        return False
+    return bool((number == number[0]).all()) and bool((step == step[:1]).all())
+
+
+def _by_distance(bias: Tensor, age: Tensor, size: int) -> Tensor:
+    """That of the last rows of ``size`` steps, for each step before: (1, H, Q, S)."""
+    (heads, n), rows = bias.shape, age.shape[1]
+    # column c of a row is distance c from the end; one more in front moves each row by one more
+    row = F.pad(bias.flip(1), (size + 1 - n, 0))[:, -size - 1 :]
+    moved = row[:, None].expand(-1, rows, -1).flatten(1)[:, rows:].view(1, heads, rows, size)
+    step = torch.arange(size, device=bias.device)
+    distance = step[size - rows :, None] - step
+    return torch.where((distance >= 0) & (distance < n), moved, float("-inf"))
+
+
+def _by_place(bias: Tensor, age: Tensor, number: Tensor, step: Tensor) -> Tensor:
+    """That of any rows, for the segment before and the entries of theirs: (B, H, Q, S)."""
+    n = bias.shape[1]
+    # entries of the segment before: seen where there is one, and by steps not too far away
+    past = n + step[..., None] - torch.arange(n, device=age.device)
+    past = torch.where((past < n) & (number > 0)[:, None, None], past, -1)
+    ages = torch.cat([past, age.expand(past.shape[0], -1, -1)], -1)
+    found = bias.T[ages.clamp(min=0)].permute(0, 3, 1, 2)
+    return torch.where((ages >= 0)[:, None], found, float("-inf"))
+
+
+def _read(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Softmax attention (B, H, Q, K) with a bias (B or 1, H, Q, S)."""
+    scores = q @ k.mT
+    if bias is not None:
+        alone = eager(scores, bias) and not transformed()
+        scores = scores.add_(bias) if alone else scores + bias
+    found: Tensor = scores.softmax(-1) @ v
+    return found
 
 
 def _asked(c: Tensor, weights: Tensors, shape: torch.Size) -> list[Tensor]:

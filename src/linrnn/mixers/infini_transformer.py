@@ -121,9 +121,10 @@ class InfiniTransformer(SegmentMixer):
         mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
-        gate = weights[0].sigmoid()[:, None]
         local = softmax_read(q[0], entries[0], entries[2], age >= 0)
-        return gate * _recalled(q[1], memory) + (1 - gate) * local
+        gate = weights[0].sigmoid()[:, None]
+        found, weight = _recalled(q[1], memory)
+        return torch.addcmul((1 - gate) * local, found, gate / weight)
 
     @staticmethod
     def write(
@@ -132,13 +133,14 @@ class InfiniTransformer(SegmentMixer):
         """See `linrnn.ops.segments.Rule`."""
         (_, k, v), (S, z) = entries, memory
         if mode == "delta":
-            v = v - _recalled(k, memory)
-        keys = feature_map("elu", k)
-        return S + torch.einsum("bthk,bthv->bhkv", keys, v), z + keys.sum(1)
+            found, weight = _recalled(k, memory)
+            v = v - found / weight
+        keys, v = feature_map("elu", k).transpose(1, 2), v.transpose(1, 2)
+        return S + keys.mT @ v, z + keys.sum(2)
 
 
-def _recalled(x: Tensor, memory: Tensors) -> Tensor:
-    """What the memory holds for queries, or for keys, (B, T, H, K)."""
-    found, (S, z) = feature_map("elu", x), memory
-    weight = torch.einsum("bthk,bhk->bth", found, z).clamp(min=_TINY)
-    return torch.einsum("bthk,bhkv->bthv", found, S) / weight[..., None]
+def _recalled(x: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
+    """What the memory holds for queries, or for keys, (B, T, H, K), times (B, T, H, 1)."""
+    found, (S, z) = feature_map("elu", x).transpose(1, 2), memory
+    weight = (found @ z[..., None]).clamp(min=_TINY)
+    return (found @ S).transpose(1, 2), weight.transpose(1, 2)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.ops._modes import eager, transformed
 
 
 class Heads(nn.Module):
@@ -278,14 +279,41 @@ class BlockDiagonal(nn.Module):
         return y.flatten(-2)
 
 
-def l2_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
+def l2_normalise(x: Tensor, eps: float = 1e-6, scale: Tensor | None = None) -> Tensor:
     """The last axis scaled to length 1: ``x / sqrt(sum x^2 + eps)``, smooth at zero.
+
+    ``scale``, one number for each vector (..., 1), is another length.
 
     Example:
         >>> l2_normalise(torch.tensor([3.0, 4.0]))
         tensor([0.6000, 0.8000])
     """
-    return x * (x.square().sum(-1, keepdim=True) + eps).rsqrt()
+    if torch.is_grad_enabled() and x.requires_grad and eager(x) and not transformed():
+        y: Tensor = _Normalised.apply(x, eps, scale)
+        return y
+    size = (x.square().sum(-1, keepdim=True) + eps).rsqrt()
+    return x * (size if scale is None else size * scale)
+
+
+class _Normalised(torch.autograd.Function):
+    """`l2_normalise` with half the passes of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float, scale: Tensor | None) -> Tensor:
+        size = (x.square().sum(-1, keepdim=True) + eps).rsqrt()
+        ctx.save_for_backward(x, size, scale)
+        ctx.eps = eps
+        return x * (size if scale is None else size * scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, size, scale = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            size = (x.square().sum(-1, keepdim=True) + ctx.eps).rsqrt()
+        along = (x * grad).sum(-1, keepdim=True) * size
+        into = size if scale is None else size * scale
+        grad_x = torch.addcmul(grad * into, x, along * size * into, value=-1)
+        return grad_x, None, None if scale is None else along.sum_to_size(scale.shape)
 
 
 def sum_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
@@ -315,10 +343,34 @@ def feature_map(kind: str, x: Tensor) -> Tensor:
     return y
 
 
+class _EluPlusOne(torch.autograd.Function):
+    """Keeps its result alone: the derivative is that, or 1 where it is more."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.clamp(max=0).exp_()
+        y += x.clamp(min=0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        found: Tensor = grad * y.clamp(max=1)
+        return found
+
+
+def _elu_plus_one(x: Tensor) -> Tensor:
+    if transformed() or not eager(x) or not x.is_floating_point():
+        # 1 + (exp(x) - 1) would round to 0 below -17
+        return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+    y: Tensor = _EluPlusOne.apply(x)
+    return y
+
+
 FEATURE_MAPS: dict[str, Any] = {
     "identity": lambda x: x,
-    # 1 + (exp(x) - 1) would round to 0 below -17
-    "elu": lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()),
+    "elu": _elu_plus_one,
     "relu": F.relu,
     "exp": torch.exp,
     "softmax": lambda x: x.softmax(-1),

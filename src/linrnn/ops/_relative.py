@@ -50,7 +50,8 @@ def _scores(near: Tensor, p: Tensor, k: Tensor, far: Tensor) -> Tensor:
 
 def _of_rows(scores: Tensor, visible: Tensor) -> Tensor:
     """(B H, T, S) as (B or 1, ..., T, S), beside ``visible[:, None]``."""
-    return scores.unflatten(0, (len(visible), -1))
+    found: Tensor = scores.unflatten(0, (len(visible), -1))
+    return found
 
 
 def _definition(

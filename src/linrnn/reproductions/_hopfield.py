@@ -126,6 +126,8 @@ class Run(NamedTuple):
     """Steps whose gradient did not come to anything, so that no weight moved."""
     wrong: float
     """Part of the pixels that are wrong where half the ink was missing."""
+    damaged: float
+    """The same part of what it was shown then."""
     radius: float
     """Of a step, at the end."""
 
@@ -180,7 +182,8 @@ def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
             curve.append((step, float(l1_loss(answer(pictures), pictures))))
     damaged = without_half(pictures, torch.Generator().manual_seed(seed))
     radius = model.radius(pictures, memory.updates)
-    return Run(curve, left_out, wrong(answer(damaged), pictures), radius)
+    found, shown = wrong(answer(damaged), pictures), wrong(damaged, pictures)
+    return Run(curve, left_out, found, shown, radius)
 
 
 def _answering(model: Hopfield, updates: int) -> Callable[[Tensor], Tensor]:

@@ -19,6 +19,7 @@ class Contest:
     """A task, what counts as solved, and the rows with their rates."""
 
     name: str
+    """Ends the names of its rows' runs, so that several contests may share a folder."""
     rows: Mapping[str, Config]
     """Each at any rate."""
     rates: Sequence[float]
@@ -30,7 +31,7 @@ class Contest:
     def run(self, setting: Setting) -> "Result":
         """Train every row at each rate with the first seed, and the best with all."""
         candidates = {
-            label: {
+            self.full(label): {
                 rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in self.rates
             }
             for label, config in self.rows.items()
@@ -40,6 +41,10 @@ class Contest:
             return train_each(self.name, rows, wanted)
 
         return Result(contest=self, tuned=tuned(self.name, candidates, train, setting))
+
+    def full(self, label: str) -> str:
+        """A row's label with the name of the contest."""
+        return f"{label}, {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,9 @@ class Result:
     @property
     def rows(self) -> dict[str, Row]:
         """By label."""
-        return {row.label: row for row in self.tuned.outcome.rows}
+        named = {row.label: row for row in self.tuned.outcome.rows}
+        full = {label: self.contest.full(label) for label in self.contest.rows}
+        return {label: named[name] for label, name in full.items() if name in named}
 
     def arrived(self, label: str) -> list[int | None]:
         """The step after which each seed of a row had solved the task; None: it did not."""
@@ -95,7 +102,7 @@ class Result:
         losses = [loss / self.contest.baseline for loss in self.losses(label).values()]
         shown = ", ".join(f"{loss:.3g}" for loss in losses) or "failed"
         took = f"{seconds(row) / max(1, len(losses)):.0f}"
-        rate = f"{self.tuned.rates[label]:g}"
+        rate = f"{self.tuned.rates[self.contest.full(label)]:g}"
         return [label, steps, shown, rate, f"{row.n_parameters:,}", f"{n_steps(row):,}", took]
 
     def notes(self) -> list[str]:

@@ -90,7 +90,7 @@ class FPTTAdding(Reproduction):
                 "computed."
             ),
             complete=not any(one.tuned.outcome.problem for one in found),
-            notes=(*NOTES, *(line for one in found for line in one.notes())),
+            notes=(*NOTES, *dict.fromkeys(line for one in found for line in one.notes())),
             verdicts=tuple(line for one in found for line in judged(one)),
             figures={name: drawn for one in found for name, drawn in one.figures().items()},
         )
@@ -115,11 +115,9 @@ def contest(length: int, size: Size) -> Contest:
     )
     base = replace(base, mixer="lstm", optim=replace(base.optim, recurrent_lr_factor=1.0))
     return Contest(
-        name=f"adding {length}",
+        name=f"length {length}",
         rows={
-            f"{label}, length {length}": replace(
-                base, learner=ROWS[label][0], learner_options=dict(ROWS[label][1])
-            )
+            label: replace(base, learner=ROWS[label][0], learner_options=dict(ROWS[label][1]))
             for label in size.lengths[length]
         },
         rates=size.rates,
@@ -130,21 +128,19 @@ def contest(length: int, size: Size) -> Contest:
 
 def judged(found: Result) -> list[Judged]:
     """Claims at a length, seed by seed."""
-    at = {label.split(", length")[0]: label for label in found.rows}
-    claims = [found.solves(at[BPTT], f"{_KAG}, from 200 steps on", claim=False)]
-    if FPTT in at:
-        fptt, bptt = at[FPTT], at[BPTT]
+    claims = [found.solves(BPTT, f"{_KAG}, from 200 steps on", claim=False)]
+    if FPTT in found.rows:
         claims += [
-            found.solves(fptt, _KAG),
-            found.sooner(fptt, bptt, f"{_KAG}; a step is a batch"),
-            found.better(fptt, bptt, _KAG),
-            fewer_updates(found, fptt, bptt),
+            found.solves(FPTT, _KAG),
+            found.sooner(FPTT, BPTT, f"{_KAG}; a step is a batch"),
+            found.better(FPTT, BPTT, _KAG),
+            fewer_updates(found, FPTT, BPTT),
         ]
-    if FPTT in at and PLAIN in at:
+    if FPTT in found.rows and PLAIN in found.rows:
         worth = "ours: what the penalty is worth"
         claims += [
-            found.sooner(at[FPTT], at[PLAIN], worth),
-            found.better(at[FPTT], at[PLAIN], worth),
+            found.sooner(FPTT, PLAIN, worth),
+            found.better(FPTT, PLAIN, worth),
         ]
     return claims
 

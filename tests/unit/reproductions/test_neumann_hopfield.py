@@ -23,7 +23,7 @@ def network(slope=1.0, size=1.0):
 
 
 def run(loss, left_out=(), wrong=0.0):
-    return Run([(0, 1.0), (5, loss)], list(left_out), wrong, 0.5)
+    return Run([(0, 1.0), (5, loss)], list(left_out), wrong, 0.2, 0.5)
 
 
 def claims(judged):
@@ -118,10 +118,16 @@ def test_claims_are_judged_by_seed_and_at_the_rate_where_nothing_is_left_out():
     assert best[4.0][page.NEUMANN] == 0.01
     assert best[4.0][page.TRUNCATED] == 0.001
     said = claims(page.judged(found, 4.0, best))
-    assert said[f"{page.NEUMANN}: no step is left out at any rate"] == (True, True)
-    assert said[f"{page.ITERATION}: steps are left out at some rate"] == (True, False)
+    assert said[f"{page.NEUMANN} leaves no step out at any rate"] == (True, True)
+    alone = f"at some rate {page.ITERATION} leaves steps out and {page.NEUMANN} none"
+    assert said[alone] == (True, False)
+    assert said[f"{page.NEUMANN} completes damaged images"] == (True, True)
     assert said[f"{page.NEUMANN} ends within a tenth of {page.TRUNCATED}"] == (True, False)
     assert said[f"{page.NEUMANN} has a smaller loss than {page.ITERATION}"] == (True, True)
+    worse = {label: [run(0.1, [1], 0.3)] * 2 for label in page.rules(9)}
+    only = {(4.0, 0.01): worse}
+    said = claims(page.judged(only, 4.0, {4.0: page.chosen(only, 4.0)}))
+    assert said[alone] == said[f"{page.NEUMANN} completes damaged images"] == (False, False)
 
 
 def test_a_small_run_leaves_the_whole_page(tmp_path):
@@ -130,7 +136,9 @@ def test_a_small_run_leaves_the_whole_page(tmp_path):
     assert len(found.tables) == 4
     for table in found.tables:
         assert len(table.rows) == 4
-        assert all(len(row) == len(table.head) == 6 for row in table.rows)
-    assert len(found.verdicts) == 12
+        assert all(len(row) == len(table.head) for row in table.rows)
+    assert [table.head[-1] for table in found.tables] == [*[page.CONJUGATE] * 2, page.DAMAGED,
+        page.CONJUGATE]  # fmt: skip
+    assert len(found.verdicts) == 16
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert set(found.figures) == {"losses"}

@@ -64,7 +64,7 @@ def test_claims_are_of_the_same_seed():
 
 
 def test_parts_that_are_sooner_by_batches_may_be_later_by_updates():
-    fptt, bptt = (f"{label}, length 9" for label in (fptt_adding.FPTT, fptt_adding.BPTT))
+    fptt, bptt = fptt_adding.FPTT, fptt_adding.BPTT
     losses = {fptt: {0: 0.1, 1: 0.1}, bptt: {0: 0.2, 1: 0.2}}
     found = held(fptt_adding.judged(said({fptt: [100, 100], bptt: [1200, 900]}, losses)))
     assert found[f"task: {fptt} solves it in fewer steps than {bptt}"] == (True, True)
@@ -100,7 +100,7 @@ def test_rows_of_copying_differ_by_the_start_alone():
 
 
 def test_limit_cycles_are_judged_by_seed():
-    cycle, orthogonal = (f"{label}, delay 9" for label in ("limit cycle", "orthogonal"))
+    cycle, orthogonal = "limit cycle", "orthogonal"
     losses = {cycle: {0: 0.1, 1: 0.3}, orthogonal: {0: 0.2, 1: 0.2}}
     found = held(
         limit_cycle_copy.judged(said({cycle: [100, 200], orthogonal: [200, None]}, losses))
@@ -132,7 +132,8 @@ def test_a_small_run_of_parts_leaves_the_whole_page(trained, tmp_path, monkeypat
     size = fptt_adding.Size(lengths={12: tuple(fptt_adding.ROWS)}, epochs=1, rates=(0.1, 0.01))
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     found = fptt_adding.FPTTAdding(size).run(setting)
-    whole(found, [f"{label}, length 12" for label in fptt_adding.ROWS], 2)
+    whole(found, list(fptt_adding.ROWS), 2)
+    assert trained[0] == "bptt-length-12-at-0-1/bptt__length_12_at_0.1-seed0"
     assert len(found.verdicts) == 7
     assert len(trained) == len(set(trained)) == 9
     assert fptt_adding.FPTTAdding(size).run(setting).tables == found.tables
@@ -145,6 +146,6 @@ def test_a_small_run_of_starts_leaves_the_whole_page(trained, tmp_path, monkeypa
     found = limit_cycle_copy.LimitCycleCopy(size).run(
         Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     )
-    whole(found, [f"{label}, delay 3" for label in limit_cycle_copy.STARTS], 1)
+    whole(found, list(limit_cycle_copy.STARTS), 1)
     assert len(found.verdicts) == 7
     assert len(trained) == 8
