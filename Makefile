@@ -19,7 +19,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -136,6 +136,9 @@ bench-stream: $(VENV)/.bench $(VENV)/.train  ## a gigabyte through `linrnn strea
 
 bench-long-haul: $(VENV)/.bench $(VENV)/.train  ## an hour of `linrnn stream` and one of training: memory, open files, threads
 	$(BIN)/python benchmarks/long_haul.py
+
+bench-learn-haul: $(VENV)/.bench $(VENV)/.train  ## an hour of `linrnn stream --learner`, paced to a twentieth of a core: memory, time a token
+	$(BIN)/python benchmarks/learn_haul.py
 
 bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 2 minutes
 	$(BIN)/python benchmarks/curves.py

@@ -18,7 +18,7 @@ from torch.nn.functional import mse_loss
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, in_turn
 from _traces import WRITTEN_OUT
-from linrnn import SequenceModel, learn, mixers
+from linrnn import SequenceModel, keep_memory, learn, mixers
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Learner, Loop
 from linrnn.state import leaves
@@ -193,7 +193,8 @@ def report(options: argparse.Namespace) -> list[str]:
     """The page of results."""
     lines = ["# Learning online on a CPU", "", *conditions(command_line(), ["torch"])]
     lines += [
-        "- medians; memory is what a rule carries on, or back-propagation keeps of activations"
+        "- medians; memory is what a rule carries on, or back-propagation keeps of activations; "
+        "freed memory is kept, as `linrnn train` does"
     ]
     head = ["learner", *(f"after {n:,} [ms, kB]" for n in options.lengths), "remark"]
     lines += ["", f"## A step, by what was read before: one minGRU, width {options.small}", ""]
@@ -230,6 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
     options = parse(argv)
     torch.set_num_threads(options.threads)
+    keep_memory()
     lines = report(options)
     print("\n".join(lines))
     write_lines(options.out / "learning-cpu.md", lines)

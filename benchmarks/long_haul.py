@@ -96,12 +96,12 @@ def trends(samples: Sequence[Sample], started: int = 1, warm_up: float = WARM_UP
     for name in ("resident_bytes", "open_files", "threads"):
         values = np.array([getattr(s, name) for s in rest], float)
         first, last = np.median(values[:tenth]), np.median(values[-tenth:])
-        fitted = _median_slope(seconds, values) * (seconds[-1] - seconds[0])
+        fitted = median_slope(seconds, values) * (seconds[-1] - seconds[0])
         found.append(Trend(name, float(first), float(last), fitted))
     return found
 
 
-def _median_slope(x: np.ndarray, y: np.ndarray) -> float:
+def median_slope(x: np.ndarray, y: np.ndarray) -> float:
     """Of the lines through pairs of points that are neither near nor far."""
     keep = np.linspace(0, len(x) - 1, min(len(x), MOST_FITTED)).round().astype(int)
     i, j = np.triu_indices(len(keep), 1)
@@ -177,11 +177,11 @@ def watch(what: str, run: Path, args: argparse.Namespace) -> tuple[list[Sample],
         except KeyboardInterrupt:
             print("long haul: cut short", file=sys.stderr)
         finally:
-            code = _stop(process)
+            code = stop(process)
     return samples, code
 
 
-def _stop(process: subprocess.Popen) -> int:
+def stop(process: subprocess.Popen) -> int:
     """Ctrl-C, and the exit code; what does not stop within two minutes is killed."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)

@@ -59,8 +59,21 @@ class UnknownNameError(LinrnnError, ValueError):
         given = name[:60].lower().replace("-", "_") if isinstance(name, str) else ""
         near = difflib.get_close_matches(given, spelt, n=1)
         hint = f" Did you mean {spelt[near[0]]!r}?" if near else ""
-        listing = ", ".join(known) if known else "none"
-        super().__init__(f"no {kind} named {show(name, 300)}.{hint} Known: {listing}.")
+        super().__init__(f"no {kind} named {show(name, 300)}.{hint} {_listing(kind, known)}")
+
+
+_SHORT = 40  # names that a line of an error may hold
+_LISTED = ("mixer", "task", "learner", "recipe", "reproduction")
+
+
+def _listing(kind: str, known: list[str]) -> str:
+    """All names, or where to see them if they are many."""
+    if len(known) <= _SHORT:
+        return f"Known: {', '.join(known) if known else 'none'}."
+    if kind.split(",")[0] in _LISTED:
+        which = f" {kind}s" if kind in _LISTED else ""
+        return f"`linrnn list{which}` prints all {len(known)}."
+    return f"Known: {', '.join(known[:_SHORT])} and {len(known) - _SHORT} more."
 
 
 class MissingExtraError(LinrnnError, ImportError):

@@ -21,7 +21,7 @@ OPTIM = ("lr", "recurrent_lr_factor", "weight_decay", "clip", "betas")
 """Options of an optimiser that has no schedule, for nobody knows when the input ends."""
 
 _MINUTES = 5.0
-_OWN = ("out", "every", "freeze", "back_to", "from_start", "keep", "checkpoint_minutes")
+_OWN = ("out", "every", "freeze", "back_to", "from_start", "keep", "checkpoint_minutes", "target")
 
 
 def add_options(parser: Parser) -> None:
@@ -35,6 +35,7 @@ def add_options(parser: Parser) -> None:
     add("--from-start", action="store_true", help=_START)
     add("--keep", type=int, metavar="N", help=_KEEP)
     add("--checkpoint-minutes", type=float, metavar="M", help=_OFTEN)
+    add("--target", choices=("last", "first"), help=_TARGET)
 
 
 def check_options(args: argparse.Namespace, rest: Sequence[str]) -> list[str]:
@@ -157,17 +158,23 @@ class _Learner:
 
 
 def _watcher(found: Any, args: argparse.Namespace) -> Any:
-    from linrnn.cli._watch import Surprise, Threshold
+    from linrnn.cli._taught import Lessons
+    from linrnn.cli._watch import Surprise, Threshold, check_flags
 
-    tokenizer = getattr(found.task, "tokenizer", None)
+    model, task = found.session.model, found.task
+    tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
+        check_flags(args, found.config.task)
+        given = {"place": args.target, "as_json": MANNER.json}
+        return Lessons(model, task, found.session, **given)
+    if args.target is not None:
         raise ArgumentError(
-            "stream: --learner must come with a language model, got one of the task "
-            f"{found.config.task}. In Python: linrnn.learn.LearningSession."
+            f"stream: --target must come with a model of another task, got {args.target!r} with a "
+            "language model, to which the next token is the target."
         )
     flag = Threshold(args.above, args.quantile)
     given = {"as_json": MANNER.json, "learning": found.session}
-    return Surprise(found.session.model, tokenizer, flag, args.only_flagged, **given)
+    return Surprise(model, tokenizer, flag, args.only_flagged, **given)
 
 
 def _parsed(learner: str, rest: Sequence[str], config: Any) -> tuple[dict[str, Any], Any]:
@@ -203,3 +210,4 @@ _BACK = "go back to the checkpoint after so many lines; those after it are remov
 _START = "the input is the same from its start: pass over what was learned from before"
 _KEEP = "newest checkpoints that are kept, beside that of the beginning (5)"
 _OFTEN = "longest time between two checkpoints (5); 0: one after each line"
+_TARGET = "the cell of a line with what should be said to it; an empty one or ? is not known"

@@ -132,11 +132,12 @@ class Answers:
         # one that pools gives a single output a call: each line needs its own
         self.at_once = 0 if self._pools else self.stream.chunk
 
-    def parse(self, line: bytes, place: int) -> Tensor | None:
+    def parse(self, line: bytes, place: int) -> Any:
         """One or more steps; a blank line is passed over."""
         words = line.replace(b",", b" ").split()
-        if not words:
-            return None
+        return self._steps(words, place) if words else None
+
+    def _steps(self, words: list[bytes], place: int) -> Tensor:
         size = self._vocabulary
         return self._numbers(words, place) if size is None else _tokens(words, place, size)
 
@@ -181,6 +182,15 @@ class Answers:
         if self._json:
             return json_line({"values": numbers})
         return ("\t".join(f"{v:.6g}" for v in numbers) + "\n").encode()
+
+
+def check_flags(args: Any, task: str) -> None:
+    """Raise where marks for the unusual are asked of a model that is not surprised."""
+    if args.above is not None or args.quantile is not None or args.only_flagged:
+        raise ArgumentError(
+            "stream: --above, --quantile and --only-flagged must come with a language model, got "
+            f"one of the task {task}."
+        )
 
 
 def json_line(value: Any) -> bytes:

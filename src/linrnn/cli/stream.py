@@ -47,8 +47,7 @@ def _report(why: str) -> None:
 
 
 def _watcher(args: argparse.Namespace) -> Any:
-    from linrnn.cli._watch import Answers, Surprise, Threshold
-    from linrnn.errors import ArgumentError
+    from linrnn.cli._watch import Answers, Surprise, Threshold, check_flags
     from linrnn.train import load_model
 
     model, task, config = load_model(args.run)
@@ -56,11 +55,7 @@ def _watcher(args: argparse.Namespace) -> Any:
     if tokenizer is not None:
         flag = Threshold(args.above, args.quantile)
         return Surprise(model, tokenizer, flag, args.only_flagged, as_json=MANNER.json)
-    if args.above is not None or args.quantile is not None or args.only_flagged:
-        raise ArgumentError(
-            "stream: --above, --quantile and --only-flagged must come with a language model, got "
-            f"one of the task {config.task}."
-        )
+    check_flags(args, config.task)
     return Answers(model, task, as_json=MANNER.json)
 
 
@@ -87,9 +82,12 @@ as in training (or token ids), and prints a class and its probability, or number
 
 With --json an answer is one line of JSON.
 
-With --learner a language model learns from each line after it has answered it, for ever, into a
-run folder of its own: the same command goes on there, also after it was killed.
+With --learner a model learns from each line after it has answered it, for ever, into a run folder
+of its own: the same command goes on there, also after it was killed.
   linrnn stream RUN --learner diagonal_rtrl --optim.lr 1e-4 < server.log
+To a language model the next token is the target. To others a line says it after a bar, in JSON or,
+with --target, in its last or first cell; one without it is answered and not learned from.
+  0.5 0.25 | 1.5        {"x": [0.5, 0.25], "target": 1.5}        0.5,0.25,1.5
 Options of the learner are --learner.NAME (`linrnn show diagonal_rtrl`), those of the optimiser
 --optim.lr, --optim.recurrent-lr-factor, --optim.weight-decay, --optim.clip and --optim.betas."""
 _STATE = "go on from the state in FILE if it exists; leave the new one there at the end or a signal"

@@ -112,7 +112,8 @@ class Learner(ABC):
 
         Args:
             model: a `linrnn.SequenceModel` in evaluation mode.
-            steps: steps or chunks and their targets, as `LearningSession.feed` takes them.
+            steps: steps or chunks and their targets, as `LearningSession.feed` takes them; to one
+                whose target is None it answers without learning from it.
             loss, optimizer: as of `LearningSession`.
             **options: others of `LearningSession`.
 

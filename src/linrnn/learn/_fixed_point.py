@@ -71,7 +71,7 @@ def pushing(after: Tensor, before: Tensor) -> Product:
 
 def _conjugate_gradients(pull: Product, push: Product, b: Tensor, terms: int) -> Tensor:
     """Of ``((I - J)(I - J^T) + ridge I) z = (I - J) b``, for all rows at once."""
-    ridge = torch.finfo(b.dtype).eps
+    ridge = eps = torch.finfo(b.dtype).eps
 
     def normal(v: Tensor) -> Tensor:
         inner = v - pull(v)
@@ -80,8 +80,9 @@ def _conjugate_gradients(pull: Product, push: Product, b: Tensor, terms: int) ->
     z = torch.zeros_like(b)
     r = b - push(b)
     p, rr = r, float(r.square().sum())
+    least = eps**2 * rr  # what is left below this is rounding, and its products underflow
     for _ in range(terms):
-        if rr == 0:
+        if rr <= least:
             break
         q = normal(p)
         a = rr / float((p * q).sum())

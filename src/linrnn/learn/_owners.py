@@ -83,7 +83,7 @@ def owners(layer: Mixer) -> Owners:
     if not before or any(h.shape[1] == 0 for h in after):
         raise NotDiagonalError("one without a state of fixed size")
     named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
-    sums = [_weighted(part, [*named.values(), *before]) for part in after]
+    sums = [weighted(part, [*named.values(), *before]) for part in after]
     moved = [any(_nonzero(s) for s in part[: len(named)]) for part in sums]
     parts = tuple(i for i, is_moved in enumerate(moved) if is_moved)
     sizes = sorted({after[i].shape[1] for i in parts})
@@ -92,7 +92,7 @@ def owners(layer: Mixer) -> Owners:
     channels = sizes[0] if sizes else 0
     index: dict[str, Tensor] = {}
     for place, name in enumerate(named):
-        found = _owner([sums[i][place] for i in parts], channels, f"its parameter {name}")
+        found = owner_of([sums[i][place] for i in parts], channels, f"its parameter {name}")
         if found is not None:
             index[name] = _by_first_axis(found, named[name].shape)
     _check_diagonal([sums[i][len(named) :] for i in parts], before, parts, channels)
@@ -116,7 +116,7 @@ def moved_state(h: Tensor) -> Tensor:
     return (h.detach() + 0.5 * torch.rand(h.shape, dtype=h.dtype)).requires_grad_(True)
 
 
-def _weighted(part: Tensor, inputs: list[Tensor]) -> list[list[Tensor]]:
+def weighted(part: Tensor, inputs: list[Tensor]) -> list[list[Tensor]]:
     """For each input, its gradients of sums over the channels weighted by 1, u and u^2."""
     u = _labels(part.shape[1])
     if not part.requires_grad:
@@ -138,7 +138,7 @@ def _nonzero(sums: list[Tensor]) -> bool:
     return any(bool((s != 0).any()) for s in sums)
 
 
-def _owner(parts: list[list[Tensor]], channels: int, what: str) -> Tensor | None:
+def owner_of(parts: list[list[Tensor]], channels: int, what: str) -> Tensor | None:
     """The channel of each element, or -1 where it moves none; None where all are -1."""
     owner = None
     for s0, s1, s2 in parts:
@@ -174,7 +174,9 @@ def _check_diagonal(
         if not set(numbers[place]) & set(parts):
             continue
         for read in (torch.real, torch.imag) if h.is_complex() else (torch.Tensor.clone,):
-            found = _owner([[read(s) for s in part[place]] for part in sums], channels, "a channel")
+            found = owner_of(
+                [[read(s) for s in part[place]] for part in sums], channels, "a channel"
+            )
             if found is None:
                 continue
             flat = found.flatten(1)

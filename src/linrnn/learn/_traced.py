@@ -1,16 +1,27 @@
 """What the learners share that keep a trace for each parameter of a recurrent layer."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
 from linrnn.learn._batch import Batch, read
-from linrnn.learn._owners import NotDiagonalError, owners
-from linrnn.learn._traces import Heard, Traces, advanced, owing
+from linrnn.learn._linears import noted
+from linrnn.learn._owners import NotDiagonalError, real_parts, with_real_parts
+from linrnn.learn._traces import (
+    Graph,
+    Heard,
+    Known,
+    Traces,
+    advanced,
+    differentiable,
+    known,
+    owing,
+)
 from linrnn.learn._windows import Window, Windowed
 from linrnn.mixers import Mixer
 from linrnn.nn import Pool
@@ -54,11 +65,13 @@ class Traced(Windowed):
         """Forget the rows that end, and those that are not in this batch."""
         if anew:
             self.traces = {}
-        known = {name: dict(layer.named_parameters()) for name, layer in self.layers(model)}
+        known = {
+            name: self.shapes(layer, self._known(name, layer)) for name, layer in self.layers(model)
+        }
         for name, traces in self.traces.items():
             for n, trace in traces.items():
-                p = known.get(name, {}).get(n)
-                if p is None or trace.shape[2:] != p.shape or trace.shape[1] < rows:
+                shape = known.get(name, {}).get(n)
+                if shape is None or trace.shape[2:] != shape or trace.shape[1] < rows:
                     raise ArgumentError(
                         f"{type(self).__name__}: the traces must be of the model and of {rows} "
                         f"rows at least, got one of {name}.{n} and shape {tuple(trace.shape)}. "
@@ -90,13 +103,20 @@ class Traced(Windowed):
             ArgumentError: it cannot have such traces.
         """
         try:
-            return owners(layer)
+            return known(layer)
         except NotDiagonalError as found:
             raise ArgumentError(
                 f"{type(self).__name__}: every layer must have channels apart, each with "
                 f"parameters of its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, "
                 "snap, or rtrl where the model is small."
             ) from None
+
+    def shapes(self, layer: Mixer, found: Any) -> Mapping[str, torch.Size]:
+        """Of what a layer may have traces of, by their names."""
+        named = {n: p.shape for n, p in layer.named_parameters()}
+        if not isinstance(found, Known):
+            return named
+        return {n: shape for n, shape in {**named, **found.shapes}.items() if n in found.index}
 
     def owing(self, layer: Mixer, found: Any, traces: Traces, state: State) -> State:
         """A state of a layer that depends on the layer's parameters as its traces say."""
@@ -115,32 +135,23 @@ class Traced(Windowed):
     def _listening(self, model: nn.Module) -> Iterator[dict[str, Heard]]:
         """Inside, what each layer is given is noted down, and its state goes with its traces."""
         heard: dict[str, Heard] = {}
-
-        def hook(name: str) -> Any:
-            def listen(layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
-                x, given = args[0], args[1] if len(args) > 1 else kwargs.get("state")
-                state = given
-                if state is None:
-                    state = layer.init_state(len(x), device=x.device)
-                more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
-                heard[name] = Heard(x.detach(), detach(state), more)
-                traces = self.traces.get(name)
-                if traces:
-                    state = self.owing(layer, self._known(name, layer), traces, state)
-                kwargs = {n: v for n, v in kwargs.items() if n != "state"}
-                return (x, state), kwargs
-
-            return listen
-
-        handles = [
-            layer.register_forward_pre_hook(hook(name), with_kwargs=True)
-            for name, layer in self.layers(model)
-        ]
-        try:
+        with ExitStack() as handles:
+            for name, layer in self.layers(model):
+                listener = self._listener(name, heard)
+                for handle in (
+                    layer.register_forward_pre_hook(listener.before, with_kwargs=True),
+                    layer.register_forward_hook(listener.after, always_call=True),
+                ):
+                    handles.callback(handle.remove)
             yield heard
-        finally:
-            for handle in handles:
-                handle.remove()
+
+    def _listener(self, name: str, heard: dict[str, Heard]) -> "_Listener":
+        traces = self.traces.get(name)
+
+        def start(layer: Mixer, state: State) -> State:
+            return self.owing(layer, self._known(name, layer), traces, state) if traces else state
+
+        return _Listener(name, heard, start)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The traces of every layer, by its name and that of the parameter."""
@@ -162,6 +173,35 @@ class Traced(Windowed):
                 )
             new.setdefault(names[0], {})[names[1]] = trace
         self.traces = new
+
+
+class _Listener:
+    """Hooks of a layer that note down what it was given, and the graph of what it did."""
+
+    def __init__(
+        self, name: str, heard: dict[str, Heard], start: Callable[[Mixer, State], State]
+    ) -> None:
+        self.name, self.heard, self.start = name, heard, start
+        self.noting = ExitStack()
+
+    def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The arguments, with a state that goes with its traces."""
+        x, state = args[0], args[1] if len(args) > 1 else kwargs.get("state")
+        if state is None:
+            state = layer.init_state(len(x), device=x.device)
+        more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
+        parts = differentiable(self.start(layer, state))
+        calls = self.noting.enter_context(noted())
+        self.given = Heard(x.detach(), detach(state), more, Graph(calls, parts, []))
+        state = with_real_parts(state, parts)
+        return (x, state), {n: v for n, v in kwargs.items() if n != "state"}
+
+    def after(self, layer: Mixer, args: Any, result: Any) -> None:
+        """Stop noting, also where the layer raised an error."""
+        self.noting.close()
+        if result is not None:
+            graph = self.given.graph._replace(after=real_parts(result[1]))
+            self.heard[self.name] = self.given._replace(graph=graph)
 
 
 def layers(model: nn.Module) -> list[tuple[str, Mixer]]:

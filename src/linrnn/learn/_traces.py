@@ -1,13 +1,17 @@
 """Traces of a layer with channels apart: what its state owes to each of its parameters."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, vjp, vmap
+from torch.nn.functional import linear
 
-from linrnn.learn._owners import Owners, real_parts, with_real_parts
+from linrnn.learn._linears import LARGE, Given, Linears, answered, linears_of, weights
+from linrnn.learn._owners import Owners, owners, real_parts, with_real_parts
 from linrnn.mixers import Mixer
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
 from linrnn.typing import State
@@ -17,7 +21,14 @@ Traces = dict[str, Tensor]
 that the parameter moves."""
 
 
-_LARGE = 1 << 13  # numbers of a parameter, above which its traces are worth a call a row
+class Graph(NamedTuple):
+    """What a layer did in a window, with its history where it has one."""
+
+    calls: list[Given]
+    """Of linear maps."""
+    before: list[Tensor]
+    """The parts of its state."""
+    after: list[Tensor]
 
 
 class Heard(NamedTuple):
@@ -28,23 +39,73 @@ class Heard(NamedTuple):
     """Before the window, without a history."""
     more: dict[str, Tensor]
     """``reset`` and ``dt``, where there are such."""
+    graph: Graph = Graph([], [], [])
+
+
+def differentiable(state: State) -> list[Tensor]:
+    """The parts of a state, each one that may be differentiated by."""
+    parts = real_parts(state)
+    return [h if h.requires_grad else h.detach().requires_grad_() for h in parts]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What has to be known of a layer to keep its traces."""
+
+    owners: Owners
+    linears: Linears
+
+    @property
+    def index(self) -> dict[str, Tensor]:
+        """By the name of a trace, the channel that its first axis, or each element, moves."""
+        maps = {linear_name(place): found for place, found in self.linears.index.items()}
+        if not maps:
+            return self.owners.index
+        return {**{n: self.owners.index[n] for n in self.linears.others}, **maps}
+
+    @property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of the traces that are of no parameter, by name."""
+        return {linear_name(place): shape for place, shape in self.linears.shapes.items()}
+
+
+def known(layer: Mixer) -> Known:
+    """Find what has to be known of a layer.
+
+    Raises:
+        NotDiagonalError: it cannot have traces.
+    """
+    found = owners(layer)
+    return Known(found, linears_of(layer, found))
+
+
+def linear_name(place: int) -> str:
+    """Of the trace of a weight that is no parameter, but made of some."""
+    return f"linear {place}"
+
+
+def owed(layer: Mixer, known: Known) -> dict[str, Tensor]:
+    """What the state of a layer is differentiated by, by the names of the traces."""
+    named = dict(layer.named_parameters())
+    maps = weights(layer, known.linears)
+    return {**named, **{linear_name(place): weight for place, weight in maps.items()}}
 
 
 class _Owing(torch.autograd.Function):
     """The parts of a state as they are, and a derivative of them with respect to parameters."""
 
     @staticmethod
-    def forward(ctx: Any, owners: Owners, traces: Traces, *tensors: Tensor) -> Any:
-        ctx.owners, ctx.traces = owners, traces
-        return tuple(h.clone() for h in tensors[: len(owners.parts)])
+    def forward(
+        ctx: Any, index: Mapping[str, Tensor], traces: Traces, parts: int, *tensors: Tensor
+    ) -> Any:
+        ctx.index, ctx.traces = index, traces
+        return tuple(h.clone() for h in tensors[:parts])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         g = torch.stack(gradients)  # (parts, batch, channels)
-        owners, found = ctx.owners, []
-        for name, trace in ctx.traces.items():
-            found.append(_contract(g, trace, owners.index[name]))
-        return (None, None, *([None] * len(gradients)), *found)
+        found = [_contract(g, trace, ctx.index[name]) for name, trace in ctx.traces.items()]
+        return (None, None, None, *([None] * len(gradients)), *found)
 
 
 def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
@@ -52,7 +113,7 @@ def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
     shape = trace.shape[2:]
     flat = trace.reshape(*trace.shape[:2], len(index), -1)
     credit = g.to(trace.dtype).index_select(2, index)
-    if flat[0, 0].numel() < _LARGE:
+    if flat[0, 0].numel() < LARGE:
         return torch.einsum("pbi,pbij->ij", credit, flat).reshape(shape)
     # row by row, into a sum that stays in the cache: a product would first put all rows side by
     # side
@@ -63,16 +124,18 @@ def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
     return total.reshape(shape)
 
 
-def owing(layer: Mixer, owners: Owners, traces: Traces, state: State) -> State:
+def owing(layer: Mixer, known: Known, traces: Traces, state: State) -> State:
     """A state of a layer that depends on the layer's parameters as its traces say."""
-    parameters = dict(layer.named_parameters())
-    kept = {n: t for n, t in traces.items() if parameters[n].requires_grad}
+    if not torch.is_grad_enabled():
+        return state
+    by = owed(layer, known)
+    kept = {n: t for n, t in traces.items() if by[n].requires_grad}
     if not kept:
         return state
     parts = real_parts(state)
-    mine = [parts[i] for i in owners.parts]
-    new = _Owing.apply(owners, kept, *mine, *(parameters[n] for n in kept))
-    return _with_parts(state, owners, new)
+    mine = [parts[i] for i in known.owners.parts]
+    new = _Owing.apply(known.index, kept, len(mine), *mine, *(by[n] for n in kept))
+    return _with_parts(state, known.owners, new)
 
 
 def _with_parts(state: State, owners: Owners, new: Sequence[Tensor]) -> State:
@@ -83,39 +146,98 @@ def _with_parts(state: State, owners: Owners, new: Sequence[Tensor]) -> State:
     return with_real_parts(state, parts)
 
 
-def advanced(layer: Mixer, owners: Owners, traces: Traces, heard: Heard) -> Traces:
+def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces:
     """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
 
-    Both come from one backward pass for each part of the state, row by row: as channels are apart,
-    the gradient of the sum over all channels holds that of each.
+    Both come from one backward pass for each part of the state: as channels are apart, the gradient
+    of the sum over all channels holds that of each. Where there are parameters beside those of
+    large linear maps it is made through the window read once more, row by row.
     """
+    index, calls = known.index, heard.graph.calls
+    found = _by_graph(known, heard.graph) or _row_by_row(layer, known, heard)
+    across = found.across.detach()
+    new = {
+        n: _carried(v.detach().transpose(0, 1), across, traces.get(n), index[n])
+        for n, v in found.own.items()
+    }
+    for place, g in found.maps.items():
+        name, x = linear_name(place), calls[place].x.detach()
+        new[name] = _mapped(g.detach(), x, across, traces.get(name), index[name])
+    return new
+
+
+class _Found(NamedTuple):
+    """Derivatives of a window, of the sums over all channels of each part of a state."""
+
+    own: dict[str, Tensor]
+    """Of parameters, (batch, parts, *shape)."""
+    across: Tensor
+    """Of the parts before, (batch, after, before, channels)."""
+    maps: dict[int, Tensor]
+    """Of the outputs of linear maps, (batch, parts, time, outputs)."""
+
+
+def _by_graph(known: Known, graph: Graph) -> _Found | None:
+    """From what the layer did, if it has a history, where linear maps are all that is asked of."""
+    linears, moving = known.linears, known.owners.parts
+    if linears.others or not linears.index:
+        return None
+    after = [graph.after[i] for i in moving]
+    ys = [graph.calls[place].y for place in linears.index]
+    inputs = [*ys, *(graph.before[i] for i in moving)]
+    if not all(h.requires_grad for h in [*after, *inputs]):
+        return None
+    pulled = [
+        torch.autograd.grad(
+            h, inputs, torch.ones_like(h), retain_graph=True, materialize_grads=True
+        )
+        for h in after
+    ]
+    maps = {place: torch.stack([p[i] for p in pulled], 1) for i, place in enumerate(linears.index)}
+    across = torch.stack([torch.stack(p[len(ys) :], 1) for p in pulled], 1)
+    return _Found({}, across, maps)
+
+
+def _row_by_row(layer: Mixer, known: Known, heard: Heard) -> _Found:
+    """From the window, read once more by each row alone."""
+    linears, moving = known.linears, known.owners.parts
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
-    mine = {n: p for n, p in parameters.items() if n in owners.index}
-    rest = {n: p for n, p in parameters.items() if n not in owners.index}
-    parts = real_parts(heard.state)
-    moving = [parts[i] for i in owners.parts]
-    m = len(moving)
+    mine = {n: p for n, p in parameters.items() if n in known.index}
+    rest = {n: p for n, p in parameters.items() if n not in mine}
+    before = [real_parts(heard.state)[i] for i in moving]
+    ys = {place: heard.graph.calls[place].y.detach() for place in linears.index}
 
-    def of_row(x: Tensor, state: State, moving: list[Tensor], more: dict[str, Tensor]) -> Any:
-        def after(some: Mapping[str, Tensor], parts: list[Tensor]) -> list[Tensor]:
-            before = _with_parts(alone(state), owners, [h[None] for h in parts])
+    def of_row(
+        x: Tensor, state: State, before: list[Tensor], more: Mapping[str, Tensor], ys: Any
+    ) -> _Found:
+        def after(some: Mapping[str, Tensor], before: list[Tensor], ys: Any) -> list[Tensor]:
+            def answer(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+                if place in linears.still:  # nobody asks for it
+                    return x.new_zeros(*x.shape[:-1], len(weight))
+                if place not in ys:
+                    return linear(x, weight, bias)
+                y: Tensor = ys[place][None]
+                # adds 0, but for its derivative
+                return y if bias is None else y + (bias - bias.detach())
+
+            start = _with_parts(alone(state), known.owners, [h[None] for h in before])
             named = {n: v[None] for n, v in more.items()}
-            _, last = functional_call(layer, {**rest, **some}, (x[None], before), named)
+            with answered(layer, linears.count, answer) if ys else nullcontext():
+                _, last = functional_call(layer, {**rest, **some}, (x[None], start), named)
             new = real_parts(last)
-            return [new[i][0] for i in owners.parts]
+            return [new[i][0] for i in moving]
 
-        last, pull = vjp(after, mine, moving)  # type: ignore[misc]  # no has_aux, so two
-        one = [torch.ones_like(h) for h in last]
-        none = [torch.zeros_like(h) for h in last]
-        pulled = [pull([*none[:i], one[i], *none[i + 1 :]]) for i in range(m)]
+        last, pull = vjp(after, mine, before, ys)  # type: ignore[misc]  # no has_aux, so two
+        one, none = [torch.ones_like(h) for h in last], [torch.zeros_like(h) for h in last]
+        pulled = [pull([*none[:i], one[i], *none[i + 1 :]]) for i in range(len(last))]
         own = {n: torch.stack([p[0][n] for p in pulled]) for n in mine}
-        return own, torch.stack([torch.stack(p[1]) for p in pulled])
+        maps = {place: torch.stack([p[2][place] for p in pulled]) for place in ys}
+        return _Found(own, torch.stack([torch.stack(p[1]) for p in pulled]), maps)
 
     with torch.enable_grad():
-        own, across = vmap(of_row, randomness="different")(heard.x, heard.state, moving, heard.more)
-    own = {n: v.detach().transpose(0, 1) for n, v in own.items()}
-    across = across.detach()  # (batch, after, before, channels)
-    return {n: _carried(own[n], across, traces.get(n), owners.index[n]) for n in own}
+        given = (heard.x, heard.state, before, heard.more, ys)
+        found: _Found = vmap(of_row, randomness="different")(*given)
+    return found
 
 
 def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
@@ -144,6 +266,7 @@ def alone(state: State) -> State:
 
 
 def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
+    """``A E + dh/dtheta`` where the latter is laid out, (parts, batch, *shape)."""
     if trace is None:
         return own
     flat = trace.reshape(*trace.shape[:2], len(index), -1)
@@ -155,3 +278,28 @@ def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -
         for q in range(1, len(flat)):
             out.addcmul_(keep[:, p, q, :, None], flat[q])
     return new.reshape(own.shape)
+
+
+@torch.no_grad()
+def _mapped(g: Tensor, x: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
+    """``A E + dh/dW`` of a linear map, where the latter is ``sum_t g_t x_t^T``, row by row.
+
+    Args:
+        g: derivatives by its outputs, (batch, parts, time, outputs).
+        x: its inputs, (batch, time, inputs).
+        across: (batch, after, before, channels).
+        trace: (parts, batch, outputs, inputs); None: 0.
+        index: channels of the outputs.
+    """
+    keep = across.to(x.dtype).index_select(3, index)[..., None]
+    new = x.new_empty(g.shape[1], len(x), len(index), x.shape[-1])
+    for p, of_part in enumerate(new):
+        for b, out in enumerate(of_part):  # which stays in the cache
+            if trace is None:
+                torch.mm(g[b, p].mT, x[b], out=out)
+                continue
+            torch.mul(trace[0, b], keep[b, p, 0], out=out)
+            for q in range(1, len(trace)):
+                out.addcmul_(trace[q, b], keep[b, p, q])
+            out.addmm_(g[b, p].mT, x[b])
+    return new

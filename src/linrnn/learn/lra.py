@@ -1,33 +1,36 @@
 """Local representation alignment: layers learn from errors of their own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, check_not_negative
+from linrnn.errors import ArgumentError, check_not_negative, check_positive
 from linrnn.learn._base import Loop, Step
 from linrnn.learn._batch import Batch, read
+from linrnn.learn._feedback import Feedback, by_steps
 from linrnn.learn._traced import layers
 from linrnn.learn._windows import Window, Windowed
+from linrnn.mixers import Mixer
 from linrnn.mixers.p_tncn import OUT, PTNCN
+from linrnn.nn import Pool
 from linrnn.ops._precision import without_autocast
 from linrnn.state import detach
 from linrnn.typing import State
 
 
 class LRA(Windowed):
-    r"""Local representation alignment: weights learn what the states of a P-TNCN moved to.
+    r"""Local representation alignment: each layer learns from a target of its own.
 
-    Needs layers ``p_tncn``, which find a target for each state by feedback weights of their own.
-    Each weight learns from what is at its two ends, at one step: nothing is passed back along time
-    or through a layer, and the feedback learns with the predictions. What is around the layers
-    learns from the loss of its own step, past them along the skip connections, the head among it.
+    Nothing is passed back along time or through a layer: a weight learns from one step. What is
+    around the layers learns from the loss of its own step, past them along the skip connections,
+    the head among it. There are two kinds of targets.
 
-    Equation::
+    Layers ``p_tncn`` find targets for their states by feedback weights of their own, and learn from
+    these and from their predictions alone::
 
         dW_1 = e_x f1^T   dW_2 = e1 f2^T   dE_1 = feedback dW_1^T   dE_2 = feedback dW_2^T
         dM_1 = (f1 - y1_t) x_{t-1}^T   dV_1 = (f1 - y1_t) y1_{t-1}^T   dU_1 = (f1 - y1_t) y2_{t-1}^T
@@ -36,16 +39,32 @@ class LRA(Windowed):
     each the mean over rows and steps, with the names of `linrnn.mixers.PTNCN`. As beta goes to 0
     with E_1 = W_1^T and alpha = 0, dM_1 / beta is the gradient of the prediction of one step.
 
+    The output z of any other layer has its target where the error of the answer, fed straight back
+    by weights E of its own, moves it; input and state before the step are given::
+
+        e_t = dL/dy_t,   target_t = z_t - beta E e_t
+        dtheta = sum_t (dz_t/dtheta)^T (z_t - target_t),   E <- E - rate feedback sum_t z_t e_t^T
+
+    so that with E the transposed weights of a head that reads z, dtheta / beta is the gradient of
+    the loss of one step. E learns what a weight from z to the answer would, transposed.
+
     Args:
         window: steps that are read at once. All that is added up is the same for any number.
         update: batch takes one step of the optimiser for a batch; window one after each window.
-        feedback: how fast feedback weights learn beside those of predictions; 0 leaves them.
+        feedback: how fast feedback weights learn beside those of predictions, or beside ``rate``;
+            0 leaves them as they were drawn.
+        beta: of layers other than p_tncn, how far targets lie from outputs.
+        rate: of their feedback weights, which no optimiser sees.
 
     Raises:
-        ArgumentError: a window below 1, a negative feedback, or a model with other layers.
+        ArgumentError: a window below 1, a negative feedback or rate, a beta that is not above 0, or
+            a model that answers once a sequence and has layers other than p_tncn.
 
     Departures from the paper:
-        Layers stand in a stack between an encoder and a head; the optimiser is that of the run.
+        Layers stand in a stack between an encoder and a head; the optimiser is that of the run. In
+        the paper the target of a layer comes from the error of the one above it; that of a layer
+        without feedback of its own comes from the answer here, for blocks lie between the layers. E
+        is drawn from N(0, 1 / d_model).
 
     Example:
         >>> from linrnn import learn
@@ -63,48 +82,104 @@ class LRA(Windowed):
         window: int = 1,
         update: Literal["batch", "window"] = "batch",
         feedback: float = 1.0,
+        beta: float = 1.0,
+        rate: float = 0.01,
     ) -> None:
         super().__init__(window, update)
-        check_not_negative("LRA", feedback=feedback)
-        self.feedback = feedback
+        check_not_negative("LRA", feedback=feedback, rate=rate)
+        check_positive("LRA", beta=beta)
+        self.feedback, self.beta, self.rate = feedback, beta, rate
+        self.fed_back = Feedback("LRA", beta, rate * feedback)
         self._backward: Callable[[Tensor], None] = torch.autograd.backward
 
     def check(self, model: nn.Module) -> None:
-        """Raise unless every recurrent layer is a P-TNCN."""
+        """Raise unless each layer has a target at each step."""
         super().check(model)
-        for name, layer in layers(model):
-            if not isinstance(layer, PTNCN):
+        others = [(n, layer) for n, layer in layers(model) if not isinstance(layer, PTNCN)]
+        for part in model.modules():
+            if others and isinstance(part, Pool) and part.kind != "none":
+                name, layer = others[0]
                 raise ArgumentError(
-                    f"LRA: every layer must be a p_tncn, which has targets for its states, "
-                    f"got {name} ({type(layer).__name__}). Use --mixer p_tncn, or another learner."
+                    f"LRA: pool must be 'none' where a layer is no p_tncn, for the target of its "
+                    f"output comes from the answer to that step, got {part.kind!r} with {name} "
+                    f"({type(layer).__name__}). Use --mixer p_tncn, or another learner."
                 )
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Window by window, each with what its steps teach."""
+        self.fed_back.settle()
         self._backward = loop.backward  # also of windows in which nothing is asked
         try:
             return super().step(model, batch, carried, loop)
         finally:
             self._backward = torch.autograd.backward
 
+    def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
+        """Raise where feedback is to layers that the model has not."""
+        known = {name for name, layer in layers(model) if not isinstance(layer, PTNCN)}
+        for name in self.fed_back.weights:
+            if name not in known:
+                raise ArgumentError(
+                    f"LRA: feedback must be to layers of the model, got {name!r}. Is it the state "
+                    "of another run?"
+                )
+
     def read_window(
         self, model: nn.Module, batch: Batch, window: Window, before: State | None
     ) -> tuple[Tensor, State]:
         """Answer, past layers through which no gradient goes, and let these learn."""
         steps = slice(window.start, window.stop)
+        if self.update == "window":
+            self.fed_back.settle()
         with _apart(model) as heard:
             y, after = read(model, batch, before, steps)
         valid = _valid(batch)
         share = valid if self.update == "batch" else valid[:, steps]
         with torch.enable_grad(), without_autocast(batch.x.device):
-            terms = []
-            for layer, x, state, reset in heard:
-                found = deltas(layer, x, state, reset, valid[:, steps], self.feedback)
-                weights = dict(layer.named_parameters())
-                terms += [(weights[n] * d).sum() for n, d in found.items()]
+            terms = [t for one in heard for t in self._own(one, valid[:, steps])]
             if any(t.requires_grad for t in terms):
                 self._backward(torch.stack(terms).sum() / share.sum().clamp(min=1))
-        return y, detach(after)
+        return self._taught(y, heard, valid[:, steps]), detach(after)
+
+    def _own(self, one: "_Heard", valid: Tensor) -> list[Tensor]:
+        """What a layer learns of itself: terms of which its weights have the gradients."""
+        if not isinstance(one.layer, PTNCN):
+            return []
+        reset = one.more.get("reset")
+        found = deltas(one.layer, one.x, one.state, reset, valid, self.feedback)
+        weights = dict(one.layer.named_parameters())
+        return [(weights[n] * d).sum() for n, d in found.items()]
+
+    def _taught(self, y: Tensor, heard: Sequence["_Heard"], valid: Tensor) -> Tensor:
+        """The answers, whose error reaches the outputs of layers that have no other target."""
+        if not torch.is_grad_enabled():
+            return y
+        outputs: dict[str, Tensor] = {}
+        for one in heard:
+            if not isinstance(one.layer, PTNCN):
+                x = torch.where(valid[..., None], one.x, 0)  # padding may be NaN
+                z = by_steps(one.layer, x, one.state, one.more)
+                outputs |= {one.name: z} if z.requires_grad else {}
+        return self.fed_back.taught(y, outputs) if outputs else y
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The feedback weights of layers that have none of their own."""
+        return self.fed_back.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on with feedback weights that `state_dict` gave."""
+        self.fed_back.load_state_dict(state)
+
+
+class _Heard(NamedTuple):
+    """What a layer was given in a window."""
+
+    name: str
+    layer: Mixer
+    x: Tensor
+    state: Any
+    more: dict[str, Tensor]
+    """``reset`` and ``dt``, where there are such."""
 
 
 def _valid(batch: Batch) -> Tensor:
@@ -116,19 +191,25 @@ def _valid(batch: Batch) -> Tensor:
 
 
 @contextmanager
-def _apart(model: nn.Module) -> Iterator[list[tuple[PTNCN, Tensor, Any, Tensor | None]]]:
+def _apart(model: nn.Module) -> Iterator[list[_Heard]]:
     """Inside, no gradient goes through a layer; what each was given is noted down."""
-    heard: list[tuple[PTNCN, Tensor, Any, Tensor | None]] = []
+    heard: list[_Heard] = []
 
-    def cut(layer: PTNCN, args: Any, kwargs: dict[str, Any], given: Any) -> Any:
-        x, state = args[0], args[1] if len(args) > 1 else kwargs.get("state")
-        if state is None:
-            state = layer.init_state(len(x), device=x.device)
-        heard.append((layer, x.detach(), detach(state), kwargs.get("reset")))
-        y, after = given
-        return y.detach(), detach(after)
+    def cut(name: str) -> Any:
+        def listen(layer: Mixer, args: Any, kwargs: dict[str, Any], given: Any) -> Any:
+            x, state = args[0], args[1] if len(args) > 1 else kwargs.get("state")
+            if state is None:
+                state = layer.init_state(len(x), device=x.device)
+            more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
+            heard.append(_Heard(name, layer, x.detach(), detach(state), more))
+            y, after = given
+            return y.detach(), detach(after)
 
-    handles = [layer.register_forward_hook(cut, with_kwargs=True) for _, layer in layers(model)]
+        return listen
+
+    handles = [
+        layer.register_forward_hook(cut(name), with_kwargs=True) for name, layer in layers(model)
+    ]
     try:
         yield heard
     finally:

@@ -17,6 +17,8 @@ from linrnn.ops.attention import positions, softmax_read
 from linrnn.ops.segments import Tensors
 from linrnn.state_spec import Part, real
 
+_CHOICE = {"low_precision": "which rows are kept may turn on a rounding, and all after it"}
+
 
 class CompressiveTransformer(SegmentMixer):
     r"""Compressive Transformer: a memory of steps, and a longer one of steps in fewer rows.
@@ -30,7 +32,10 @@ class CompressiveTransformer(SegmentMixer):
         When a segment has ended: o <- the first n rows of [M; x],  M <- the rest,
         C <- the last rows of [C; f(o)];  f takes ``ratio`` rows to one:
         f(o)_i = b + sum_j F_j o_{ratio i + j}                                       "conv"
+        f(o)_i = b + sum_j F_j o_{ratio i + 2 j + 1 - ratio}, 0 before o_0        "dilated"
         f(o)_i = mean, or maximum in each channel, of o_{ratio i + j} over j         "mean", "max"
+        f(o)   = the n / ratio rows of o, in their order, of the largest sum of softmax_s(score_ts)
+        over heads and over the steps t that were read while s was in M                  "used"
         In training F and b minimise, apart from all else and all else apart from them,
         n / T times the sum over the segments that end of the mean square of a(o) - a(f(o)),
         a(z)_t = sum_s softmax_s(q_t . W_k z_s / sqrt(d_head)) W_v z_s
@@ -44,7 +49,8 @@ class CompressiveTransformer(SegmentMixer):
         memory: rows of M, a multiple of ``segment``. Default: one segment.
         compressed: rows of C; 0 leaves Transformer-XL. Default: as many as M.
         ratio: rows that become one; it divides ``segment``.
-        compression: "conv", "mean" or "max".
+        compression: "conv", "dilated", "mean", "max" or "used". The last has queries in its state,
+            to know at the end of a segment what it looked at.
         reconstruct: train F and b by the loss above, `Mixer.add_loss`, where losses of layers are
             collected, as training does; else by the loss of the model.
         memory_gradient: gradients pass through so many memories: they end before every segment
@@ -53,9 +59,10 @@ class CompressiveTransformer(SegmentMixer):
 
     Departures from the paper:
         Gradients flow through M and C; memory_gradient=0 ends them as the paper does. Rows are
-        the inputs of this layer, behind the norm of the block around it. Dilated convolution and
-        the most used rows are left out. Norms of the loss are means, and it is a sum over layers:
-        of a layer's F alone, each is what it is but for a factor.
+        the inputs of this layer, behind the norm of the block around it. How dilated convolutions
+        are laid, and over which steps the use of a row counts, are ours. Norms of the loss are
+        means, and it is a sum over layers: of a layer's F alone, each is what it is but for a
+        factor.
 
     Example:
         >>> y, state = CompressiveTransformer(d_model=8, segment=16)(torch.randn(2, 100, 8))
@@ -82,7 +89,7 @@ class CompressiveTransformer(SegmentMixer):
         memory: int | None = None,
         compressed: int | None = None,
         ratio: int = 4,
-        compression: Literal["conv", "mean", "max"] = "conv",
+        compression: Literal["conv", "dilated", "mean", "max", "used"] = "conv",
         reconstruct: bool = True,
         memory_gradient: int | None = None,
         replay: bool = False,
@@ -94,7 +101,8 @@ class CompressiveTransformer(SegmentMixer):
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
         self.set_segments(segment, memory_gradient, replay)
         check_positive_int("CompressiveTransformer", n_heads=self.n_heads, ratio=ratio)
-        check_in("CompressiveTransformer", "compression", compression, ("conv", "mean", "max"))
+        kinds = ("conv", "dilated", "mean", "max", "used")
+        check_in("CompressiveTransformer", "compression", compression, kinds)
         self.d_head = -(-d_model // self.n_heads) if d_head is None else d_head
         self.memory = segment if memory is None else memory
         check_positive_int("CompressiveTransformer", d_head=self.d_head, memory=self.memory)
@@ -105,7 +113,10 @@ class CompressiveTransformer(SegmentMixer):
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         self.place = RelativePositions(d_model, self.n_heads, self.d_head, **to)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
-        if compression == "conv" and self.compressed:
+        self._by_use = compression == "used" and self.compressed > 0
+        if self._by_use:
+            self.declared = _CHOICE  # type: ignore[misc]
+        if compression in ("conv", "dilated") and self.compressed:
             self.fewer = nn.Linear(ratio * d_model, d_model, **to)  # rows side by side
         self.reset_parameters()
 
@@ -133,16 +144,19 @@ class CompressiveTransformer(SegmentMixer):
             nn.init.zeros_(self.fewer.bias)
 
     def memory_spec(self) -> dict[str, Part]:
-        """See `SegmentMixer.memory_spec`: rows of M, keys and values of M and C."""
+        """See `SegmentMixer.memory_spec`: rows of M, keys and values of M and C; use of M."""
         entry = {"n_heads": self.n_heads, "d_head": self.d_head}
         m, c = (real(rows=rows, **entry) for rows in (self.memory, self.compressed))
         rows = real(rows=self.memory, d_model=self.d_model)
-        return {"m": rows, "m_k": m, "m_v": m, "c_k": c, "c_v": c}
+        use = {"m_use": real(rows=self.memory)} if self._by_use else {}
+        return {"m": rows, "m_k": m, "m_v": m, "c_k": c, "c_v": c, **use}
 
     def entry_spec(self) -> dict[str, Part]:
-        """See `SegmentMixer.entry_spec`: inputs, which may be compressed, keys and values."""
+        """See `SegmentMixer.entry_spec`: inputs, keys and values; of "used" queries as well."""
         part = real(n_heads=self.n_heads, d_head=self.d_head)
-        return {"x": real(d_model=self.d_model), "k": part, "v": part}
+        asked = {"near": part, "far": real(n_heads=self.n_heads, d_model=self.d_model)}
+        own = {"x": real(d_model=self.d_model), "k": part, "v": part}
+        return own | (asked if self._by_use else {})
 
     @property
     def mode(self) -> str:
@@ -164,43 +178,39 @@ class CompressiveTransformer(SegmentMixer):
         q, k, v = self.heads(x)
         place = self.compressed + self.memory + position % self.segment
         near, far = self.place.parts(wide(q), place)
-        return (near, far, position), (x, k, v)
+        asked = (near, far) if self._by_use else ()
+        return (near, far, position), (x, k, v, *asked)
 
     @staticmethod
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
-        (near, far, position), (m_k, c_k) = q, memory[1::2]
-        k = torch.cat([c_k, m_k, entries[1]], 1)
         v = torch.cat([memory[4], memory[2], entries[2]], 1)
-        row = torch.arange(k.shape[1], device=k.device)[None]
-        if near.shape[1] == 1:  # the last entry is that of the step, wherever in its segment
-            early = entries[1].shape[1] - 1 - position % int(mode.split()[0])
-            row = torch.where(row < k.shape[1] - entries[1].shape[1], row, row - early)
-        wave = waves(row, far.shape[-1], far.dtype)
-        scores = torch.einsum("bqhk,bshk->bhqs", near, k)
-        scores = scores + far.transpose(1, 2) @ wave[:, None].mT
-        there = _there(mode, position[:, 0], c_k.shape[1], m_k.shape[1])[:, None]
-        age = age.expand(k.shape[0], -1, -1)
-        seen = torch.cat([there.expand(-1, age.shape[1], -1), age >= 0], -1)
-        scores = torch.where(seen[:, None], scores * near.shape[-1] ** -0.5, float("-inf"))
-        return torch.einsum("bhqs,bshk->bqhk", scores.softmax(-1), v)
+        return torch.einsum("bhqs,bshk->bqhk", _shares(mode, q, entries[1], age, memory), v)
 
     @staticmethod
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
         """See `linrnn.ops.segments.Rule`."""
-        (n, _, _), (m, c) = mode.split(), (memory[0].shape[1], memory[3].shape[1])
-        every = [torch.cat(z, 1) for z in zip(memory[:3], entries, strict=True)]
+        (n, ratio, kind), (m, c) = mode.split(), (memory[0].shape[1], memory[3].shape[1])
+        every = [torch.cat(z, 1) for z in zip(memory[:3], entries[:3], strict=True)]
         kept = [z[:, int(n) :] for z in every]
         if c == 0:
             return (*kept, *memory[3:])
-        fewer = _compressed(mode, every[0][:, : int(n)], weights[2:])
+        fewer = every[0][:, : int(n)]
+        use: Tensors = ()
+        if kind == "used":
+            total = memory[5] + _use(mode, entries, memory, number)
+            fewer = _most(fewer, total[:, : int(n)], int(n) // int(ratio))
+            use = (F.pad(total[:, int(n) :], (0, int(n))),)
+        else:
+            fewer = _compressed(mode, fewer, weights[2:])
         fewer = torch.where((number >= m // int(n))[:, None, None], fewer, 0)  # of rows that were
         new = [(fewer @ w.mT).unflatten(-1, memory[3].shape[2:]) for w in weights[:2]]
-        return (*kept, *(torch.cat(z, 1)[:, -c:] for z in zip(memory[3:], new, strict=True)))
+        longer = (torch.cat(z, 1)[:, -c:] for z in zip(memory[3:5], new, strict=True))
+        return (*kept, *longer, *use)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         if self._apart():
@@ -233,6 +243,40 @@ class CompressiveTransformer(SegmentMixer):
         return (found[0] - found[1]).square().sum() / (position.numel() * w_v.shape[0])
 
 
+def _shares(mode: str, q: Tensors, k: Tensor, age: Tensor, memory: Tensors) -> Tensor:
+    """What each query looks at, (B, H, Q, S), of the rows of C and M and of those of ``k``."""
+    (near, far, position), (m_k, c_k), own = q, memory[1:5:2], k.shape[1]
+    k = torch.cat([c_k, m_k, k], 1)
+    row = torch.arange(k.shape[1], device=k.device)[None]
+    if near.shape[1] == 1:  # the last entry is that of the step, wherever in its segment
+        early = own - 1 - position % int(mode.split()[0])
+        row = torch.where(row < k.shape[1] - own, row, row - early)
+    wave = waves(row, far.shape[-1], far.dtype)
+    scores = torch.einsum("bqhk,bshk->bhqs", near, k)
+    scores = scores + far.transpose(1, 2) @ wave[:, None].mT
+    there = _there(mode, position[:, 0], c_k.shape[1], m_k.shape[1])[:, None]
+    age = age.expand(k.shape[0], -1, -1)
+    seen = torch.cat([there.expand(-1, age.shape[1], -1), age >= 0], -1)
+    scores = torch.where(seen[:, None], scores * near.shape[-1] ** -0.5, float("-inf"))
+    return scores.softmax(-1)
+
+
+def _use(mode: str, entries: Tensors, memory: Tensors, number: Tensor) -> Tensor:
+    """How much the steps of a segment looked at each row of M, (B, m)."""
+    _, k, _, near, far = entries
+    n, c, m = k.shape[1], memory[3].shape[1], memory[0].shape[1]
+    step = torch.arange(n, device=k.device)
+    q = (near, far, number[:, None] * n + step)
+    shares = _shares(mode, q, k, (step[:, None] - step)[None], memory)
+    return shares[..., c : c + m].sum((1, 2))
+
+
+def _most(o: Tensor, use: Tensor, count: int) -> Tensor:
+    """The rows of ``o`` (B, n, d_model) of most use (B, n), in their order."""
+    place = use.topk(count, -1).indices.sort(-1).values
+    return o.gather(1, place[..., None].expand(-1, -1, o.shape[2]))
+
+
 def _there(mode: str, position: Tensor, c: int, m: int) -> Tensor:
     """Which rows of C and M hold something, (B, c + m), for segments that ``position`` is in."""
     n, ratio = (int(word) for word in mode.split()[:2])
@@ -244,8 +288,13 @@ def _there(mode: str, position: Tensor, c: int, m: int) -> Tensor:
 
 def _compressed(mode: str, o: Tensor, weights: Tensors) -> Tensor:
     """Fewer rows (..., n / ratio, d_model) in the place of ``o`` (..., n, d_model)."""
-    _, ratio, kind = mode.split()
-    o = o.unflatten(-2, (-1, int(ratio)))
-    if kind == "conv":
+    n, ratio, kind = mode.split()
+    if kind == "dilated":
+        place = torch.arange(0, int(n), int(ratio), device=o.device)[:, None]
+        place = place + torch.arange(0, 2 * int(ratio), 2, device=o.device)
+        o = F.pad(o, (0, 0, int(ratio) - 1, 0))[..., place, :]
+    else:
+        o = o.unflatten(-2, (-1, int(ratio)))
+    if kind in ("conv", "dilated"):
         return F.linear(o.flatten(-2), *weights)
     return o.mean(-2) if kind == "mean" else o.amax(-2)

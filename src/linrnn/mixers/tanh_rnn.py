@@ -8,6 +8,7 @@ from torch import nn
 from linrnn.errors import check_in, check_positive
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._dense import ElmanRNN
+from linrnn.nn.channel_mix import orthogonal
 from linrnn.nn.starts import check_periods, start_rotations
 
 
@@ -19,7 +20,8 @@ class TanhRNN(ElmanRNN):
         y_t = C h_t + D * x_t                        y in R^{d_model}
         |h_t| < 1, so the layer cannot diverge. Each step needs the last one's result, so time
         cannot be parallelised. Initially A, B and C are Glorot-normal, the entries of A
-        N(0, 1 / d_state), and b is zero. With init="limit_cycle"
+        N(0, 1 / d_state), and b is zero. With init="orthogonal" A is a random orthogonal matrix
+        instead, and with init="limit_cycle"
 
         A = diag(gain R(2 pi / T_1), gain R(2 pi / T_2), ...),   B ~ N(0, 0.01 / d_model)
 
@@ -32,7 +34,7 @@ class TanhRNN(ElmanRNN):
     Args:
         d_state: channels of h. Default: d_model.
         bias: the vector b.
-        init: how A and B begin, "glorot" or "limit_cycle".
+        init: how A and B begin, "glorot", "orthogonal" or "limit_cycle".
         gain: of the rotations, above 0; above 1 they turn for ever, below they come to rest.
         min_period, max_period: of the rotations, in steps, above 2. They turn a little slower the
             larger the gain is.
@@ -62,7 +64,7 @@ class TanhRNN(ElmanRNN):
         *,
         d_state: int | None = None,
         bias: bool = True,
-        init: Literal["glorot", "limit_cycle"] = "glorot",
+        init: Literal["glorot", "orthogonal", "limit_cycle"] = "glorot",
         gain: float = 1.1,
         min_period: float = 8.0,
         max_period: float = 128.0,
@@ -70,7 +72,7 @@ class TanhRNN(ElmanRNN):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(d_model, d_state, bias, device, dtype)
-        check_in("TanhRNN", "init", init, ("glorot", "limit_cycle"))
+        check_in("TanhRNN", "init", init, ("glorot", "orthogonal", "limit_cycle"))
         check_positive("TanhRNN", gain=gain)
         check_periods("TanhRNN", min_period, max_period)
         self.init, self.gain = init, gain
@@ -81,6 +83,8 @@ class TanhRNN(ElmanRNN):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         super().reset_parameters()
-        if self.init == "limit_cycle":
+        if self.init == "orthogonal":
+            orthogonal(self.A, 1.0)
+        elif self.init == "limit_cycle":
             start_rotations(self.A, self.gain, self.min_period, self.max_period)
             nn.init.normal_(self.B, std=0.1 * self.d_model**-0.5)

@@ -36,6 +36,17 @@ def plain(x: Tensor) -> Tensor:
     return x
 
 
+def mapped(*tensors: Tensor | None) -> bool:
+    """Whether ``vmap`` maps over one of them."""
+    functorch = torch._C._functorch
+    for x in tensors:
+        while x is not None and functorch.is_functorch_wrapped_tensor(x):
+            if functorch.is_batchedtensor(x):
+                return True
+            x = functorch.get_unwrapped(x)
+    return False
+
+
 def seen_finite(x: Tensor) -> bool:
     """Whether one look at ``x`` says that all of it is finite.
 

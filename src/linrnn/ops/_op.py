@@ -110,7 +110,7 @@ class Op:
             raise _ReachedError(self, arguments, backend)
         tensors = [x for x in arguments[: self.gradients] if x is not None]
         keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        if not eager(*tensors):
+        if not eager(*tensors) and not _below_transforms():
             if self._in_graphs(arguments[self._lead].device.type, backend):
                 return self._node(*arguments, keep, backend)
             return self.transform(*arguments, backend=backend)
@@ -323,6 +323,14 @@ class Op:
         like = [grads[self._unread[i]] if i in self._unread else x for i, x in enumerate(inputs)]
         pairs = zip(like, wanted, strict=False)
         return [x.new_empty(x.shape) for x, want in pairs if want]
+
+
+def _below_transforms() -> bool:
+    """Inside a transform of `torch.func` that no compiler looks at: operators have no rules there.
+
+    So it is under a dispatch mode as well, which would see the operator.
+    """
+    return transformed() and not torch.compiler.is_compiling()
 
 
 class _ReachedError(Exception):

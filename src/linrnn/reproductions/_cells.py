@@ -193,10 +193,18 @@ def judged(label: str, arrived: Mapping[str, Sequence[int | None]]) -> tuple[str
     if label == RIVAL:
         return "does not solve it", verdict([at is None for at in own])
     never: list[int | None] = [None] * len(own)
-    pairs = zip(own, arrived.get(RIVAL, never), strict=True)
-    return "solves it first", verdict(
-        [mine is not None and (rival is None or mine < rival) for mine, rival in pairs]
-    )
+    return "solves it first", verdict(earlier(own, arrived.get(RIVAL, never)))
+
+
+def earlier(own: Sequence[int | None], rival: Sequence[int | None]) -> tuple[bool, ...]:
+    """Whether each seed solved the task, and before the rival's same seed if that did.
+
+    Example:
+        >>> earlier([200, 400, None, 300], [None, 400, None, 500])
+        (True, False, False, True)
+    """
+    pairs = zip(own, rival, strict=True)
+    return tuple(mine is not None and (at is None or mine < at) for mine, at in pairs)
 
 
 def values(row: Row) -> dict[int, float]:

@@ -2,21 +2,35 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from linrnn.compare import Row
 from linrnn.compare._report import learning_curves
 from linrnn.reproductions._trained import Outcome, slug
-from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train import Config, ModelConfig, OptimConfig, PositionLoss, TrainConfig
 from linrnn.train._folder import RunFolder
+from linrnn.train._model import load_model
+from linrnn.train._positions import measure_positions
 
 TEXT_NOTE = (
     "the text is tiny Shakespeare, 1,115,394 bytes, of which the last tenth is validation and test "
     "in one, as is usual; all of it is ASCII, so a byte is a character. A test loss is that of the "
     "weights with the best loss on the same text, so it is a little too good, for all alike."
 )
+CUT_NOTE = (
+    "the text is tiny Shakespeare, 1,115,394 bytes, all of it ASCII, so a byte is a character; of "
+    "its last tenth the first half is validation, by which learning rates and weights are chosen, "
+    "and the second half is the test."
+)
+CUT: Mapping[str, Any] = {"validation": 0.05, "test": 0.05}
+"""Options of the task where `CUT_NOTE` is true."""
+
+Curve: TypeAlias = Sequence[PositionLoss]
+BothWays: TypeAlias = Mapping[tuple[str, bool], Mapping[int, Curve]]
+"""By label, and whether the state was kept from window to window, the loss by position in a window,
+for the place of each seed."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,31 @@ def nats_by_seed(row: Row) -> dict[int, float]:
     """Test loss in nats per token of the runs that finished, by the place of their seed."""
     done = [RunFolder(folder).read_result() for folder in row.folders]
     return {seed: result.test_loss for seed, result in enumerate(done) if result is not None}
+
+
+def read_both_ways(rows: Sequence[Row], streams: int) -> BothWays:
+    """Test every trained model with its state kept and with it cleared at every window.
+
+    Args:
+        rows: models that failed are left out.
+        streams: as many rows the test text is read in.
+    """
+    found: dict[tuple[str, bool], dict[int, Curve]] = {}
+    for row in rows:
+        for seed, folder in enumerate(row.folders):
+            if not (folder / "result.json").is_file():
+                continue
+            model, task, _ = load_model(folder)
+            for kept in (True, False):
+                curve = measure_positions(model, task, streams, carry=kept)
+                found.setdefault((row.label, kept), {})[seed] = curve
+    return found
+
+
+def whole(curve: Curve, first: int = 1) -> float:
+    """Mean loss over all positions of a window from one on, which begins a part of the curve."""
+    sizes = [(p.loss, p.last - p.first + 1) for p in curve if p.first >= first]
+    return sum(loss * n for loss, n in sizes) / sum(n for _, n in sizes)
 
 
 def curves(outcomes: Sequence[Outcome]) -> dict[str, Any]:

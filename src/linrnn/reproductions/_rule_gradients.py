@@ -9,7 +9,8 @@ from torch.nn.functional import mse_loss
 
 from linrnn import SequenceModel, learn
 from linrnn.learn import Batch, alignment
-from linrnn.reproductions._delays import ROWS, Rule, descend, signs
+from linrnn.reproductions._delays import signs
+from linrnn.reproductions._lessons import ROWS, Rule, descend
 
 LAG, LENGTH, WIDTH, RATE = 12, 32, 16, 3e-3
 """Of the stacks whose gradients are compared, and of their training."""

@@ -5,16 +5,22 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar
 
-from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import TEXT_NOTE, Mean, mean_of, small, with_model
+from linrnn.reproductions._language import (
+    TEXT_NOTE,
+    BothWays,
+    Curve,
+    mean_of,
+    read_both_ways,
+    small,
+    whole,
+    with_model,
+)
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.reproductions._verdict import Judged
-from linrnn.train import Config, PositionLoss
+from linrnn.train import Config
 from linrnn.train._figures import loss_against_position, over_seeds
-from linrnn.train._model import load_model
-from linrnn.train._positions import measure_positions
 
 MIXERS = ("lru", "mingru", "rwkv4")
 OPTIONS: Mapping[str, dict[str, Any]] = {"rwkv4": {"init": "published"}}
@@ -26,9 +32,6 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 }
 D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 64, 2, 2, 4096
 ROWS = 16  # streams the test text is read in: few, so that hardly any chunk begins without a past
-
-Curves = dict[tuple[str, bool], list[list[PositionLoss]]]
-"""By label, and whether the state was carried in the test, one curve a seed."""
 
 
 class CarriedState(Reproduction):
@@ -82,7 +85,7 @@ class CarriedState(Reproduction):
             column = Column(name=f"chunks of {chunk}", config=base, paper=base, steps=0)
             outcome = train(column, self._rows(base), setting)
             outcomes.append(outcome)
-            curves = _curves(outcome.rows)
+            curves = read_both_ways(outcome.rows, ROWS)
             tables.append(_losses(chunk, curves))
             figures |= self._figures(chunk, curves)
             verdicts += judged(chunk, curves, self.mixers)
@@ -106,7 +109,7 @@ class CarriedState(Reproduction):
             for mixer, arm in product(self.mixers, ARMS)
         }
 
-    def _figures(self, chunk: int, curves: Curves) -> dict[str, Any]:
+    def _figures(self, chunk: int, curves: BothWays) -> dict[str, Any]:
         found = {}
         for mixer in self.mixers:
             series, counts = {}, []
@@ -114,7 +117,7 @@ class CarriedState(Reproduction):
                 seeds = curves.get((label(mixer, arm), carried))
                 if seeds:
                     name = f"{arm} in training, {'kept' if carried else 'cleared'} in the test"
-                    series[name] = _points(seeds)
+                    series[name] = _points([*seeds.values()])
                     counts.append(len(seeds))
             if series:
                 title = f"{mixer}, chunks of {chunk}: {over_seeds(counts)}, with standard errors"
@@ -145,52 +148,35 @@ def label(mixer: str, arm: str) -> str:
     return f"{mixer}, {arm}"
 
 
-def _curves(rows: Sequence[Row]) -> Curves:
-    """The loss by position of every trained model, tested both ways."""
-    found: Curves = {}
-    for row in rows:
-        for folder in row.folders:
-            if not (folder / "result.json").is_file():
-                continue
-            model, task, _ = load_model(folder)
-            for carried in (True, False):
-                curve = measure_positions(model, task, ROWS, carry=carried)
-                found.setdefault((row.label, carried), []).append(curve)
-    return found
-
-
-def _whole(curve: Sequence[PositionLoss]) -> float:
-    """Mean over all positions."""
-    sizes = [p.last - p.first + 1 for p in curve]
-    return sum(p.loss * n for p, n in zip(curve, sizes, strict=True)) / sum(sizes)
-
-
-def judged(chunk: int, curves: Curves, mixers: Sequence[str]) -> list[Judged]:
+def judged(chunk: int, curves: BothWays, mixers: Sequence[str]) -> list[Judged]:
     """Whether a state that is kept, in training and in the test, lowers the loss, seed by seed."""
     found = []
     for mixer in mixers:
-        kept = curves.get((label(mixer, "kept"), True), [])
-        cleared = curves.get((label(mixer, "cleared"), False), [])
-        held = tuple(_whole(a) < _whole(b) for a, b in zip(kept, cleared, strict=False))
+        kept = curves.get((label(mixer, "kept"), True), {})
+        cleared = curves.get((label(mixer, "cleared"), False), {})
+        both = sorted(kept.keys() & cleared.keys())
+        held = tuple(whole(kept[seed]) < whole(cleared[seed]) for seed in both)
         claim = f"chunks of {chunk}: a kept state helps {mixer}"
         found.append(Judged(claim, "expected, no result", held))
     return found
 
 
-def _losses(chunk: int, curves: Curves) -> Table:
+def _losses(chunk: int, curves: BothWays) -> Table:
     cells = []
     for name in dict.fromkeys(name for name, _ in curves):
-        kept, cleared = (mean_of([_whole(c) for c in curves[name, way]]) for way in (True, False))
-        first = mean_of([c[0].loss for c in curves[name, True]])
+        kept, cleared = (
+            mean_of([whole(curve) for curve in curves[name, way].values()]) for way in (True, False)
+        )
+        first = mean_of([curve[0].loss for curve in curves[name, True].values()])
         cells.append([name, kept.text, cleared.text, first.text])
     head = ["model, state in training", "kept in the test", "cleared in the test"]
     title = f"Chunks of {chunk}: test loss (nats per character), mean ± s.e."
     return Table(title, [*head, "first position, kept"], cells)
 
 
-def _points(seeds: Sequence[Sequence[PositionLoss]]) -> list[tuple[float, float, float]]:
+def _points(seeds: Sequence[Curve]) -> list[tuple[float, float, float]]:
     points = []
     for at in zip(*seeds, strict=True):
-        mean: Mean = mean_of([p.loss for p in at])
+        mean = mean_of([p.loss for p in at])
         points.append(((at[0].first * at[0].last) ** 0.5, mean.value, mean.error))
     return points

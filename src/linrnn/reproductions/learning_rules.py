@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from linrnn.reproductions import _rule_gradients as gradients
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._delays import Delay, Rule, Runs, errors, solved_readout, stacked, tuned
+from linrnn.reproductions._delays import Delay, solved_readout
+from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned
 from linrnn.reproductions._rule_gradients import Angles, Noise
 from linrnn.reproductions._verdict import Judged
 from linrnn.train._figures import legend_below, new_figure, over_seeds
@@ -158,7 +159,7 @@ class LearningRules(Reproduction):
                 *(line for step in ends for line in judged_stacks(stacks, step)),
             ),
             figures={
-                "errors": _learning(found, len(setting.seeds)),
+                "errors": learning(found, title="delays", lines={"solved": SOLVED}),
                 "alignment": _by_layer(stacks, self.size, len(setting.seeds)),
             },
         )
@@ -219,15 +220,14 @@ NOTES = (
 
 def judged_lags(name: str, runs: Runs) -> list[Judged]:
     """Claims of a delay, seed by seed."""
-    error = {label: [run.error for run in seeds] for label, seeds in runs.items()}
 
     def better(one: str, other: str, where: str) -> Judged:
-        held = tuple(a < b for a, b in zip(error[one], error[other], strict=True))
+        held = smaller(runs[one], runs[other])
         return Judged(f"{name}: {one} has a smaller error than {other}", where, held)
 
     def solves(label: str, claim: bool, where: str) -> Judged:
         words = "solves it" if claim else "does not solve it"
-        held = tuple((value < SOLVED) == claim for value in error[label])
+        held = tuple((run.error < SOLVED) == claim for run in runs[label])
         return Judged(f"{name}: {label} {words}", where, held)
 
     if name == DENSE.name:
@@ -326,23 +326,6 @@ def _layers(depth: int) -> str:
 
 def _ring(ring: tuple[float, float]) -> str:
     return f"[{ring[0]:g}, {ring[1]:g}]"
-
-
-def _learning(found: Mapping[str, Runs], seeds: int) -> Any:
-    figure = new_figure(3.4 * len(found) + 0.6, 3.8)
-    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
-    looks = styles(list(dict.fromkeys(label for runs in found.values() for label in runs)))
-    for axes, (name, runs) in zip(panels, found.items(), strict=True):
-        for label, several in runs.items():
-            steps, values = stacked(several)
-            axes.plot(steps, values.mean(0).tolist(), label=label, **looks[label])
-        axes.axhline(SOLVED, color="0.5", linestyle=":", label="solved")
-        axes.set(yscale="log", xlabel="steps", title=name)
-        axes.grid(alpha=0.3)
-    panels[0].set(ylabel="error on validation")
-    figure.suptitle(f"delays: {over_seeds([seeds])}")
-    legend_below(figure, *panels)
-    return figure
 
 
 def _by_layer(stacks: Stacks, size: Size, seeds: int) -> Any:

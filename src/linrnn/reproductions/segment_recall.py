@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from linrnn import SequenceModel
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
@@ -15,6 +16,7 @@ from linrnn.reproductions._language import curves, mean_of
 from linrnn.reproductions._trained import Outcome
 from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import Judged
+from linrnn.tasks import Task
 from linrnn.tasks._base import IGNORE
 from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig, load_model
@@ -269,20 +271,30 @@ def recalls(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
     return found
 
 
-@torch.inference_mode()
 def recalled(run: Path) -> list[float]:
-    """The part of the questions that is right in each segment, of the test data.
+    """`by_segment` of a trained model.
 
     Args:
         run: its folder.
     """
     model, task, _ = load_model(run)
+    return by_segment(model, task)
+
+
+@torch.inference_mode()
+def by_segment(model: SequenceModel, task: Task) -> list[float]:
+    """The part of the questions that is right in each segment, of the test data.
+
+    Args:
+        model: in evaluation mode.
+        task: with questions in every segment.
+    """
     right = asked = torch.zeros(task.sequence_length)
     for x, target in eval_loader(task.datasets().test, 500):
         right = right + (model(x)[0].argmax(-1) == target).sum(0)
         asked = asked + (target != IGNORE).sum(0)
-    by_segment = (z.view(-1, SEGMENT).sum(1) for z in (right, asked))
-    return torch.div(*by_segment).tolist()
+    parts = (z.view(-1, SEGMENT).sum(1) for z in (right, asked))
+    return torch.div(*parts).tolist()
 
 
 def answers(title: str, rows: Sequence[Row], recall: Recall) -> Table:

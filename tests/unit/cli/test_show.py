@@ -94,8 +94,22 @@ def test_show_prints_everything_of_a_name(capsys):
 def test_unknown_name_is_a_wrong_command():
     message = (
         r"no mixer, task, learner, recipe or reproduction named 'lur'\. Did you mean 'lru'\? "
-        r"Known: .*digits"
+        r"`linrnn list` prints all \d+\."
     )
     with pytest.raises(UnknownNameError, match=message) as error:
         verb.main(["lur"])
     assert error.value.exit_code == 2
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("kind", "known", "said"),
+    [
+        ("column", "ab", r"no column named 'z'\. Known: a, b\.$"),
+        ("column", [f"c{i:02}" for i in range(50)], r"Known: c00, .*, c39 and 10 more\.$"),
+        ("mixer", [f"m{i}" for i in range(50)], r"`linrnn list mixers` prints all 50\.$"),
+    ],
+)
+def test_an_unknown_name_is_answered_in_a_line(kind, known, said):
+    with pytest.raises(UnknownNameError, match=said):
+        raise UnknownNameError(kind, "z", known)

@@ -256,11 +256,6 @@ def test_a_damaged_checkpoint_is_named(learn_from, tmp_path, capsys):
     assert learn_from(LINES[2:5], "--back-to", "2") == 0
 
 
-def test_a_model_of_numbers_learns_in_python_alone(learn_from, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "cache"))
-    shape = ModelConfig(d_model=4, n_layers=1, norm="layer", pool="none")
-    config = Config(task="mackey_glass", mixer="lru", model=shape)
-    run = RunFolder.create(tmp_path / "run", config)
-    save_tensors(build_model(config, build_task(config)).state_dict(), run.model)
-    assert learn_from([b"1\n"], run=run.path) == 2
-    assert "LearningSession" in capsys.readouterr().err
+def test_the_next_token_needs_no_other_target(learn_from, capsys):
+    assert learn_from(LINES[:1], "--target", "last") == 2
+    assert "to which the next token is the target" in capsys.readouterr().err

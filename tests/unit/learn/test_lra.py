@@ -9,7 +9,7 @@ from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
 from linrnn.learn.lra import deltas
 from linrnn.mixers import PTNCN
-from linrnn.state import leaves
+from linrnn.state import detach, leaves
 
 TIME, ROWS, WIDTH = 7, 3, 4
 
@@ -219,10 +219,127 @@ def test_prediction_of_a_rhythm_is_learned_by_steps_after_each_window():
     assert mse_loss(model(batch.x)[0], batch.target) < before / 10
 
 
+OTHERS = ("lru", "gru", "mamba", "delta_net", "tanh_rnn")
+
+
+def with_feedback(model, **options):
+    """The learner after its feedback to layers was drawn, and that by the names of layers."""
+    rule = learn.build("lra", options)
+    x = torch.zeros(1, 1, 2, dtype=torch.float64)
+    rule.step(model, Batch(x, torch.zeros(1, 1, 3).double(), None, None), None, Loop(mse_loss))
+    rule.fed_back._found = {}
+    model.zero_grad(set_to_none=True)
+    return rule, rule.fed_back.weights
+
+
+@pytest.mark.parametrize("mixer", OTHERS)
+@pytest.mark.parametrize("beta", [1.0, 0.2])
+def test_of_one_layer_before_its_head_it_is_the_gradient_of_each_step(mixer, beta, batch):
+    """With E = W^T: the state before a step enters it as a constant."""
+    model = make(1, mixer=mixer, block="bare", norm="none", skip=False)
+    rule, weights = with_feedback(model, beta=beta, feedback=0.0)
+    weights["blocks.0.mixer"] = model.head.weight.detach().mT.clone()
+    rule.step(model, batch, None, Loop(mse_loss))
+    found = {n: p.grad for n, p in model.blocks[0].mixer.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    layer, x, answers = model.blocks[0].mixer, model.encoder(batch.x).detach(), []
+    state = layer.init_state(ROWS)
+    for t in range(TIME):
+        y, state = layer(x[:, t : t + 1], detach(state), reset=batch.reset[:, t : t + 1])
+        answers.append(model.head(y))
+    mse_loss(torch.cat(answers, 1), batch.target).backward()
+    for name, p in layer.named_parameters():
+        expected = torch.zeros_like(p) if p.grad is None else beta * p.grad
+        ours = torch.zeros_like(p) if found[name] is None else found[name]
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-13, msg=name)
+
+
+def test_the_target_of_each_layer_of_a_stack_comes_from_the_answer(batch):
+    model = make(2, mixer=("gru", "lru"))
+    rule, weights = with_feedback(model, beta=0.5, feedback=0.4, rate=0.3)
+    before = {n: w.clone() for n, w in weights.items()}
+    step = rule.step(model, batch, None, Loop(mse_loss))
+    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    inputs = []
+    for block in model.blocks:
+        block.mixer.register_forward_hook(lambda m, a, out: inputs.append((m, a[0].detach(), out)))
+    y, _ = model(batch.x, reset=batch.reset)
+    torch.testing.assert_close(step.y, y.detach())
+    e = (2 * (y - batch.target) / y.numel()).detach()
+    after = rule.state_dict()
+    for i, (layer, x, (whole, _)) in enumerate(list(inputs)):
+        name, state, losses = f"blocks.{i}.mixer", layer.init_state(ROWS), []
+        for t in range(TIME):
+            z, state = layer(x[:, t : t + 1], detach(state), reset=batch.reset[:, t : t + 1])
+            target = (z - 0.5 * e[:, t : t + 1] @ before[name].mT).detach()
+            losses.append((z - target).square().sum() / 2)
+        grads = torch.autograd.grad(sum(losses), list(layer.parameters()), allow_unused=True)
+        for (n, _), g in zip(layer.named_parameters(), grads, strict=True):
+            torch.testing.assert_close(found[f"{name}.{n}"], g, rtol=1e-9, atol=1e-13)
+        change = torch.einsum("bti,bto->io", whole.detach(), e)
+        expected = before[name] - 0.3 * 0.4 * change
+        torch.testing.assert_close(after[f"feedback/{name}"], expected, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("mixer", ["gru", ("lru", "p_tncn")])
+def test_any_window_adds_up_the_same_for_other_layers(mixer, batch):
+    model = make(2, mixer=mixer)
+    rule, _ = with_feedback(model)
+    drawn, sums = rule.state_dict(), []
+    for window in (1, 3, TIME):
+        rule = learn.build("lra", {"window": window})
+        rule.load_state_dict(drawn)
+        model.zero_grad(set_to_none=True)
+        step = rule.step(model, batch, None, Loop(mse_loss))
+        assert not any(h.requires_grad for h in leaves(step.state))
+        grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+        kept = rule.state_dict()
+        assert not any(w.requires_grad for w in kept.values())
+        sums.append(grads | kept)
+    close(sums[1], sums[0])
+    close(sums[2], sums[0])
+
+
+def learned(feedback, *, frozen=False):
+    """Last losses of a GRU that learns a product and a delay, and how its feedback lies."""
+    model = make(1, mixer="gru", d_model=8, block="bare", skip=False, norm="none")
+    model.blocks[0].mixer.requires_grad_(not frozen)
+    rule = learn.build("lra", {"feedback": feedback, "rate": 0.3, "window": 20})
+    weights = [p for p in model.parameters() if p.requires_grad]
+    sgd, losses = torch.optim.SGD(weights, 0.3, weight_decay=1e-3), []
+    for i in range(200):
+        x = torch.randn(8, 20, 2, generator=torch.Generator().manual_seed(i)).double()
+        target = torch.stack([x[..., 0], x[..., 0] * x[..., 1], x[..., 1].roll(1, 1)], 2)
+        sgd.zero_grad()
+        step = rule.step(model, Batch(x, target, None, None), None, Loop(mse_loss))
+        sgd.step()
+        losses.append(float(step.loss))
+    if frozen:
+        return sum(losses[-10:]) / 10, None
+    (E,) = rule.state_dict().values()
+    cosine = torch.cosine_similarity(E.flatten(), model.head.weight.detach().mT.flatten(), 0)
+    return sum(losses[-10:]) / 10, float(cosine)
+
+
+@pytest.mark.slow
+def test_layers_learn_by_feedback_that_stays_and_more_by_feedback_that_learns():
+    """Beside a head that learns alone; learned feedback turns to the transposed head."""
+    (alone, _), (drawn, _), (both, cosine) = learned(0, frozen=True), learned(0.0), learned(1.0)
+    assert drawn < alone / 2
+    assert both < drawn
+    assert cosine > 0.9
+
+
 @pytest.mark.unchecked
 def test_errors():
     with pytest.raises(ArgumentError, match="feedback must be at least 0 and finite, got -1"):
         learn.build("lra", {"feedback": -1.0})
-    model = make(mixer=("p_tncn", "lru"))
-    with pytest.raises(ArgumentError, match=r"must be a p_tncn, .* got blocks\.1\.mixer \(LRU\)"):
+    with pytest.raises(ArgumentError, match="beta must be"):
+        learn.build("lra", {"beta": 0.0})
+    model = make(mixer=("p_tncn", "lru"), pool="last")
+    with pytest.raises(ArgumentError, match=r"got 'last' with blocks\.1\.mixer \(LRU\)"):
         learn.build("lra").check(model)
+    rule = learn.build("lra")
+    rule.load_state_dict({"feedback/blocks.7.mixer": torch.zeros(4, 3)})
+    with pytest.raises(ArgumentError, match=r"layers of the model, got 'blocks\.7\.mixer'"):
+        rule.begin(make(), 1, anew=True)

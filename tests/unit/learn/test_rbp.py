@@ -88,6 +88,15 @@ def test_only_the_normal_equations_get_along_with_a_step_that_expands():
     assert left < 1e-6
 
 
+def test_conjugate_gradients_end_where_only_rounding_is_left():
+    before = torch.randn(ROWS, SIZE, generator=generator()).requires_grad_()
+    after = 0.95 * before.roll(1, 1)
+    b = torch.randn(ROWS, SIZE, generator=generator())
+    found, left = solve("cg", after, before, b, 200)
+    torch.testing.assert_close(found, solve("direct", after, before, b, 1)[0], rtol=0, atol=5e-3)
+    assert left < 1e-4
+
+
 def test_a_linear_recurrence_has_a_closed_form():
     """z = b / (1 - conj(lambda)), channel by channel."""
     a = torch.polar(torch.rand(4, generator=generator()).double(), torch.arange(4.0).double())

@@ -200,6 +200,18 @@ def test_pairs_without_an_end_are_answered_as_they_come():
         assert len(drawn) == t + 1
 
 
+def test_a_pair_without_a_target_is_answered_alone():
+    x, target = series(6)
+    model = make()
+    sgd = torch.optim.SGD(model.parameters(), 0.1)
+    pairs = ((x[t], None if t == 3 else target[t]) for t in range(6))
+    answers = learn.build("chunked_rtrl").stream(model, pairs, loss=mse_loss, optimizer=sgd)
+    for t in range(6):
+        before = [p.clone() for p in model.parameters()]
+        assert next(answers).shape == (1,)
+        assert (t == 3) == all(map(torch.equal, before, model.parameters()))
+
+
 def test_a_state_of_another_model_changes_nothing():
     stream, other = (
         session(),
@@ -266,7 +278,7 @@ def rule_and_sgd():
 @pytest.mark.parametrize("mixer", ["lru", "mingru"])
 def test_large_traces_are_summed_row_by_row_to_the_same_gradient(mixer, monkeypatch):
     """As `bptt` of the whole finds it, of a layer that chunks are read by."""
-    monkeypatch.setattr("linrnn.learn._traces._LARGE", 0)
+    monkeypatch.setattr("linrnn.learn._traces.LARGE", 0)
     torch.manual_seed(0)
     options = {"mixer": mixer, "d_model": 6, "n_layers": 1, "norm": "none", "pool": "none"}
     model = SequenceModel(2, 1, **options, dtype=torch.float64)

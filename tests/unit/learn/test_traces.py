@@ -62,6 +62,34 @@ def test_a_recurrent_layer_learns_as_by_back_propagation(mixer, batch):
     assert far > 1e-3  # there is something across the borders to be learned
 
 
+WIDE = ("lru", "s5", "mingru", "minlstm", "gilr", "sru", "hgrn", "ind_rnn", "gated_lru", "slru")
+"""Layers whose maps from the input are large at `WIDTH` channels, with or without gates around."""
+WIDTH = 96
+
+
+@pytest.mark.parametrize("mixer", WIDE)
+def test_large_maps_have_the_gradient_of_back_propagation(mixer, batch):
+    """Their traces are sums of products, made without the derivatives of each weight."""
+    model = make(mixer, d_model=WIDTH)
+    whole, _ = gradients(model, "bptt", batch)
+    for name, options in (("chunked_rtrl", {"window": 3}), ("diagonal_rtrl", {})):
+        learner = learn.build(name, options)
+        close(gradients(model, name, batch, learner=learner)[0], whole, "mixer")
+        assert any("linear" in key for key in learner.state_dict())
+
+
+def test_large_maps_learn_where_windows_have_no_target_and_weights_are_frozen(batch):
+    for mixer in ("lru", "mingru"):
+        model = make(mixer, d_model=WIDTH, pool="last")
+        last = batch._replace(target=batch.target[:, -1])
+        whole, _ = gradients(model, "bptt", last)
+        close(gradients(model, "chunked_rtrl", last, window=4)[0], whole, "mixer")
+        frozen = next(p for n, p in model.named_parameters() if "mixer" in n and p.ndim > 1)
+        frozen.requires_grad_(False)
+        whole, _ = gradients(model, "bptt", last)
+        close(gradients(model, "chunked_rtrl", last, window=4)[0], whole, "mixer")
+
+
 @pytest.mark.parametrize("mixer", ["lru", "minlstm"])
 @pytest.mark.parametrize("window", [1, 2, 7, TIME, 64])
 def test_any_window_gives_the_gradient_of_the_layer(mixer, window, batch):

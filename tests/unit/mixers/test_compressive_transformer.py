@@ -13,6 +13,10 @@ from linrnn.testing import check_law
 SMALL = {"segment": 4, "memory": 8, "compressed": 3, "ratio": 2, "n_heads": 2, "d_head": 3}
 
 
+KINDS = ("conv", "dilated", "mean", "max", "used")
+every = pytest.mark.parametrize("compression", KINDS)
+
+
 def make(cls=CompressiveTransformer, d_model=6, **options):
     torch.manual_seed(0)
     known = SMALL if cls is CompressiveTransformer else {"segment": 4, "n_heads": 2, "d_head": 3}
@@ -26,9 +30,17 @@ def noise(*shape):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def few(layer, o):
-    """f of rows (n, D), one after the other."""
-    groups = o.split(layer.ratio)
+def few(layer, o, use=None):
+    """f of rows (n, D), one after the other; ``use`` is what each was looked at."""
+    ratio = layer.ratio
+    if layer.compression == "used":
+        best = sorted(range(len(o)), key=lambda i: -use[i])[: len(o) // ratio]
+        return o[sorted(best)]
+    if layer.compression == "dilated":
+        firsts, zero = range(1 - ratio, len(o) + 1 - ratio, ratio), torch.zeros_like(o[0])
+        rows = [[o[s] if s >= 0 else zero for s in range(i, i + 2 * ratio, 2)] for i in firsts]
+        return torch.stack([layer.fewer(torch.cat(row)) for row in rows])
+    groups = o.split(ratio)
     if layer.compression == "conv":
         return torch.stack([layer.fewer(torch.cat(list(g))) for g in groups])
     return torch.stack([g.mean(0) if layer.compression == "mean" else g.amax(0) for g in groups])
@@ -40,9 +52,10 @@ def transcription(layer, x):
     place, (w_q, w_k, w_v) = layer.place, (w.unflatten(0, (H, K)) for w in layer.heads.rows())
     turn = place.proj.weight.unflatten(0, (H, K))
     omega = 10_000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
-    m, c, ys, losses = x[:0], x[:0], [], []
+    m, c, ys, losses, use = x[:0], x[:0], [], [], []
     for part in x.split(n):
         rows = torch.cat([c, m, part])
+        use += [0.0] * (len(m) - len(use))
         for i, query in enumerate(part):
             last, heads = len(c) + len(m) + i, []
             for h in range(H):
@@ -53,23 +66,25 @@ def transcription(layer, x):
                     score = (q + place.u[h]) @ (w_k[h] @ rows[s]) + (q + place.w[h]) @ R
                     scores.append(score * K**-0.5)
                 weights = torch.stack(scores).softmax(0)
+                for s in range(len(m)):
+                    use[s] += weights[len(c) + s].item()
                 heads.append(weights @ (rows[: last + 1] @ w_v[h].T))
             ys.append(layer.o_proj(torch.cat(heads)))
         m = torch.cat([m, part])
         if len(part) == n and len(m) > layer.memory:
-            o, m = m[:n], m[n:]
-            new = few(layer, o)
+            o, m, gone, use = m[:n], m[n:], use[:n], use[n:]
+            new = few(layer, o, gone + [0.0] * (n - len(gone)))
             c = torch.cat([c, new])[-layer.compressed :]
             q = torch.einsum("td,hkd->htk", part, w_q)
             seen = [
                 (q @ (z @ w_k.mT).mT * K**-0.5).softmax(-1) @ (z @ w_v.mT)
-                for z in (o.detach(), few(layer, o.detach()))
+                for z in (o.detach(), few(layer, o.detach(), gone))
             ]
             losses.append((seen[0] - seen[1]).square().mean())
     return torch.stack(ys), sum(losses) * n / len(x)
 
 
-@pytest.mark.parametrize("compression", ["conv", "mean", "max"])
+@every
 def test_equals_a_loop_over_queries_and_rows(compression):
     layer, x = make(compression=compression), noise(2, 27, 6)
     expected = torch.stack([transcription(layer, row)[0] for row in x])
@@ -84,11 +99,11 @@ def test_without_compressed_rows_it_is_transformer_xl(memory):
     torch.testing.assert_close(layer(x)[0], other(x)[0], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("compression", ["conv", "mean", "max"])
+@every
 def test_rows_that_are_not_compressed_are_a_longer_memory(compression):
     layer = make(compressed=7, ratio=1, compression=compression)
     other, x = make(TransformerXL, memory=15), noise(2, 39, 6)
-    if compression == "conv":
+    if compression in ("conv", "dilated"):
         torch.nn.init.eye_(layer.fewer.weight)
         torch.nn.init.zeros_(layer.fewer.bias)
     other.load_state_dict({n: p for n, p in layer.state_dict().items() if "fewer" not in n})
@@ -101,8 +116,9 @@ def added(layer, x, state=None, **more):
     return found.take(), after
 
 
-def test_the_loss_of_f_is_that_of_its_equation_and_trains_f_alone():
-    layer, x = make(), noise(2, 27, 6)
+@pytest.mark.parametrize("compression", ["conv", "dilated"])
+def test_the_loss_of_f_is_that_of_its_equation_and_trains_f_alone(compression):
+    layer, x = make(compression=compression), noise(2, 27, 6)
     loss, _ = added(layer, x)
     expected = torch.stack([transcription(layer, row)[1] for row in x]).mean()
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
@@ -171,9 +187,10 @@ def test_nothing_is_added_for_a_learner_that_is_called_by_itself():
     assert layer.fewer.weight.grad.any()  # by the loss of the model
 
 
+@pytest.mark.parametrize("compression", ["conv", "used"])
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "edges"])
-def test_laws_hold_with_other_rows(law):
-    check_law(law, partial(CompressiveTransformer, **SMALL))
+def test_laws_hold_with_other_rows(law, compression):
+    check_law(law, partial(CompressiveTransformer, **SMALL, compression=compression))
 
 
 @pytest.mark.unchecked

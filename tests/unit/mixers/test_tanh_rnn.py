@@ -88,6 +88,18 @@ def test_initial_weights_have_the_stated_variances():
     assert not layer.b.any()
 
 
+def test_an_orthogonal_start_keeps_sizes_and_leaves_the_rest_as_it_was():
+    layers = []
+    for init in ("glorot", "orthogonal"):
+        torch.manual_seed(0)
+        layers.append(TanhRNN(4, d_state=30, init=init))
+    A = layers[1].A.detach()
+    torch.testing.assert_close(A @ A.T, torch.eye(30), rtol=0, atol=1e-5)
+    assert layers[1].B.equal(layers[0].B)
+    assert layers[1].D.equal(layers[0].D)
+    assert TanhRNN(4, init="orthogonal", dtype=torch.bfloat16).A.dtype == torch.bfloat16
+
+
 def limit_cycle(gain, d_state=2, low=20.0, high=20.0):
     """A layer on its way around, and the state it is in."""
     torch.manual_seed(0)

@@ -26,7 +26,7 @@ SHORT = {
     "ridge": {"frozen": True},
     "gtf": {"schedule": "annealed"},
 }
-NEEDS = {"stagewise": "constructive", "lra": "p_tncn"}  # the mixer that a learner is made for
+NEEDS = {"stagewise": "constructive"}  # the mixer that a learner is made for
 AT_THE_END = ("rbp",)  # for one answer a sequence, and nothing random
 LAST = "checkpoints/last.safetensors"
 each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])

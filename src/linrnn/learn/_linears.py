@@ -1,0 +1,212 @@
+"""The linear maps inside a layer: what they are given, and what each of their outputs moves.
+
+What a state owes to the weight of a linear map is, at a step, the product of what it owes to the
+outputs and of the input. Found so, it is added to a trace as it is made, where autograd would lay
+out the product of every row first.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+
+from linrnn.learn._owners import (
+    NotDiagonalError,
+    Owners,
+    moved_state,
+    owner_of,
+    real_parts,
+    shaken,
+    weighted,
+)
+from linrnn.mixers import Mixer
+from linrnn.state import map_state
+from linrnn.typing import State
+
+LARGE = 1 << 13
+"""Numbers of a weight from which on its traces are worth a call a row."""
+_ROWS, _STEPS = 32, 3
+
+Answer = Callable[[int, Tensor, Tensor, Tensor | None], Tensor]
+"""Of a linear map: its place among those of the layer, its input, weight and bias."""
+
+
+@dataclass(frozen=True)
+class Linears:
+    """The linear maps of a layer, by their place, in the order in which they are called."""
+
+    count: int
+    index: Mapping[int, Tensor]
+    """Of those with large weights that move the state: the channel that each output moves."""
+    shapes: Mapping[int, torch.Size]
+    """Of their weights."""
+    still: frozenset[int]
+    """Those that move nothing of the state, such as the map to the output."""
+    others: tuple[str, ...]
+    """The parameters that move the state by another way than those weights, too."""
+
+
+NO_LINEARS = Linears(0, {}, {}, frozenset(), ())
+
+
+class Given(NamedTuple):
+    """What a linear map was called with, and its output."""
+
+    x: Tensor
+    weight: Tensor
+    y: Tensor
+
+
+class _Calls(TorchFunctionMode):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer, self.count = answer, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not linear:
+            return func(*args, **(kwargs or {}))
+        self.count += 1
+        return self.answer(self.count - 1, *_arguments(*args, **(kwargs or {})))
+
+
+def _arguments(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    return input, weight, bias
+
+
+@contextmanager
+def answered(layer: Mixer, count: int, answer: Answer) -> Iterator[None]:
+    """Inside, where the layer reads once, another function answers for its linear maps.
+
+    Raises:
+        RuntimeError: the layer called more or fewer of them than ``count``.
+    """
+    with _Calls(answer) as calls:
+        yield
+    if calls.count != count:
+        raise RuntimeError(
+            f"{type(layer).__name__}: a layer must call the same linear maps whenever it reads, "
+            f"got {calls.count} calls in the place of {count}."
+        )
+
+
+@contextmanager
+def noted() -> Iterator[list[Given]]:
+    """Inside, all calls of linear maps are noted down, in their order."""
+    found: list[Given] = []
+
+    def note(_: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        found.append(Given(x, weight, linear(x, weight, bias)))
+        return found[-1].y
+
+    with _Calls(note):
+        yield found
+
+
+def given(layer: Mixer, x: Tensor, state: State) -> tuple[list[Given], State]:
+    """What the linear maps of a layer were called with, and the state after."""
+    with torch.enable_grad(), noted() as found:
+        _, after = layer.forward(x, state)  # past the hooks, which may be why we ask
+    return found, after
+
+
+def weights(layer: Mixer, linears: Linears) -> dict[int, Tensor]:
+    """The large weights, as functions of the layer's parameters."""
+    if not linears.index:
+        return {}
+    p = next(layer.parameters())
+    x = torch.zeros(1, 1, layer.d_model, device=p.device, dtype=p.dtype)
+    found, _ = given(layer, x, layer.init_state(1, device=p.device))
+    return {place: found[place].weight for place in linears.index}
+
+
+def linears_of(layer: Mixer, owners: Owners) -> Linears:
+    """Find the linear maps of a layer whose outputs move one channel each.
+
+    Args:
+        layer: any that reads forward.
+        owners: of its parameters.
+    """
+    if not any(p.numel() >= LARGE for p in layer.parameters()):
+        return NO_LINEARS
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        probe = shaken(layer)
+        calls, after = given(probe, *_drawn(probe, _STEPS))
+        if not _same_weights(calls, given(probe, *_drawn(probe, 1))[0]):
+            return NO_LINEARS
+        index, still = _moved(calls, real_parts(after), owners)
+        if not index:
+            return NO_LINEARS
+        others = _others(probe, len(calls), index)
+    shapes = {place: calls[place].weight.shape for place in index}
+    return Linears(len(calls), index, shapes, still, tuple(n for n in others if n in owners.index))
+
+
+def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
+    x = torch.randn(_ROWS, steps, layer.d_model, dtype=torch.float64)
+    start = layer.init_state(_ROWS, device=x.device, dtype=x.dtype)
+    return x, map_state(moved_state, start)
+
+
+def _same_weights(some: Sequence[Given], others: Sequence[Given]) -> bool:
+    """Whether two readings called the same maps, so that no weight depends on what is read."""
+    return len(some) == len(others) and all(
+        one.weight.equal(other.weight) for one, other in zip(some, others, strict=True)
+    )
+
+
+def _moved(
+    calls: Sequence[Given], after: Sequence[Tensor], owners: Owners
+) -> tuple[dict[int, Tensor], frozenset[int]]:
+    """The channels that large maps move, and the places of maps that move nothing."""
+    index: dict[int, Tensor] = {}
+    still = set()
+    for place, call in enumerate(calls):
+        sums = [weighted(part, [call.y])[0] for part in after]
+        if not any(bool((s != 0).any()) for part in sums for s in part):
+            still.add(place)
+        elif call.weight.numel() >= LARGE and call.y.shape[:2] == (_ROWS, _STEPS):
+            found = _channels([sums[i] for i in owners.parts], owners.channels)
+            if found is not None and call.y.ndim == 3:
+                index[place] = found
+    return index, frozenset(still)
+
+
+def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
+    try:
+        owner = owner_of(sums, channels, "an output")
+    except NotDiagonalError:
+        return None
+    if owner is None:
+        return None
+    rows = owner.flatten(0, -2)
+    first = rows.amax(0)
+    alike = (rows == first) | (rows < 0)
+    return first.clamp(min=0) if bool(alike.all()) else None
+
+
+def _others(layer: Mixer, count: int, index: Mapping[int, Tensor]) -> list[str]:
+    """Names of parameters that move the state where the large weights are taken for constants."""
+
+    def constant(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return linear(x, weight.detach() if place in index else weight, bias)
+
+    with answered(layer, count, constant):
+        _, after = layer(*_drawn(layer, _STEPS))
+    named = dict(layer.named_parameters())
+    some = torch.stack([(part * torch.rand_like(part)).sum() for part in real_parts(after)])
+    grads = torch.autograd.grad(
+        some.sum(), list(named.values()), allow_unused=True, materialize_grads=True
+    )
+    return [name for name, g in zip(named, grads, strict=True) if bool((g != 0).any())]

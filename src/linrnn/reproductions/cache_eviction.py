@@ -1,0 +1,322 @@
+"""What policies of eviction lose against the whole cache, with room for a part of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from linrnn import SequenceModel
+from linrnn.compare import Row
+from linrnn.reproductions import segment_recall
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._beside import table
+from linrnn.reproductions._cells import problems, train_each
+from linrnn.reproductions._language import (
+    CUT,
+    CUT_NOTE,
+    curves,
+    mean_of,
+    small,
+    whole,
+    with_model,
+)
+from linrnn.reproductions._verdict import Judged
+from linrnn.tasks import Task
+from linrnn.tasks.lm import LMOptions
+from linrnn.train import Config
+from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
+from linrnn.train._model import build_model, load_model
+from linrnn.train._positions import measure_positions
+from linrnn.train._styles import styles
+
+WINDOW, PARTS = 256, (32, 16, 8, 4, 2)
+"""Characters of a window, trained on and read; and which part of it a cache has entries for."""
+QUARTER = 4
+POLICIES = ("window", "sinks", "h2o", "tova")
+WHOLE = "the whole cache"
+NEAR = 0.01
+"""A loss is near that of the whole cache where it is larger by no more of it."""
+LEAST = 8  # part of the steps of recall that still has room for all pairs
+ROWS = 64  # windows that are read at once
+N_PAIRS = 4  # twice the entries that "sinks" keeps
+TEXT, RECALL = "tiny Shakespeare", f"mqar, {N_PAIRS} pairs"
+
+Found = Mapping[tuple[str, int], Mapping[int, float]]
+"""By policy and part, what was measured, for the place of each seed; `WHOLE` has the part 1, in
+which every policy is the same."""
+
+
+class CacheEviction(Reproduction):
+    """Attention trained with its whole cache, and read with one that gives entries up.
+
+    Nothing is trained for a policy: the same weights read the same test windows, each from an empty
+    cache, step after step, with room for a part of the window. A small language model on characters
+    stands for what the papers measure on large ones; four pairs that are asked for in any of eight
+    segments after them, as in `segment-recall`, say whether what is kept is what is needed later.
+
+    Args:
+        text, recall: configurations of the runs in place of ours.
+        parts: in place of `PARTS`.
+    """
+
+    summary: ClassVar[str] = "what policies of eviction lose of attention's cache, by its size"
+    source: ClassVar[str] = (
+        "Oren et al. 2024, arXiv:2401.06104; Zhang et al. 2023, arXiv:2306.14048; Xiao et al. "
+        "2023, arXiv:2309.17453: large language models, on long texts"
+    )
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "two layers of 64 channels on tiny Shakespeare, one of 32 on recall; shows what "
+            "policies lose of what so small a model has of its cache; three minutes of processor "
+            "time a seed"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "What is said; none of it at these sizes",
+            ["policy", "published", "where"],
+            [
+                [
+                    "tova",
+                    "better than the other policies; nearly on par with the whole cache, in some "
+                    "cases with an eighth of it",
+                    "arXiv:2401.06104, abstract",
+                ],
+                [
+                    "h2o",
+                    "a small part of the tokens has most of the attention; with a fifth of the "
+                    "cache as good as with all",
+                    "arXiv:2306.14048",
+                ],
+                [
+                    "sinks",
+                    "a window alone fails on texts longer than the cache; with the first tokens "
+                    "kept it largely recovers",
+                    "arXiv:2309.17453, abstract",
+                ],
+            ],
+        ),
+    )
+
+    def __init__(
+        self,
+        text: Config | None = None,
+        recall: Config | None = None,
+        parts: Sequence[int] = PARTS,
+    ) -> None:
+        self.text = text_config() if text is None else text
+        self.recall = recall_config() if recall is None else recall
+        self.parts = parts
+
+    def run(self, setting: Setting) -> Findings:
+        """Train both models with every seed, and read with every policy and size."""
+        outcomes = [
+            train_each(name, {name: config}, setting)
+            for name, config in ((TEXT, self.text), (RECALL, self.recall))
+        ]
+        few = [part for part in self.parts if part <= LEAST]
+        losses, right = (
+            read_with_all(outcome.rows, parts, measure, setting.say)
+            for outcome, parts, measure in zip(
+                outcomes, (self.parts, few), (loss, far_recall), strict=True
+            )
+        )
+        return Findings(
+            tables=(
+                _table(
+                    "Test loss (nats per character) by the room of the cache, mean ± s.e.",
+                    losses,
+                    1.0,
+                    ".3f",
+                ),
+                _table(
+                    "The same above that of the whole cache, seed by seed (thousandths)",
+                    above(losses),
+                    1e3,
+                    ".1f",
+                ),
+                _table(
+                    f"Pairs recalled {_DISTANCE} segments later (%), mean ± s.e.",
+                    right,
+                    100.0,
+                    ".1f",
+                ),
+                *(table(outcome, {}) for outcome in outcomes),
+            ),
+            comparable=(
+                "policies with one another and with the whole cache, on models a hundred thousand "
+                "times smaller than those of the sources."
+            ),
+            complete=not any(outcome.problem for outcome in outcomes),
+            notes=(*NOTES, *(line for outcome in outcomes for line in problems(outcome))),
+            verdicts=judged(losses),
+            figures={
+                **({"policies": figure(losses, right)} if losses and right else {}),
+                **curves(outcomes),
+            },
+        )
+
+
+_DISTANCE = max(segment_recall.DISTANCES)
+NOTES = (
+    CUT_NOTE,
+    f"a cache of 1/{QUARTER} has room for {WINDOW // QUARTER} of {WINDOW} characters, the current "
+    "one among them. Each window is read from an empty cache, so with room for all every policy is "
+    "the whole cache. What is kept is turned by the place it was read at.",
+    "sinks keeps the first four; h2o the newer half of its room and what had most attention in "
+    "all; tova gives up what the current step looks at least. tova chooses for all heads together, "
+    "h2o for each.",
+    f"near the whole cache: a loss larger by no more than {100 * NEAR:g} % of it. It says little "
+    "of a policy where a window of that size is near too: then the model hardly looks further.",
+    f"recall: {N_PAIRS} pairs fill the first {segment_recall.SEGMENT} of "
+    f"{segment_recall.config().task_options.length} steps, blanks and questions come after; a "
+    "cache has room for the same parts of these steps, the smallest for all pairs and the current "
+    f"step. Guessing among the values of a sequence has {100 / N_PAIRS:g} %. Nothing tells a "
+    "policy what will be asked; sinks keeps two of the pairs for the place they stand at.",
+)
+
+
+def text_config() -> Config:
+    """The language model, with its whole cache."""
+    base = small(WINDOW, 8 * WINDOW, 2, 64, 2)
+    base = replace(base, task_options=LMOptions(length=WINDOW, **CUT))
+    base = replace(base, optim=replace(base.optim, lr=5e-3))
+    return with_model(base, "attention", mixer_options={"n_heads": 4}, conv_width=4)
+
+
+def recall_config() -> Config:
+    """The model that recalls pairs, with its whole cache."""
+    base = segment_recall.config()
+    options = replace(base.task_options, n_pairs=N_PAIRS, vocabulary=20)
+    base = replace(base, task_options=options, optim=replace(base.optim, lr=5e-3))
+    return with_model(base, "attention", mixer_options={"n_heads": 2})
+
+
+def read_with_all(
+    rows: Sequence[Row],
+    parts: Sequence[int],
+    measure: Callable[[SequenceModel, Task], float],
+    say: Callable[[str], Any] = lambda line: None,
+) -> Found:
+    """Measure every trained model with its whole cache, and with every policy and part of it.
+
+    Args:
+        rows: those of the one model; runs that failed are left out.
+        parts: a part of 4 has room for a quarter of a sequence.
+        measure: from a model and its task to a number.
+        say: told after each run.
+    """
+    found: dict[tuple[str, int], dict[int, float]] = {}
+    for row in rows:
+        for seed, folder in enumerate(row.folders):
+            if not (folder / "result.json").is_file():
+                continue
+            model, task, config = load_model(folder)
+            found.setdefault((WHOLE, 1), {})[seed] = measure(model, task)
+            for policy in POLICIES:
+                for part in parts:
+                    other = evicting(model, task, config, policy, task.sequence_length // part)
+                    found.setdefault((policy, part), {})[seed] = measure(other, task)
+            say(f"{row.label}: read seed {seed} with every policy")
+    return found
+
+
+def evicting(
+    model: SequenceModel, task: Task, config: Config, policy: str, room: int
+) -> SequenceModel:
+    """The same weights with room for so many steps, the current one among them."""
+    options = {**config.mixer_options, "window": room, "evict": policy}
+    other = build_model(replace(config, mixer_options=options), task)
+    other.load_state_dict(model.state_dict())
+    return other.eval()
+
+
+def loss(model: SequenceModel, task: Task) -> float:
+    """Nats per character of the test text, each window from an empty cache."""
+    return whole(measure_positions(model, task, ROWS))
+
+
+def far_recall(model: SequenceModel, task: Task) -> float:
+    """The part of the farthest questions that is right."""
+    return segment_recall.by_segment(model, task)[_DISTANCE]
+
+
+def above(losses: Found) -> Found:
+    """How much larger than with the whole cache, seed by seed."""
+    return {
+        at: {seed: value - losses[WHOLE, 1][seed] for seed, value in seeds.items()}
+        for at, seeds in losses.items()
+        if at[0] != WHOLE
+    }
+
+
+def _table(title: str, found: Found, scale: float, form: str) -> Table:
+    parts = list(dict.fromkeys(part for policy, part in found if policy != WHOLE))
+    parts += [1] if (WHOLE, 1) in found else []
+    rows = []
+    for policy in dict.fromkeys(policy for policy, _ in found):
+        cells = [_cell(found.get((policy, part), {}), scale, form) for part in parts]
+        rows.append([policy, *cells])
+    return Table(title, ["policy", *(_fraction(part) for part in parts)], rows)
+
+
+def _cell(seeds: Mapping[int, float], scale: float, form: str) -> str:
+    if not seeds:
+        return ""
+    mean = mean_of([scale * value for value in seeds.values()])
+    return f"{mean.value:{form}}" + (f" ± {mean.error:{form}}" if len(seeds) > 1 else "")
+
+
+def _fraction(part: int) -> str:
+    return f"1/{part}" if part > 1 else "all"
+
+
+def judged(losses: Found) -> tuple[Judged, ...]:
+    """What the papers say, at a quarter of the cache, seed by seed."""
+    full = losses.get((WHOLE, 1), {})
+    found = []
+    for policy, said in (
+        ("tova", "nearly on par, in some cases with an eighth"),
+        ("h2o", "as good with a fifth"),
+    ):
+        seeds = losses.get((policy, QUARTER), {})
+        held = tuple(loss <= (1 + NEAR) * full[seed] for seed, loss in seeds.items())
+        found.append(Judged(f"{policy} at a quarter is near {WHOLE}", said, held))
+    for one, other, said in (
+        ("tova", "window", "better than the other policies"),
+        ("tova", "sinks", "better than the other policies"),
+        ("tova", "h2o", "better than the other policies"),
+        ("h2o", "window", "as good with a fifth as with all, the most recent alone not"),
+        ("sinks", "window", "a window fails, with sinks it largely recovers"),
+    ):
+        ours, theirs = (losses.get((policy, QUARTER), {}) for policy in (one, other))
+        held = tuple(ours[seed] < theirs[seed] for seed in ours.keys() & theirs.keys())
+        found.append(Judged(f"{one} at a quarter is better than {other}", said, held))
+    return tuple(found)
+
+
+def figure(losses: Found, right: Found) -> Any:
+    """What is lost of the text, and what is recalled, against the room."""
+    drawn = new_figure(9.0, 4.0)
+    left, other = drawn.subplots(1, 2)
+    looks = styles(list(POLICIES))
+    for axes, found, scale in ((left, above(losses), 1.0), (other, right, 100.0)):
+        parts = sorted({part for policy, part in found if policy != WHOLE}, reverse=True)
+        for policy in POLICIES:
+            means = [mean_of([scale * v for v in found[policy, p].values()]) for p in parts]
+            bars = [0.0 if len(found[policy, parts[0]]) < 2 else mean.error for mean in means]
+            places, values = [1 / part for part in parts], [mean.value for mean in means]
+            axes.errorbar(places, values, yerr=bars, label=policy, capsize=3, **looks[policy])
+        log_axis(axes, [1 / p for p in parts], [_fraction(p) for p in parts])
+        axes.set_xlabel("room, of the sequence")
+        axes.grid(alpha=0.3)
+    left.set(ylabel=f"loss above {WHOLE}'s (nats per character)", title=TEXT)
+    line: dict[str, Any] = {"color": "0.35", "linewidth": 1}
+    left.axhline(0.0, linestyle="--", label=WHOLE, **line)
+    full = 100 * mean_of([*right[WHOLE, 1].values()]).value
+    other.axhline(full, linestyle="--", label=WHOLE, **line)
+    other.axhline(100 / N_PAIRS, linestyle=":", label="guessing", **line)
+    other.set(ylabel="right (%)", title=f"recall, {_DISTANCE} segments later")
+    words = over_seeds(len(seeds) for seeds in losses.values())
+    drawn.suptitle(f"{words}, with standard errors")
+    legend_below(drawn, left, other)
+    return drawn

@@ -1,0 +1,152 @@
+"""The adding problem by an LSTM that learns part by part, beside back-propagation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._cells import earlier, one_layer
+from linrnn.reproductions._sooner import Contest, Result
+from linrnn.reproductions._verdict import Judged
+from linrnn.tasks.adding import AddingOptions
+from linrnn.train import Config
+
+PARTS = 10
+BATCH, PER_EPOCH = 32, 100  # sequences, and batches of an epoch
+WIDTH = 32
+GOAL, BASELINE = 0.01, 1 / 6
+NO_PENALTY = 1e-6
+"""A weight of the penalty that leaves the steps as they are without one."""
+
+BPTT, FPTT, PLAIN = "bptt", f"fptt, {PARTS} parts", f"{PARTS} parts, no penalty"
+ROWS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    BPTT: ("bptt", {}),
+    FPTT: ("fptt", {"parts": PARTS, "alpha": 0.5, "beta": 0.5}),
+    PLAIN: ("fptt", {"parts": PARTS, "alpha": NO_PENALTY, "beta": 0.5}),
+}
+"""A learner and its options; those of the second are published."""
+
+_KAG = "Kag & Saligrama 2021, ICML, PMLR 139"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is computed."""
+
+    lengths: Mapping[int, Sequence[str]] = field(
+        default_factory=lambda: {100: tuple(ROWS), 200: (BPTT,)}
+    )
+    """The rows of each length; the second, published one is for back-propagation alone."""
+    epochs: int = 8
+    rates: Sequence[float] = (3e-3, 1e-2)
+
+
+class FPTTAdding(Reproduction):
+    """An LSTM learns the adding problem with a step of the optimiser after each tenth, or one.
+
+    Forward propagation through time asks for the sum after each part, by a loss that grows with
+    what was read, and holds the weights to a running mean. The same without the penalty says what
+    of it is due to asking early and stepping often. The LSTM, the batches and the learning rates
+    that are tried are the same in all rows, which are trained in folders of their own: see
+    `_cells.train_each`.
+
+    Args:
+        size: of everything, in place of ours.
+    """
+
+    summary: ClassVar[str] = "long adding by an LSTM: part by part, or by back-propagation"
+    source: ClassVar[str] = f"{_KAG}, pages 5189-5200: the adding problem, and its public code"
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "an LSTM of 32 channels, 100 steps, and 200 for back-propagation alone, 800 batches of "
+            "32 sequences; shows who learns within that, not who would later; some 13 minutes of "
+            "processor time with five seeds, tuning included"
+        )
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "LSTM of 128 channels, 10 parts, Adam at 0.001; curves are drawn",
+            ["statement", "published"],
+            [
+                ["FPTT learns adding over 200 to 1,000 steps", "yes"],
+                ["an LSTM by back-propagation stalls there", "yes"],
+                ["memory", "of one part"],
+            ],
+        ),
+    )
+
+    def __init__(self, size: Size | None = None) -> None:
+        self.size = Size() if size is None else size
+
+    def run(self, setting: Setting) -> Findings:
+        """Train by every rule at every length, and compare them seed by seed."""
+        found = [contest(length, self.size).run(setting) for length in self.size.lengths]
+        return Findings(
+            tables=(*(one.table() for one in found), *(one.tuned.tried for one in found)),
+            comparable=(
+                "who learns within these batches, at these lengths and this width; the published "
+                "LSTM is four times as wide, its sequences have 200 steps and more, and its "
+                "batches are many more. Of 200 steps only whether back-propagation stalls is "
+                "computed."
+            ),
+            complete=not any(one.tuned.outcome.problem for one in found),
+            notes=(*NOTES, *dict.fromkeys(line for one in found for line in one.notes())),
+            verdicts=tuple(line for one in found for line in judged(one)),
+            figures={name: drawn for one in found for name, drawn in one.figures().items()},
+        )
+
+
+NOTES = (
+    f"a step of the table and of the curves is a batch. Rows of {PARTS} parts move the weights "
+    f"{PARTS} times a batch and back-propagation once, so that in fewer batches is not in fewer "
+    "updates: one claim counts these.",
+    f"no penalty: a weight of {NO_PENALTY:g} in place of 0.5, by which the gradients of the loss "
+    "are all that moves the weights.",
+)
+
+
+def contest(length: int, size: Size) -> Contest:
+    """All rows, at a length."""
+    options = AddingOptions(
+        length=length, train_size=BATCH * PER_EPOCH, validation_size=256, test_size=1_000
+    )
+    base: Config = one_layer(
+        "adding", options, d_model=WIDTH, epochs=size.epochs, batch_size=BATCH, pool="last"
+    )
+    base = replace(base, mixer="lstm", optim=replace(base.optim, recurrent_lr_factor=1.0))
+    return Contest(
+        name=f"length {length}",
+        rows={
+            label: replace(base, learner=ROWS[label][0], learner_options=dict(ROWS[label][1]))
+            for label in size.lengths[length]
+        },
+        rates=size.rates,
+        goal=GOAL,
+        baseline=BASELINE,
+    )
+
+
+def judged(found: Result) -> list[Judged]:
+    """Claims at a length, seed by seed."""
+    claims = [found.solves(BPTT, f"{_KAG}, from 200 steps on", claim=False)]
+    if FPTT in found.rows:
+        claims += [
+            found.solves(FPTT, _KAG),
+            found.sooner(FPTT, BPTT, f"{_KAG}; a step is a batch"),
+            found.better(FPTT, BPTT, _KAG),
+            fewer_updates(found, FPTT, BPTT),
+        ]
+    if FPTT in found.rows and PLAIN in found.rows:
+        worth = "ours: what the penalty is worth"
+        claims += [
+            found.sooner(FPTT, PLAIN, worth),
+            found.better(FPTT, PLAIN, worth),
+        ]
+    return claims
+
+
+def fewer_updates(found: Result, parts: str, whole: str) -> Judged:
+    """That a row of parts needs fewer steps of the optimiser than one of whole batches."""
+    updates = [None if at is None else PARTS * at for at in found.arrived(parts)]
+    claim = f"{found.contest.name}: {parts} solves it in fewer updates than {whole}"
+    return Judged(claim, "ours", earlier(updates, found.arrived(whole)))

@@ -1,0 +1,155 @@
+"""Policies of eviction: what a model with less room reads, what is claimed, the page."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from linrnn.compare import _runs
+from linrnn.errors import DataError, LinrnnError
+from linrnn.reproductions import Setting, segment_recall
+from linrnn.reproductions import cache_eviction as page
+from linrnn.tasks.lm import LM
+from linrnn.train import run
+from linrnn.train._model import build_model, build_task
+
+each = pytest.mark.parametrize("policy", page.POLICIES)
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    """A text in the place of tiny Shakespeare, and runs in this process."""
+    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{i} is a line.\n" for i in range(400)))
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
+
+    def train_here(folder, config):
+        try:
+            run(config, out=folder)
+        except LinrnnError as error:
+            return str(error)
+        return None
+
+    monkeypatch.setattr(_runs, "train_in_process", train_here)
+    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Weights with which entries are looked at differently, and what they belong to."""
+    config = page.text_config()
+    task = LM(config.task_options)
+    model = build_model(config, task).eval()
+    with torch.no_grad():
+        for mixer in model.mixers:
+            mixer.q_proj.weight.mul_(4)
+    return model, task, config
+
+
+@each
+def test_with_room_for_all_a_policy_reads_what_the_whole_cache_does(policy, trained):
+    model, task, config = trained
+    x = torch.randint(0, 128, (2, 48))
+    other = page.evicting(model, task, config, policy, 48)
+    assert torch.allclose(other(x)[0], model(x)[0], atol=1e-5)
+
+
+@each
+def test_with_less_room_the_first_difference_comes_when_the_room_is_full(policy, trained):
+    model, task, config = trained
+    x = torch.randint(0, 128, (2, 48))
+    other = page.evicting(model, task, config, policy, 12)
+    apart = (other(x)[0] - model(x)[0]).abs().amax((0, 2))
+    assert apart[:12].max() < 1e-5
+    assert apart[12:].max() > 1e-3
+
+
+def test_policies_differ_in_what_they_keep(trained):
+    model, task, config = trained
+    x = torch.randint(0, 128, (2, 48))
+    ys = [page.evicting(model, task, config, policy, 12)(x)[0] for policy in page.POLICIES]
+    for i, y in enumerate(ys):
+        assert all((y - other).abs().max() > 1e-3 for other in ys[:i])
+
+
+def test_pairs_are_more_than_sinks_and_no_more_than_the_least_room():
+    task = build_task(page.recall_config())
+    assert 2 * page.N_PAIRS > 4
+    assert task.sequence_length // page.LEAST >= 2 * page.N_PAIRS + 1
+    x, target = task.datasets().test[list(range(200))]
+    assert (x[:, : 2 * page.N_PAIRS] > 0).all()
+    assert (target[:, -segment_recall.SEGMENT :] >= 0).any()
+
+
+def losses(**at_a_quarter):
+    """Of two seeds, the second a little larger; the whole cache has 2."""
+    found = {(page.WHOLE, 1): {0: 2.0, 1: 2.1}}
+    for policy, value in at_a_quarter.items():
+        found[policy, page.QUARTER] = {0: value, 1: value + 0.1}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tova", "near"), [(2.0, True), (2.02, True), (2.03, False), (1.9, True), (2.5, False)]
+)
+def test_near_the_whole_cache_is_within_a_part_of_its_loss(tova, near):
+    claims = {c.claim: c.held for c in page.judged(losses(tova=tova))}
+    assert claims[f"tova at a quarter is near {page.WHOLE}"] == (near, near)
+    assert claims["tova at a quarter is better than window"] == ()
+
+
+def test_a_policy_is_better_where_its_loss_is_smaller():
+    found = page.judged(losses(window=2.4, sinks=2.5, h2o=2.1, tova=2.2))
+    held = {c.claim.replace(" at a quarter is better than ", " < "): c.held for c in found}
+    assert held["tova < window"] == held["tova < sinks"] == held["h2o < window"] == (True, True)
+    assert held["tova < h2o"] == held["sinks < window"] == (False, False)
+
+
+def test_what_is_lost_is_paired_with_the_whole_cache_of_the_same_seed():
+    (lost,) = page.above(losses(window=2.4)).values()
+    assert lost == {0: pytest.approx(0.4), 1: pytest.approx(0.4)}
+
+
+@pytest.mark.slow
+def test_the_page_is_written_with_every_policy(tmp_path, text, monkeypatch):
+    def smaller(config, d_model, **changes):
+        options = replace(config.task_options, **changes)
+        model = replace(config.model, d_model=d_model, n_layers=1)
+        train = replace(config.train, epochs=1)
+        return replace(config, task_options=options, model=model, train=train)
+
+    monkeypatch.setattr(page, "ROWS", 4)
+    what = page.CacheEviction(
+        smaller(page.text_config(), 16, length=64),
+        smaller(page.recall_config(), 16, train_size=64, validation_size=32, test_size=64),
+        (16, 4),
+    )
+    found = what.run(Setting(scale="cpu", seeds=(0, 1), out=tmp_path))
+    assert found.complete
+    absolute, lost, recall, *_ = found.tables
+    assert [row[0] for row in absolute.rows] == [page.WHOLE, *page.POLICIES]
+    assert absolute.head[1:] == ["1/16", "1/4", "all"]
+    assert absolute.rows[0][1:3] == ["", ""]
+    assert "±" in absolute.rows[0][3]
+    assert all(row[3] == "" for row in absolute.rows[1:])
+    assert lost.head[1:] == ["1/16", "1/4"]
+    assert [row[0] for row in lost.rows] == list(page.POLICIES)
+    assert recall.head[1:] == ["1/4", "all"]  # with less there is no room for all pairs
+    assert all("±" in cell for row in recall.rows[1:] for cell in row[1:-1])
+    assert all(len(claim.held) == 2 for claim in found.verdicts)
+    assert set(found.figures) == {"policies", "curves-tiny-shakespeare", "curves-mqar-4-pairs"}
+
+
+def test_a_missing_text_is_an_incomplete_result(tmp_path, monkeypatch):
+    def no_network(*args):
+        raise DataError("no network")
+
+    monkeypatch.setattr("linrnn.tasks.lm.fetch", no_network)
+    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "empty"))
+    found = page.CacheEviction(recall=page.text_config()).run(
+        Setting(scale="cpu", seeds=(0,), out=tmp_path)
+    )
+    assert not found.complete
+    assert any("input.txt" in note for note in found.notes)
+    assert not any(claim.held for claim in found.verdicts)
