@@ -65,8 +65,8 @@ def _definition(
 
 def _computed(
     near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor
-) -> tuple[Tensor, Tensor, bool]:
-    """The result, the weights, and whether all is known to be finite."""
+) -> tuple[Tensor, Tensor]:
+    """The result, and the weights."""
     if near.is_cpu:  # to add is a third of the work, and right unless a score is not finite
         hidden = torch.where(visible, 0.0, float("-inf")).to(near.dtype)[:, None]
         scores = _scores(near, p, k, far)
@@ -74,17 +74,17 @@ def _computed(
         weight = scores.softmax(-1)
         y = weight @ v
         if bool(y.sum().isfinite()):
-            return y, weight, True
+            return y, weight
     scores = _scores(near, p, k, far)
     _of_rows(scores, visible).masked_fill_(~visible[:, None], float("-inf"))
     weight = scores.softmax(-1)
-    return weight @ v, weight, False
+    return weight @ v, weight
 
 
 class _Relative(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
-        y, weight, ctx.finite = _computed(*arguments)
+        y, weight = _computed(*arguments)
         ctx.save_for_backward(*arguments, weight)
         return y
 
@@ -94,11 +94,9 @@ class _Relative(torch.autograd.Function):
         if torch.is_grad_enabled():
             wanted = ctx.needs_input_grad
             return tuple(through_definition(_definition, arguments, wanted, (grad,)))
-        near, p, k, v, far, visible = arguments
+        near, p, k, v, far, _ = arguments
         count, time, entries = weight.shape
         scores = torch._softmax_backward_data(grad @ v.mT, weight, -1, weight.dtype)
-        if not (ctx.finite and bool(grad.sum().isfinite())):
-            _of_rows(scores, visible).masked_fill_(~visible[:, None], 0)
         # to where the distances were before they moved
         there = scores.new_empty(count, time * (entries + 1))
         there[:, :time] = 0

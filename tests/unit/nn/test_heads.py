@@ -144,3 +144,26 @@ def test_elu_features_stay_positive_far_below_zero():
 def test_an_unknown_feature_map():
     with pytest.raises(UnknownNameError, match="feature_map kind named 'cosine'"):
         feature_map("cosine", torch.zeros(2))
+
+
+def test_gradients_of_their_own_are_those_of_the_definition():
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    scale = torch.randn(4, 1, dtype=torch.float64, requires_grad=True)
+
+    def scaled(x, scale):
+        return l2_normalise(x, scale=scale)
+
+    torch.testing.assert_close(scaled(x, scale), l2_normalise(x.detach()) * scale)
+    for function, given in (
+        (l2_normalise, (x,)),
+        (scaled, (x, scale)),
+        (partial(feature_map, "elu"), (x,)),
+    ):
+        assert torch.autograd.gradcheck(function, given)
+        assert torch.autograd.gradgradcheck(function, given)
+    ends = torch.tensor([-800.0, -20.0, 0.0, 3.0], dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(feature_map("elu", ends).sum(), ends)
+    expected = torch.tensor([0.0, -20.0, 0.0, 0.0], dtype=torch.float64).exp()
+    expected[0] = 0
+    torch.testing.assert_close(grad, expected, rtol=1e-15, atol=0)

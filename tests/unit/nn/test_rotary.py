@@ -45,3 +45,18 @@ def test_single_precision_is_accurate_at_large_positions():
     x, position = torch.ones(1, 1, 2), torch.tensor([[65_535]])
     expected = rotate(x.double(), position)
     assert (rotate(x, position) - expected).abs().max() < 2e-7
+
+
+def test_channels_that_are_no_pairs_in_memory_are_turned_alike():
+    """From an odd place on, of rows at the same places and at others."""
+    torch.manual_seed(0)
+    wide = torch.randn(3, 5, 9, dtype=torch.float64, requires_grad=True)
+    for position in (torch.arange(5).expand(3, -1), torch.randint(9, (3, 5))):
+        odd, even = rotate(wide[..., 1:], position), rotate(wide[..., 1:].contiguous(), position)
+        torch.testing.assert_close(odd, even, rtol=1e-14, atol=1e-14)
+        rows = zip(wide[..., 1:].split(1), position.split(1), strict=True)
+        alone = torch.cat([rotate(*row) for row in rows])
+        torch.testing.assert_close(odd, alone, rtol=1e-14, atol=1e-14)
+        weight = torch.randn(3, 5, 8, dtype=torch.float64)
+        grads = [torch.autograd.grad((y * weight).sum(), wide)[0] for y in (odd, even)]
+        torch.testing.assert_close(*grads, rtol=1e-14, atol=1e-14)
