@@ -5,34 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare import _runs
-from linrnn.errors import DataError, LinrnnError
+from linrnn.errors import DataError
 from linrnn.reproductions import Setting, segment_recall
 from linrnn.reproductions import cache_eviction as page
 from linrnn.tasks.lm import LM
-from linrnn.train import run
 from linrnn.train._model import build_model, build_task
 
 each = pytest.mark.parametrize("policy", page.POLICIES)
 
 
 @pytest.fixture
-def text(tmp_path, monkeypatch):
-    """A text in the place of tiny Shakespeare, and runs in this process."""
-    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(f"{i} is a line.\n" for i in range(400)))
-    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
-
-    def train_here(folder, config):
-        try:
-            run(config, out=folder)
-        except LinrnnError as error:
-            return str(error)
-        return None
-
-    monkeypatch.setattr(_runs, "train_in_process", train_here)
-    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
+def text(text_of):
+    text_of(400)
 
 
 @pytest.fixture(scope="module")

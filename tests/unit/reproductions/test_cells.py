@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from linrnn._storage import exclusive
-from linrnn.compare import _compare, _runs
 from linrnn.reproductions import (
     Setting,
     _cells,
@@ -15,24 +14,9 @@ from linrnn.reproductions import (
     cells_digits,
     cells_gaps,
 )
-from linrnn.train import TrainConfig, run
+from linrnn.train import TrainConfig
 from linrnn.train._folder import RunFolder
 from linrnn.train._model import build_model, build_task
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """Runs are trained in this process and not drawn; the folders of those so far."""
-    folders = []
-
-    def here(folder, config):
-        folders.append(f"{folder.parent.name}/{folder.name}")
-        run(config, out=folder)
-
-    monkeypatch.setattr(_runs, "train_in_process", here)
-    monkeypatch.setattr(_compare, "write_report", lambda *_: None)
-    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda run: None)
-    return folders
 
 
 def tiny(base, **options):

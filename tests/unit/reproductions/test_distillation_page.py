@@ -6,33 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare import _runs
-from linrnn.errors import LinrnnError
 from linrnn.reproductions import Setting, distillation
 from linrnn.reproductions._language import small, with_model
 from linrnn.reproductions._timing import Timing, Turns
 from linrnn.reproductions.distillation import Distillation, Seed
-from linrnn.train import OrderFit, Score, run
+from linrnn.train import OrderFit, Score
 from linrnn.train._model import load_model
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """A text in the place of tiny Shakespeare, and runs in this process."""
-    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(f"{i} is a line.\n" for i in range(150)))
-    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
-
-    def train_here(folder, config):
-        try:
-            run(config, out=folder)
-        except LinrnnError as error:
-            return str(error)
-        return None
-
-    monkeypatch.setattr(_runs, "train_in_process", train_here)
-    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
+def _here(text_of):
+    text_of(150)
 
 
 def page():

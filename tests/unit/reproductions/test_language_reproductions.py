@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare import _runs
 from linrnn.compare._match import count_parameters
-from linrnn.errors import LinrnnError
 from linrnn.reproductions import (
     Setting,
     carried_state,
@@ -17,27 +15,12 @@ from linrnn.reproductions import (
     su_comparison,
 )
 from linrnn.reproductions._language import small
-from linrnn.train import run
 from linrnn.train._model import load_model
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """A text in the place of tiny Shakespeare, and runs in this process."""
-    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(f"{i} is a line.\n" for i in range(150)))
-    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
-
-    def train_here(folder, config):
-        try:
-            run(config, out=folder)
-        except LinrnnError as error:
-            return str(error)
-        return None
-
-    monkeypatch.setattr(_runs, "train_in_process", train_here)
-    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
+def _here(text_of):
+    text_of(150)
 
 
 def tiny(length):

@@ -5,36 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare import _runs
 from linrnn.compare._match import count_parameters
-from linrnn.errors import DataError, LinrnnError
+from linrnn.errors import DataError
 from linrnn.reproductions import Setting
 from linrnn.reproductions import segment_shakespeare as page
 from linrnn.reproductions._language import small
 from linrnn.tasks.lm import LM
-from linrnn.train import PositionLoss, run
+from linrnn.train import PositionLoss
 from linrnn.train._model import build_model, load_model
 
 each = pytest.mark.parametrize("label", page.MODELS)
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """A text in the place of tiny Shakespeare, and runs in this process."""
-    path = tmp_path / "data" / "tinyshakespeare" / "input.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(f"{i} is a line.\n" for i in range(2_000)))
-    monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
-
-    def train_here(folder, config):
-        try:
-            run(config, out=folder)
-        except LinrnnError as error:
-            return str(error)
-        return None
-
-    monkeypatch.setattr(_runs, "train_in_process", train_here)
-    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
+def _here(text_of):
+    text_of(2_000)
 
 
 def test_models_are_of_one_size():

@@ -5,26 +5,9 @@ from dataclasses import replace
 import pytest
 
 from linrnn import learn
-from linrnn.compare import _compare, _runs
 from linrnn.reproductions import Setting, fptt_adding, limit_cycle_copy
 from linrnn.reproductions._sooner import Contest, Result
-from linrnn.train import run
 from linrnn.train._model import build_model, build_task
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """Runs are trained in this process and not drawn; the folders of those so far."""
-    folders = []
-
-    def here(folder, config):
-        folders.append(f"{folder.parent.name}/{folder.name}")
-        run(config, out=folder)
-
-    monkeypatch.setattr(_runs, "train_in_process", here)
-    monkeypatch.setattr(_compare, "write_report", lambda *_: None)
-    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda run: None)
-    return folders
 
 
 class Said(Result):
