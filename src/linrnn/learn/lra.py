@@ -27,7 +27,7 @@ class LRA(Windowed):
 
     Nothing is passed back along time or through a layer: a weight learns from one step. What is
     around the layers learns from the loss of its own step, past them along the skip connections,
-    the head among it. There are two kinds of targets.
+    the head among it; a norm right before a layer stays as it is. There are two kinds of targets.
 
     Layers ``p_tncn`` find targets for their states by feedback weights of their own, and learn from
     these and from their predictions alone::

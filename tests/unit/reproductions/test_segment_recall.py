@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from linrnn import mixers
+from linrnn import SequenceModel, mixers
 from linrnn.compare._match import count_parameters
 from linrnn.reproductions import Setting
 from linrnn.reproductions import segment_recall as recall
@@ -60,14 +60,16 @@ def test_what_is_right_is_told_apart_by_segments(monkeypatch):
     """A model that looks pairs up, and beyond three segments says what was not a value."""
     task = build_task(recall.config())
 
-    def model(x):
-        found = torch.zeros_like(x)
-        for pair in range(recall.N_PAIRS):
-            key, value = x[:, 2 * pair, None], x[:, 2 * pair + 1, None]
-            found = torch.where(x == key, value, found)
-        found[:, 4 * recall.SEGMENT :] = 0
-        return F.one_hot(found, task.d_output).float(), None
+    class LooksUp(SequenceModel):
+        def forward(self, x):
+            found = torch.zeros_like(x)
+            for pair in range(recall.N_PAIRS):
+                key, value = x[:, 2 * pair, None], x[:, 2 * pair + 1, None]
+                found = torch.where(x == key, value, found)
+            found[:, 4 * recall.SEGMENT :] = 0
+            return F.one_hot(found, task.d_output).float(), None
 
+    model = LooksUp(task.d_output, task.d_output, mixer="mingru", d_model=2, n_layers=1)
     monkeypatch.setattr(recall, "load_model", lambda run: (model, task, None))
     assert recall.recalled(Path("a run")) == [1.0] * 4 + [0.0] * 5
 

@@ -13,6 +13,11 @@ from linrnn.train._model import build_model, build_task
 class Said(Result):
     """What rows are told to have come to: steps and losses by label."""
 
+    def __init__(self, steps, losses):
+        contest = Contest(name="task", rows={}, rates=(), goal=0.1, baseline=1.0)
+        for name, value in (("contest", contest), ("steps", steps), ("found", losses)):
+            object.__setattr__(self, name, value)
+
     @property
     def rows(self):
         return self.steps
@@ -24,20 +29,12 @@ class Said(Result):
         return self.found[label]
 
 
-def said(steps, losses):
-    contest = Contest(name="task", rows={}, rates=(), goal=0.1, baseline=1.0)
-    result = Said(contest=contest, tuned=None)
-    object.__setattr__(result, "steps", steps)
-    object.__setattr__(result, "found", losses)
-    return result
-
-
 def held(judged):
     return {line.claim: line.held for line in judged}
 
 
 def test_claims_are_of_the_same_seed():
-    result = said({"a": [100, None, 300], "b": [None, None, 300]}, {"a": {0: 0.1, 2: 0.5}, "b":
+    result = Said({"a": [100, None, 300], "b": [None, None, 300]}, {"a": {0: 0.1, 2: 0.5}, "b":
         {0: 0.2, 1: 0.1, 2: 0.4}})  # fmt: skip
     assert result.sooner("a", "b", "").held == (True, False, False)
     assert result.better("a", "b", "").held == (True, False)
@@ -49,12 +46,12 @@ def test_claims_are_of_the_same_seed():
 def test_parts_that_are_sooner_by_batches_may_be_later_by_updates():
     fptt, bptt = fptt_adding.FPTT, fptt_adding.BPTT
     losses = {fptt: {0: 0.1, 1: 0.1}, bptt: {0: 0.2, 1: 0.2}}
-    found = held(fptt_adding.judged(said({fptt: [100, 100], bptt: [1200, 900]}, losses)))
+    found = held(fptt_adding.judged(Said({fptt: [100, 100], bptt: [1200, 900]}, losses)))
     assert found[f"task: {fptt} solves it in fewer steps than {bptt}"] == (True, True)
     assert found[f"task: {fptt} solves it in fewer updates than {bptt}"] == (True, False)
     assert found[f"task: {bptt} does not solve it"] == (False, False)
     assert len(found) == 5
-    alone = fptt_adding.judged(said({bptt: [None, 900]}, {}))
+    alone = fptt_adding.judged(Said({bptt: [None, 900]}, {}))
     assert held(alone) == {f"task: {bptt} does not solve it": (True, False)}
 
 
@@ -86,7 +83,7 @@ def test_limit_cycles_are_judged_by_seed():
     cycle, orthogonal = "limit cycle", "orthogonal"
     losses = {cycle: {0: 0.1, 1: 0.3}, orthogonal: {0: 0.2, 1: 0.2}}
     found = held(
-        limit_cycle_copy.judged(said({cycle: [100, 200], orthogonal: [200, None]}, losses))
+        limit_cycle_copy.judged(Said({cycle: [100, 200], orthogonal: [200, None]}, losses))
     )
     assert found[f"task: {cycle} solves it in fewer steps than {orthogonal}"] == (True, True)
     assert found[f"task: {cycle} has a smaller loss than {orthogonal}"] == (True, False)

@@ -132,8 +132,8 @@ def test_a_kept_state_is_held_against_a_cleared_one():
         return [one, replace(one, first=3, last=4)]
 
     curves = {
-        ("lru, kept", True): [curve(1.0), curve(2.0)],
-        ("lru, cleared", False): [curve(1.5), curve(1.5)],
+        ("lru, kept", True): {0: curve(1.0), 1: curve(2.0)},
+        ("lru, cleared", False): {0: curve(1.5), 1: curve(1.5)},
     }
     (judged,) = carried_state.judged(16, curves, ["lru"])
     assert judged.held == (True, False)
