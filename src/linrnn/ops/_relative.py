@@ -34,7 +34,7 @@ def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible
         y = _Relative.apply(*flat)
     else:
         y = _computed(*flat)[0]
-    found: Tensor = y.unflatten(0, (batch, -1))
+    found: Tensor = y.unflatten(0, near.shape[:2])
     return found
 
 
@@ -50,7 +50,8 @@ def _scores(near: Tensor, p: Tensor, k: Tensor, far: Tensor) -> Tensor:
 
 def _of_rows(scores: Tensor, visible: Tensor) -> Tensor:
     """(B H, T, S) as (B or 1, ..., T, S), beside ``visible[:, None]``."""
-    found: Tensor = scores.unflatten(0, (len(visible), -1))
+    rows = len(visible)  # may be none
+    found: Tensor = scores.unflatten(0, (rows, len(scores) // max(rows, 1)))
     return found
 
 
@@ -100,7 +101,7 @@ class _Relative(torch.autograd.Function):
         # to where the distances were before they moved
         there = scores.new_empty(count, time * (entries + 1))
         there[:, :time] = 0
-        there[:, time:] = scores.view(count, -1)
+        there[:, time:] = scores.view(count, time * entries)
         there = there.view(count, time, entries + 1)
         size = near.shape[2] ** -0.5
         found = (scores @ k, there @ far, scores.mT @ near, there.mT @ p)
