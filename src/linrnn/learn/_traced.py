@@ -137,7 +137,7 @@ class Traced(Windowed):
         heard: dict[str, Heard] = {}
         with ExitStack() as handles:
             for name, layer in self.layers(model):
-                listener = self._listener(name, heard)
+                listener = self._listener(name, layer, heard)
                 for handle in (
                     layer.register_forward_pre_hook(listener.before, with_kwargs=True),
                     layer.register_forward_hook(listener.after, always_call=True),
@@ -145,13 +145,14 @@ class Traced(Windowed):
                     handles.callback(handle.remove)
             yield heard
 
-    def _listener(self, name: str, heard: dict[str, Heard]) -> "_Listener":
+    def _listener(self, name: str, layer: Mixer, heard: dict[str, Heard]) -> "_Listener":
         traces = self.traces.get(name)
 
         def start(layer: Mixer, state: State) -> State:
             return self.owing(layer, self._known(name, layer), traces, state) if traces else state
 
-        return _Listener(name, heard, start)
+        found = self._known(name, layer)
+        return _Listener(name, heard, start, isinstance(found, Known) and found.asks_graph)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The traces of every layer, by its name and that of the parameter."""
@@ -179,9 +180,13 @@ class _Listener:
     """Hooks of a layer that note down what it was given, and the graph of what it did."""
 
     def __init__(
-        self, name: str, heard: dict[str, Heard], start: Callable[[Mixer, State], State]
+        self,
+        name: str,
+        heard: dict[str, Heard],
+        start: Callable[[Mixer, State], State],
+        notes: bool,
     ) -> None:
-        self.name, self.heard, self.start = name, heard, start
+        self.name, self.heard, self.start, self.notes = name, heard, start, notes
         self.noting = ExitStack()
 
     def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -190,18 +195,23 @@ class _Listener:
         if state is None:
             state = layer.init_state(len(x), device=x.device)
         more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
-        parts = differentiable(self.start(layer, state))
-        calls = self.noting.enter_context(noted())
-        self.given = Heard(x.detach(), detach(state), more, Graph(calls, parts, []))
-        state = with_real_parts(state, parts)
+        given = Heard(x.detach(), detach(state), more)
+        state = self.start(layer, state)
+        if self.notes:
+            parts = differentiable(state)
+            calls = self.noting.enter_context(noted())
+            given = given._replace(graph=Graph(calls, parts, []))
+            state = with_real_parts(state, parts)
+        self.heard[self.name] = given
         return (x, state), {n: v for n, v in kwargs.items() if n != "state"}
 
     def after(self, layer: Mixer, args: Any, result: Any) -> None:
         """Stop noting, also where the layer raised an error."""
         self.noting.close()
-        if result is not None:
-            graph = self.given.graph._replace(after=real_parts(result[1]))
-            self.heard[self.name] = self.given._replace(graph=graph)
+        if self.notes and result is not None:
+            given = self.heard[self.name]
+            graph = given.graph._replace(after=real_parts(result[1]))
+            self.heard[self.name] = given._replace(graph=graph)
 
 
 def layers(model: nn.Module) -> list[tuple[str, Mixer]]:

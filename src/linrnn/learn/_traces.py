@@ -64,6 +64,11 @@ class Known:
         return {**{n: self.owners.index[n] for n in self.linears.others}, **maps}
 
     @property
+    def asks_graph(self) -> bool:
+        """Whether what the layer does in a window must be noted down."""
+        return bool(self.linears.index)
+
+    @property
     def shapes(self) -> dict[str, torch.Size]:
         """Of the traces that are of no parameter, by name."""
         return {linear_name(place): shape for place, shape in self.linears.shapes.items()}
@@ -82,13 +87,6 @@ def known(layer: Mixer) -> Known:
 def linear_name(place: int) -> str:
     """Of the trace of a weight that is no parameter, but made of some."""
     return f"linear {place}"
-
-
-def owed(layer: Mixer, known: Known) -> dict[str, Tensor]:
-    """What the state of a layer is differentiated by, by the names of the traces."""
-    named = dict(layer.named_parameters())
-    maps = weights(layer, known.linears)
-    return {**named, **{linear_name(place): weight for place, weight in maps.items()}}
 
 
 class _Owing(torch.autograd.Function):
@@ -128,7 +126,9 @@ def owing(layer: Mixer, known: Known, traces: Traces, state: State) -> State:
     """A state of a layer that depends on the layer's parameters as its traces say."""
     if not torch.is_grad_enabled():
         return state
-    by = owed(layer, known)
+    maps = weights(layer, known.linears)
+    by = {linear_name(place): weight for place, weight in maps.items()}
+    by.update(layer.named_parameters())
     kept = {n: t for n, t in traces.items() if by[n].requires_grad}
     if not kept:
         return state

@@ -173,28 +173,17 @@ def attend(
     time, before = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
         return _chunk(READS[kind], q, k, v, sight, far)
-    if seen_finite(k) and seen_finite(v):
-        return _sighted(kind, q, k, v, sight, window, whole, far)
-    bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
-    k, v = torch.where(_like(bad, k), 0, k), torch.where(_like(bad, v), 0, v)
-    y = _sighted(kind, q, k, v, sight, window, whole, far)
+    bad = None
+    if not (seen_finite(k) and seen_finite(v)):
+        bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
+        k, v = torch.where(_like(bad, k), 0, k), torch.where(_like(bad, v), 0, v)
+    y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
+    if bad is None:
+        return y
     count = F.pad(bad.cumsum(1), (1, 0))
     step = torch.arange(before, before + time, device=q.device)
     seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
     return torch.where(_like(seen > 0, y), float("nan"), y)
-
-
-def _sighted(
-    kind: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    sight: Tensor,
-    window: int | None,
-    whole: bool,
-    far: Tensor | None,
-) -> Tensor:
-    return READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
 
 
 def _shapes(

@@ -1,7 +1,7 @@
 """What a learning rule has to find: one loop, rates by validation, errors step by step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import cos, pi
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 
 from linrnn import SequenceModel, learn
 from linrnn.learn import Batch
-from linrnn.reproductions._base import Table
+from linrnn.reproductions._base import Setting, Table
 from linrnn.train._figures import legend_below, new_figure, over_seeds
 from linrnn.train._styles import styles
 
@@ -170,6 +170,18 @@ def tuned(
     title = f"{lesson.name}: error on validation of seed {seeds[0]} while tuning"
     head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "taken"]
     return found, Table(title, head, tried)
+
+
+def tuned_all(
+    lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Setting
+) -> tuple[dict[str, Runs], list[Table]]:
+    """As `tuned`, of several lessons with the rules of each: runs by name, and the tables."""
+    found: dict[str, Runs] = {}
+    tried = []
+    for lesson, rules in lessons:
+        found[lesson.name], table = tuned(lesson, rules, setting.seeds, setting.say)
+        tried.append(table)
+    return found, tried
 
 
 def together(tried: Sequence[Table]) -> Table:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._copying import Copying
-from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned
+from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned_all
 from linrnn.reproductions._verdict import Judged
 
 WINDOW = 4
@@ -82,11 +82,7 @@ class ELSTMCopy(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train the layer by every rule."""
-        found: dict[str, Runs] = {}
-        tried: list[Table] = []
-        for lesson in self.lessons:
-            found[lesson.name], table = tuned(lesson, RULES, setting.seeds, setting.say)
-            tried.append(table)
+        found, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
         return Findings(
             tables=(*(_losses(name, runs) for name, runs in found.items()), *tried),
             comparable=(

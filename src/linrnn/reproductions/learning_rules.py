@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from linrnn.reproductions import _rule_gradients as gradients
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._delays import Delay, solved_readout
-from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned
+from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned_all
 from linrnn.reproductions._rule_gradients import Angles, Noise
 from linrnn.reproductions._verdict import Judged
 from linrnn.train._figures import legend_below, new_figure, over_seeds
@@ -131,12 +131,11 @@ class LearningRules(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train single layers, count estimates, and follow the angles of stacks."""
-        found: dict[str, Runs] = {}
-        tried: list[Table] = []
-        for delay in self.size.delays:
-            rules = DENSE_RULES if delay.mixer == "tanh_rnn" else RULES
-            found[delay.name], table = tuned(delay, rules, setting.seeds, setting.say)
-            tried.append(table)
+        lessons = (
+            (delay, DENSE_RULES if delay.mixer == "tanh_rnn" else RULES)
+            for delay in self.size.delays
+        )
+        found, tried = tuned_all(lessons, setting)
         noises = self._noises(setting)
         stacks = self._stacks(setting)
         ends = (self.size.looks[0], self.size.looks[-1])

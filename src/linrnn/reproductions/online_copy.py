@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
@@ -17,7 +17,7 @@ from linrnn.reproductions._lessons import (
     near,
     smaller,
     together,
-    tuned,
+    tuned_all,
 )
 from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
@@ -100,16 +100,15 @@ class OnlineCopy(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train every stack by every rule."""
-        found: dict[Where, Runs] = {}
-        tried: list[Table] = []
-        for ring in self.rings:
-            for depth in self.depths:
-                rules = {**RULES, **(IN_CHUNKS if (ring, depth) == self.chunked else {})}
-                lesson = self._lesson(ring, depth)
-                runs, table = tuned(lesson, rules, setting.seeds, setting.say)
-                found[ring, depth] = runs
-                tried.append(table)
-        named = {self._lesson(*where).name: runs for where, runs in found.items()}
+        lessons = {where: self._lesson(*where) for where in product(self.rings, self.depths)}
+        named, tried = tuned_all(
+            (
+                (lesson, {**RULES, **(IN_CHUNKS if where == self.chunked else {})})
+                for where, lesson in lessons.items()
+            ),
+            setting,
+        )
+        found = {where: named[lesson.name] for where, lesson in lessons.items()}
         return Findings(
             tables=(_losses(found), _gaps(found), _by_seed(named), together(tried)),
             comparable=(

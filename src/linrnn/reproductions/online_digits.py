@@ -13,7 +13,7 @@ from linrnn import SequenceModel
 from linrnn.learn import Batch
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._language import mean_of
-from linrnn.reproductions._lessons import Lesson, Runs, learning, near, smaller, together, tuned
+from linrnn.reproductions._lessons import Lesson, Runs, learning, near, smaller, together, tuned_all
 from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
 from linrnn.reproductions._verdict import Judged
@@ -136,11 +136,7 @@ class OnlineDigits(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train every stack by every rule."""
-        found: dict[str, Runs] = {}
-        tried: list[Table] = []
-        for lesson in self.lessons:
-            found[lesson.name], table = tuned(lesson, RULES, setting.seeds, setting.say)
-            tried.append(table)
+        found, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
         return Findings(
             tables=(_accuracies(found), together(tried)),
             comparable=(
