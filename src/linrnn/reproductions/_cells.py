@@ -48,34 +48,48 @@ class Model:
         )
 
 
-def train_each(name: str, rows: Mapping[str, Config], setting: Setting) -> Outcome:
+def train_each(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
     """Train every row as a column of its own, so that several processes can share the work.
 
     A row that another process is training is left to it and read when it is done: the same command
     started twice takes half the time, and both end with the whole page.
 
     Args:
-        name: of all.
+        of: the name of all, or the column of the paper that they are.
         rows: configurations by label.
         setting: of the reproduction; its folder is what the processes share.
     """
+    setting.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Outcome] = {}
     while len(found) < len(rows):
         before = len(found)
         for label in [label for label in rows if label not in found]:
-            with _held(setting.out / f".{slug(label)}.lock") as free:
-                if free:
-                    column = Column(name=label, config=rows[label], paper=rows[label], steps=0)
-                    found[label] = train(column, {label: rows[label]}, setting)
+            outcome = _trained_here(label, rows[label], setting)
+            if outcome is not None:
+                found[label] = outcome
+            if outcome is not None and outcome.problem:  # of the task, so that of all rows
+                return _together(of, rows, [outcome])
         if len(found) == before:
             time.sleep(_WAIT)
-    outcomes = [found[label] for label in rows]
+    return _together(of, rows, [found[label] for label in rows])
+
+
+def _trained_here(label: str, config: Config, setting: Setting) -> Outcome | None:
+    """A row, or None while another process trains it."""
+    with _held(setting.out / f".{slug(label)}.lock") as free:
+        if not free:
+            return None
+        column = Column(name=label, config=config, paper=config, steps=0)
+        return train(column, {label: config}, setting)
+
+
+def _together(of: str | Column, rows: Mapping[str, Config], outcomes: list[Outcome]) -> Outcome:
+    first = outcomes[0]
     return replace(
-        outcomes[0],
-        column=replace(outcomes[0].column, name=name),
+        first,
+        column=replace(first.column, name=of) if isinstance(of, str) else of,
         labels=tuple(rows),
         rows=tuple(row for outcome in outcomes for row in outcome.rows),
-        problem=outcomes[0].problem,
     )
 
 

@@ -7,6 +7,7 @@ from linrnn import recipes
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
+from linrnn.reproductions._cells import train_each
 from linrnn.reproductions._language import (
     TEXT_NOTE,
     best_steps,
@@ -16,7 +17,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._trained import Column, Outcome
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
@@ -52,8 +53,7 @@ class MemoryShakespeare(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "models of 0.6 million parameters and 2,946 batches of the recipe `lm`; shows the "
-            "order after short training on a megabyte; about an hour and a half of processor time "
-            "a seed"
+            "order after short training on a megabyte; 45 minutes of processor time a seed"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (
@@ -71,7 +71,7 @@ class MemoryShakespeare(Reproduction):
         """Train all six."""
         base = self.base or recipes.load("lm").config
         column = Column(name="tiny Shakespeare", config=base, paper=base, steps=0)
-        outcome = train(column, rows(base), setting)
+        outcome = train_each(column, rows(base), setting)
         return Findings(
             tables=(_losses(outcome), table(outcome, {})),
             comparable=(
