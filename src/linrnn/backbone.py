@@ -23,7 +23,7 @@ from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, make_norm
 from linrnn.ops import _native_step
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._sequence_parallel import _entered, refuse
@@ -428,7 +428,7 @@ class SequenceModel(nn.Module):
     def _step_on(self, z: Tensor, state: Any, dt: Tensor | None = None) -> tuple[Tensor, Any]:
         """Everything behind the encoder."""
         if self.between:
-            graph = not eager(z) or transformed()
+            graph = not eager(z)
             reader = Reader(self.shape, read_in_graph if graph else read_step, graph)
             times = None if dt is None else dt[:, None]
             stack = list(self.blocks), list(self.between)

@@ -12,12 +12,14 @@
 #include "recorded_step_args.h"
 #include "scan_args.h"
 #include "selective_scan_args.h"
+#include "traces_args.h"
 #include "vandermonde_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
     X(block_carry) X(cauchy) X(causal_conv) X(channel_mix_step) X(dplr_powers) X(gated_scan) \
     X(linear_step) X(log_scan) X(machine) X(mamba_step) X(memory_scan) X(norm_step)       \
-    X(recorded_step) X(scan) X(selective_scan) X(step_program) X(time_mix_step) X(vandermonde)
+    X(recorded_step) X(scan) X(selective_scan) X(step_program) X(time_mix_step) X(traces) \
+    X(vandermonde)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
@@ -32,4 +34,5 @@
     X(recorded_step, LINRNN_RECORDED_STEP_FIELDS)  \
     X(scan, LINRNN_SCAN_FIELDS)                    \
     X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS) \
+    X(traces, LINRNN_TRACES_FIELDS)                \
     X(vandermonde, LINRNN_VANDERMONDE_FIELDS)

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cells.h"
+#include "learning.h"
 #include "memories.h"
 #include "recorded.h"
 #include "rwkv.h"
@@ -48,6 +49,7 @@ int checks(i64 rounds) {
             one<SumsOfPowers>(random, large);
             one<LowRankPowers>(random, large);
             one<Carried>(random, large);
+            one<Owed>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

@@ -6,7 +6,7 @@ out the product of every row first.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,8 +28,6 @@ from linrnn.mixers import Mixer
 from linrnn.state import map_state
 from linrnn.typing import State
 
-LARGE = 1 << 13
-"""Numbers of a weight from which on its traces are worth a call a row."""
 _ROWS, _STEPS = 32, 3
 
 Answer = Callable[[int, Tensor, Tensor, Tensor | None], Tensor]
@@ -42,7 +40,9 @@ class Linears:
 
     count: int
     index: Mapping[int, Tensor]
-    """Of those with large weights that move the state: the channel that each output moves."""
+    """Of those that move the state: the channel that each output moves."""
+    names: Mapping[int, str]
+    """Of the parameters that are the weights of some of them."""
     shapes: Mapping[int, torch.Size]
     """Of their weights."""
     still: frozenset[int]
@@ -50,8 +50,15 @@ class Linears:
     others: tuple[str, ...]
     """The parameters that move the state by another way than those weights, too."""
 
+    @property
+    def made(self) -> list[int]:
+        """The places of maps whose weights may depend on parameters of ``others``."""
+        if not self.others:
+            return []
+        return [i for i in self.index if i not in self.names or self.names[i] in self.others]
 
-NO_LINEARS = Linears(0, {}, {}, frozenset(), ())
+
+NO_LINEARS = Linears(0, {}, {}, {}, frozenset(), ())
 
 
 class Given(NamedTuple):
@@ -100,13 +107,27 @@ def answered(layer: Mixer, count: int, answer: Answer) -> Iterator[None]:
         )
 
 
+class _EnoughError(Exception):
+    """The call of a linear map was noted down behind which nobody asks."""
+
+
 @contextmanager
-def noted() -> Iterator[list[Given]]:
-    """Inside, all calls of linear maps are noted down, in their order."""
+def noted(
+    through: Mapping[int, Callable[[Tensor], Tensor]] | None = None, last: int | None = None
+) -> Iterator[list[Given]]:
+    """Inside, all calls of linear maps are noted down, in their order.
+
+    Args:
+        through: functions, by place, of the weights of some calls, which are used in their place.
+        last: the place of a call that ends all that is done inside.
+    """
     found: list[Given] = []
 
-    def note(_: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        found.append(Given(x, weight, linear(x, weight, bias)))
+    def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        used = through[place](weight) if through and place in through else weight
+        found.append(Given(x, weight, linear(x, used, bias)))
+        if place == last:
+            raise _EnoughError
         return found[-1].y
 
     with _Calls(note):
@@ -121,13 +142,19 @@ def given(layer: Mixer, x: Tensor, state: State) -> tuple[list[Given], State]:
 
 
 def weights(layer: Mixer, linears: Linears) -> dict[int, Tensor]:
-    """The large weights, as functions of the layer's parameters."""
-    if not linears.index:
-        return {}
+    """The weights of maps that move the state, as functions of the layer's parameters."""
+    own: dict[int, Tensor] = {
+        place: layer.get_parameter(name) for place, name in linears.names.items()
+    }
+    made = [place for place in linears.index if place not in own]
+    if not made:
+        return own
     p = next(layer.parameters())
     x = torch.zeros(1, 1, layer.d_model, device=p.device, dtype=p.dtype)
-    found, _ = given(layer, x, layer.init_state(1, device=p.device))
-    return {place: found[place].weight for place in linears.index}
+    state = layer.init_state(1, device=p.device)
+    with suppress(_EnoughError), torch.enable_grad(), noted(last=max(made)) as found:
+        layer.forward(x, state)
+    return own | {place: found[place].weight for place in made}
 
 
 def linears_of(layer: Mixer, owners: Owners) -> Linears:
@@ -137,8 +164,6 @@ def linears_of(layer: Mixer, owners: Owners) -> Linears:
         layer: any that reads forward.
         owners: of its parameters.
     """
-    if not any(p.numel() >= LARGE for p in layer.parameters()):
-        return NO_LINEARS
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         probe = shaken(layer)
@@ -150,7 +175,10 @@ def linears_of(layer: Mixer, owners: Owners) -> Linears:
             return NO_LINEARS
         others = _others(probe, len(calls), index)
     shapes = {place: calls[place].weight.shape for place in index}
-    return Linears(len(calls), index, shapes, still, tuple(n for n in others if n in owners.index))
+    named = {id(p): name for name, p in probe.named_parameters()}
+    names = {i: named[id(calls[i].weight)] for i in index if id(calls[i].weight) in named}
+    mine = tuple(n for n in others if n in owners.index)
+    return Linears(len(calls), index, names, shapes, still, mine)
 
 
 def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
@@ -169,14 +197,14 @@ def _same_weights(some: Sequence[Given], others: Sequence[Given]) -> bool:
 def _moved(
     calls: Sequence[Given], after: Sequence[Tensor], owners: Owners
 ) -> tuple[dict[int, Tensor], frozenset[int]]:
-    """The channels that large maps move, and the places of maps that move nothing."""
+    """The channels that maps move, and the places of maps that move nothing."""
     index: dict[int, Tensor] = {}
     still = set()
     for place, call in enumerate(calls):
         sums = [weighted(part, [call.y])[0] for part in after]
         if not any(bool((s != 0).any()) for part in sums for s in part):
             still.add(place)
-        elif call.weight.numel() >= LARGE and call.y.shape[:2] == (_ROWS, _STEPS):
+        elif call.y.shape[:2] == (_ROWS, _STEPS):
             found = _channels([sums[i] for i in owners.parts], owners.channels)
             if found is not None and call.y.ndim == 3:
                 index[place] = found
@@ -197,7 +225,7 @@ def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
 
 
 def _others(layer: Mixer, count: int, index: Mapping[int, Tensor]) -> list[str]:
-    """Names of parameters that move the state where the large weights are taken for constants."""
+    """Names of parameters that move the state where those weights are taken for constants."""
 
     def constant(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return linear(x, weight.detach() if place in index else weight, bias)

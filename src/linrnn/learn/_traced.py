@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
 from linrnn.learn._batch import Batch, read
-from linrnn.learn._linears import noted
+from linrnn.learn._linears import Linears, noted
 from linrnn.learn._owners import NotDiagonalError, real_parts, with_real_parts
 from linrnn.learn._traces import (
+    Gate,
     Graph,
     Heard,
     Known,
     Traces,
     advanced,
-    differentiable,
     known,
     owing,
 )
@@ -152,7 +152,7 @@ class Traced(Windowed):
             return self.owing(layer, self._known(name, layer), traces, state) if traces else state
 
         found = self._known(name, layer)
-        return _Listener(name, heard, start, isinstance(found, Known) and found.asks_graph)
+        return _Listener(name, heard, start, found.linears if isinstance(found, Known) else None)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The traces of every layer, by its name and that of the parameter."""
@@ -184,9 +184,10 @@ class _Listener:
         name: str,
         heard: dict[str, Heard],
         start: Callable[[Mixer, State], State],
-        notes: bool,
+        linears: Linears | None,
     ) -> None:
-        self.name, self.heard, self.start, self.notes = name, heard, start, notes
+        self.name, self.heard, self.start = name, heard, start
+        self.notes, self.made = linears is not None, linears.made if linears else []
         self.noting = ExitStack()
 
     def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -198,9 +199,10 @@ class _Listener:
         given = Heard(x.detach(), detach(state), more)
         state = self.start(layer, state)
         if self.notes:
-            parts = differentiable(state)
-            calls = self.noting.enter_context(noted())
-            given = given._replace(graph=Graph(calls, parts, []))
+            gate = Gate()
+            parts = gate.entered(state)
+            calls = self.noting.enter_context(noted(dict.fromkeys(self.made, gate.weight)))
+            given = given._replace(graph=Graph(calls, parts, [], gate))
             state = with_real_parts(state, parts)
         self.heard[self.name] = given
         return (x, state), {n: v for n, v in kwargs.items() if n != "state"}

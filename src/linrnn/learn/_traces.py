@@ -1,7 +1,7 @@
 """Traces of a layer with channels apart: what its state owes to each of its parameters."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,15 +10,56 @@ from torch import Tensor
 from torch.func import functional_call, vjp, vmap
 from torch.nn.functional import linear
 
-from linrnn.learn._linears import LARGE, Given, Linears, answered, linears_of, weights
+from linrnn.learn._linears import Given, Linears, answered, linears_of, weights
 from linrnn.learn._owners import Owners, owners, real_parts, with_real_parts
 from linrnn.mixers import Mixer
+from linrnn.ops._precision import wide
+from linrnn.ops._traces import advance, credited
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
 from linrnn.typing import State
+
+_SHORT = 16  # steps up to which passes through all rows, one for each, cost less than reading anew
 
 Traces = dict[str, Tensor]
 """By the name of a parameter: (parts, batch, *shape), the derivative of each part of the channel
 that the parameter moves."""
+
+
+class Gate:
+    """Where a window begins: gradients pass to what was before it, unless it is closed."""
+
+    closed = False
+
+    def entered(self, state: State) -> list[Tensor]:
+        """The parts of a state, each one that may be differentiated by."""
+        parts = [h if h.requires_grad else h.detach().requires_grad_() for h in real_parts(state)]
+        return list(_Entered.apply(self, *parts))
+
+    def weight(self, weight: Tensor) -> Tensor:
+        """The weight of a linear map, which has traces: what it was made of has none by it."""
+        found: Tensor = _Entered.apply(self, weight)[0]
+        return found
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Inside, gradients are those of the window alone."""
+        self.closed = True
+        try:
+            yield
+        finally:
+            self.closed = False
+
+
+class _Entered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Gate, *parts: Tensor) -> tuple[Tensor, ...]:
+        ctx.gate = gate
+        ctx.set_materialize_grads(False)
+        return tuple(h.view_as(h) for h in parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *([None] * len(gradients) if ctx.gate.closed else gradients)
 
 
 class Graph(NamedTuple):
@@ -27,8 +68,9 @@ class Graph(NamedTuple):
     calls: list[Given]
     """Of linear maps."""
     before: list[Tensor]
-    """The parts of its state."""
+    """The parts of its state, inside of the gate."""
     after: list[Tensor]
+    gate: Gate
 
 
 class Heard(NamedTuple):
@@ -39,13 +81,7 @@ class Heard(NamedTuple):
     """Before the window, without a history."""
     more: dict[str, Tensor]
     """``reset`` and ``dt``, where there are such."""
-    graph: Graph = Graph([], [], [])
-
-
-def differentiable(state: State) -> list[Tensor]:
-    """The parts of a state, each one that may be differentiated by."""
-    parts = real_parts(state)
-    return [h if h.requires_grad else h.detach().requires_grad_() for h in parts]
+    graph: Graph = Graph([], [], [], Gate())
 
 
 @dataclass(frozen=True)
@@ -56,17 +92,15 @@ class Known:
     linears: Linears
 
     @property
+    def others(self) -> tuple[str, ...]:
+        """The parameters that have traces of their own, beside those of linear maps."""
+        return self.linears.others if self.linears.index else tuple(self.owners.index)
+
+    @property
     def index(self) -> dict[str, Tensor]:
         """By the name of a trace, the channel that its first axis, or each element, moves."""
         maps = {linear_name(place): found for place, found in self.linears.index.items()}
-        if not maps:
-            return self.owners.index
-        return {**{n: self.owners.index[n] for n in self.linears.others}, **maps}
-
-    @property
-    def asks_graph(self) -> bool:
-        """Whether what the layer does in a window must be noted down."""
-        return bool(self.linears.index)
+        return {**{n: self.owners.index[n] for n in self.others}, **maps}
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
@@ -97,29 +131,26 @@ class _Owing(torch.autograd.Function):
         ctx: Any, index: Mapping[str, Tensor], traces: Traces, parts: int, *tensors: Tensor
     ) -> Any:
         ctx.index, ctx.traces = index, traces
+        ctx.set_materialize_grads(False)
         return tuple(h.clone() for h in tensors[:parts])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        g = torch.stack(gradients)  # (parts, batch, channels)
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        none = [None] * (3 + len(gradients))
+        like = next((g for g in gradients if g is not None), None)
+        if like is None:  # behind a gate that is closed
+            return (*none, *[None] * len(ctx.traces))
+        # (parts, batch, channels)
+        g = torch.stack([torch.zeros_like(like) if g is None else g for g in gradients])
         found = [_contract(g, trace, ctx.index[name]) for name, trace in ctx.traces.items()]
-        return (None, None, None, *([None] * len(gradients)), *found)
+        return (*none, *found)
 
 
 def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
     """Sum over parts and rows of the credit of a channel times what it owes."""
     shape = trace.shape[2:]
     flat = trace.reshape(*trace.shape[:2], len(index), -1)
-    credit = g.to(trace.dtype).index_select(2, index)
-    if flat[0, 0].numel() < LARGE:
-        return torch.einsum("pbi,pbij->ij", credit, flat).reshape(shape)
-    # row by row, into a sum that stays in the cache: a product would first put all rows side by
-    # side
-    total = flat.new_zeros(flat.shape[2:])
-    for part, trace_of_part in zip(credit, flat, strict=True):
-        for row, owed in zip(part, trace_of_part, strict=True):
-            total.addcmul_(row[:, None], owed)
-    return total.reshape(shape)
+    return credited(flat, g.to(trace.dtype), index).reshape(shape)
 
 
 def owing(layer: Mixer, known: Known, traces: Traces, state: State) -> State:
@@ -150,19 +181,21 @@ def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces
     """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
 
     Both come from one backward pass for each part of the state: as channels are apart, the gradient
-    of the sum over all channels holds that of each. Where there are parameters beside those of
-    large linear maps it is made through the window read once more, row by row.
+    of the sum over all channels holds that of each. Of parameters beside those of linear maps each
+    row's own is asked: by as many passes at once as there are rows if the window is short, else by
+    reading it once more, row by row.
     """
     index, calls = known.index, heard.graph.calls
-    found = _by_graph(known, heard.graph) or _row_by_row(layer, known, heard)
+    found = _by_graph(layer, known, heard) or _row_by_row(layer, known, heard)
     across = found.across.detach()
     new = {
         n: _carried(v.detach().transpose(0, 1), across, traces.get(n), index[n])
         for n, v in found.own.items()
     }
     for place, g in found.maps.items():
-        name, x = linear_name(place), calls[place].x.detach()
-        new[name] = _mapped(g.detach(), x, across, traces.get(name), index[name])
+        name, x = linear_name(place), wide(calls[place].x.detach())
+        slope, keep = g.detach().to(x.dtype), across.to(x.dtype)
+        new[name] = advance(traces.get(name), keep, index[name], slope, x)
     return new
 
 
@@ -177,15 +210,16 @@ class _Found(NamedTuple):
     """Of the outputs of linear maps, (batch, parts, time, outputs)."""
 
 
-def _by_graph(known: Known, graph: Graph) -> _Found | None:
-    """From what the layer did, if it has a history, where linear maps are all that is asked of."""
-    linears, moving = known.linears, known.owners.parts
-    if linears.others or not linears.index:
-        return None
+def _by_graph(layer: Mixer, known: Known, heard: Heard) -> _Found | None:
+    """From what the layer did, where that has a history and few enough steps."""
+    graph, moving = heard.graph, known.owners.parts
     after = [graph.after[i] for i in moving]
-    ys = [graph.calls[place].y for place in linears.index]
+    mine = {n: layer.get_parameter(n) for n in known.others}
+    ys = [graph.calls[place].y for place in known.linears.index]
     inputs = [*ys, *(graph.before[i] for i in moving)]
-    if not all(h.requires_grad for h in [*after, *inputs]):
+    if not all(h.requires_grad for h in [*after, *inputs, *mine.values()]):
+        return None
+    if mine and heard.x.shape[1] > _SHORT:
         return None
     pulled = [
         torch.autograd.grad(
@@ -193,16 +227,40 @@ def _by_graph(known: Known, graph: Graph) -> _Found | None:
         )
         for h in after
     ]
-    maps = {place: torch.stack([p[i] for p in pulled], 1) for i, place in enumerate(linears.index)}
+    maps = {
+        place: torch.stack([p[i] for p in pulled], 1) for i, place in enumerate(known.linears.index)
+    }
     across = torch.stack([torch.stack(p[len(ys) :], 1) for p in pulled], 1)
-    return _Found({}, across, maps)
+    with graph.gate.shut():
+        own = _of_each_row(after, mine)
+    return _Found(own, across, maps)
+
+
+def _of_each_row(after: list[Tensor], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of the sum over the channels of each part, by parameters: (batch, parts, ...)."""
+    if not mine:
+        return {}
+    rows, parts = len(after[0]), len(after)
+    one = torch.eye(rows, device=after[0].device, dtype=after[0].dtype)
+    one = one.view(rows, rows, *[1] * (after[0].ndim - 1))
+    asked = [h.new_zeros(rows, parts, *h.shape) for h in after]
+    for p, of_part in enumerate(asked):
+        of_part[:, p] = one
+
+    def pulled(*credit: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(
+            after, list(mine.values()), credit, retain_graph=True, materialize_grads=True
+        )
+
+    found = vmap(pulled)(*(of_part.flatten(0, 1) for of_part in asked))
+    return {n: g.unflatten(0, (rows, parts)) for n, g in zip(mine, found, strict=True)}
 
 
 def _row_by_row(layer: Mixer, known: Known, heard: Heard) -> _Found:
     """From the window, read once more by each row alone."""
     linears, moving = known.linears, known.owners.parts
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
-    mine = {n: p for n, p in parameters.items() if n in known.index}
+    mine = {n: parameters[n] for n in known.others}
     rest = {n: p for n, p in parameters.items() if n not in mine}
     before = [real_parts(heard.state)[i] for i in moving]
     ys = {place: heard.graph.calls[place].y.detach() for place in linears.index}
@@ -278,28 +336,3 @@ def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -
         for q in range(1, len(flat)):
             out.addcmul_(keep[:, p, q, :, None], flat[q])
     return new.reshape(own.shape)
-
-
-@torch.no_grad()
-def _mapped(g: Tensor, x: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
-    """``A E + dh/dW`` of a linear map, where the latter is ``sum_t g_t x_t^T``, row by row.
-
-    Args:
-        g: derivatives by its outputs, (batch, parts, time, outputs).
-        x: its inputs, (batch, time, inputs).
-        across: (batch, after, before, channels).
-        trace: (parts, batch, outputs, inputs); None: 0.
-        index: channels of the outputs.
-    """
-    keep = across.to(x.dtype).index_select(3, index)[..., None]
-    new = x.new_empty(g.shape[1], len(x), len(index), x.shape[-1])
-    for p, of_part in enumerate(new):
-        for b, out in enumerate(of_part):  # which stays in the cache
-            if trace is None:
-                torch.mm(g[b, p].mT, x[b], out=out)
-                continue
-            torch.mul(trace[0, b], keep[b, p, 0], out=out)
-            for q in range(1, len(trace)):
-                out.addcmul_(trace[q, b], keep[b, p, q])
-            out.addmm_(g[b, p].mT, x[b])
-    return new

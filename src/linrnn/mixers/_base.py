@@ -13,7 +13,7 @@ from linrnn.mixers._choices import Choices
 from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 from linrnn.ops._sequence_parallel import _entered, refuse
 from linrnn.state_spec import Spec, check_state, initial, of_state
 from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
@@ -417,7 +417,7 @@ def check_times(where: str, dt: object, x: Tensor) -> None:
         del axes["time"]
     check_shape(where, "dt", dt.shape, axes)
     check_device(where, "x", x.device, dt=dt)
-    if dt.device.type == "cpu" and eager(dt) and not transformed() and bool((dt < 0).any()):
+    if dt.device.type == "cpu" and eager(dt) and bool((dt < 0).any()):
         place = tuple((dt < 0).nonzero()[0].tolist())
         raise ArgumentError(
             f"{where}: dt must be at least 0, got {dt[place].item():.6g} at {place}. Sort the time "

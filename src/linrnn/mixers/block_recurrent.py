@@ -226,7 +226,7 @@ def _read(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Softmax attention (B, H, Q, K) with a bias (B or 1, H, Q, S)."""
     scores = q @ k.mT
     if bias is not None:
-        alone = eager(scores, bias) and not transformed()
+        alone = eager(scores, bias)
         scores = scores.add_(bias) if alone else scores + bias
     found: Tensor = scores.softmax(-1) @ v
     return found

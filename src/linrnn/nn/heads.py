@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 
 
 class Heads(nn.Module):
@@ -288,7 +288,7 @@ def l2_normalise(x: Tensor, eps: float = 1e-6, scale: Tensor | None = None) -> T
         >>> l2_normalise(torch.tensor([3.0, 4.0]))
         tensor([0.6000, 0.8000])
     """
-    if torch.is_grad_enabled() and x.requires_grad and eager(x) and not transformed():
+    if torch.is_grad_enabled() and x.requires_grad and eager(x):
         y: Tensor = _Normalised.apply(x, eps, scale)
         return y
     size = (x.square().sum(-1, keepdim=True) + eps).rsqrt()
@@ -361,7 +361,7 @@ class _EluPlusOne(torch.autograd.Function):
 
 
 def _elu_plus_one(x: Tensor) -> Tensor:
-    if transformed() or not eager(x) or not x.is_floating_point():
+    if not eager(x) or not x.is_floating_point():
         # 1 + (exp(x) - 1) would round to 0 below -17
         return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
     y: Tensor = _EluPlusOne.apply(x)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 from linrnn.ops.online_conv import Kernel, State, levels, read
 from linrnn.state_spec import Part, real
 
@@ -75,7 +75,7 @@ class Kept:
 
     def __call__(self, sources: Sequence[Tensor], make: Callable[[], Any]) -> Any:
         """``make()``, or what an earlier call of it gave."""
-        if torch.is_grad_enabled() or transformed() or not eager(*sources):
+        if torch.is_grad_enabled() or not eager(*sources):
             return make()
         found = self._found
         if found is None or not _same(found[0], sources):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 
 
 def rotate(
@@ -35,7 +35,7 @@ def rotate(
     count = max(x.shape[-1] - 2, 1) if endpoint else x.shape[-1]
     exponent = torch.arange(0, x.shape[-1], 2, dtype=torch.float64, device=x.device) / count
     turn = base**-exponent if rescale is None else rescale(base**-exponent)
-    plainly = eager(x, position) and not transformed()
+    plainly = eager(x, position)
     if plainly and _same_rows(position):
         position = position[:1]
     angle = position.unsqueeze(-1) * turn  # in float32, 1e-3 wrong at 16,384 steps

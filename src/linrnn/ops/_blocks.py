@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from linrnn.ops._fused_blocks import FusedBlocks, apart, finite, toeplitz, together
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 from linrnn.ops._pairs import columns, pairs, products, rows
 from linrnn.ops.linear_scan import linear_scan
 from linrnn.ops.past import recall
@@ -33,7 +33,7 @@ class Blocks(NamedTuple):
         """A whole number of blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
         matrices = (self.kernel, self.into, self.out, self.decay)
         plain = self.weights is None and reset is None
-        if plain and eager(*matrices, u, h) and not transformed():
+        if plain and eager(*matrices, u, h):
             y, h = FusedBlocks.apply(_whole, u, h, *matrices)
             return y, h
         return self._scan(u, h, reset)

@@ -5,18 +5,22 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 
+def transformed() -> bool:
+    """Inside a transform of `torch.func`, or under forward-mode differentiation."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
 def eager(*tensors: Tensor) -> bool:
-    """Plain tensors, and nobody records the operators that are called."""
+    """Plain tensors, nobody records the operators that are called, and no transform is around.
+
+    A transform is around gradients of several outputs at once, too (``is_grads_batched``).
+    """
     return (
         all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
         and not torch.compiler.is_compiling()
         and torch._C._len_torch_dispatch_stack() == 0
+        and not transformed()
     )
-
-
-def transformed() -> bool:
-    """Inside a transform of `torch.func`, or under forward-mode differentiation."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def nested_forward_mode() -> bool:
@@ -53,7 +57,7 @@ def seen_finite(x: Tensor) -> bool:
     False also where a look would break a graph or wait for a device: this decides on a shorter
     way to the same numbers, and on nothing else.
     """
-    if x.device.type != "cpu" or not eager(x) or transformed() or torch._C._get_tracing_state():
+    if x.device.type != "cpu" or not eager(x) or torch._C._get_tracing_state():
         return False
     return bool(x.detach().sum().isfinite())
 
@@ -63,6 +67,6 @@ def seen_zero(x: Tensor) -> bool:
 
     As with `seen_finite`, a no means nothing: what zeros would add may then be left out.
     """
-    if x.requires_grad or x.device.type != "cpu" or not eager(x) or transformed():
+    if x.requires_grad or x.device.type != "cpu" or not eager(x):
         return False
     return not torch._C._get_tracing_state() and not bool(x.any())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 
 
 def parts(x: Tensor, count: int) -> list[Tensor]:
@@ -21,7 +21,7 @@ def parts(x: Tensor, count: int) -> list[Tensor]:
         [[[0.0, 1.0]], [[2.0, 3.0]], [[4.0, 5.0]]]
     """
     recorded = x.requires_grad and torch.is_grad_enabled()
-    if not recorded or count == 1 or not eager(x) or transformed():
+    if not recorded or count == 1 or not eager(x):
         return list(x.chunk(count, -1))
     return list(_Parts.apply(x, count))
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops._derivatives import through_definition
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 
 
 def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible
     far = F.pad(far.flip(1), (0, 0, entries + 1 - far.shape[1], 0))
     every = (near, p, k, v, far.expand(batch, -1, -1, -1))
     flat: tuple[Any, ...] = (*(x.flatten(0, 1) for x in every), visible)
-    if transformed() or not eager(*flat):
+    if not eager(*flat):
         y = _definition(*flat)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in flat):
         y = _Relative.apply(*flat)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from linrnn.ops._derivatives import fused, through_definition
-from linrnn.ops._modes import eager, seen_finite, transformed
+from linrnn.ops._modes import eager, seen_finite
 from linrnn.ops._opaque import opaque
 from linrnn.ops._relative import relative
 
@@ -216,7 +216,7 @@ def _chunks(
     parts = _parts(kind, q, k, sight, window)
     given = [x for x in (q, k, v, far) if x is not None]
     alone = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    if len(parts) == 1 or not alone or transformed() or not eager(*given, sight):
+    if len(parts) == 1 or not alone or not eager(*given, sight):
         return (_in_parts(kind, parts, q, k, v, sight, far),)
     return (_Chunks.apply(kind, parts, q, k, v, sight, far),)
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import Cell
-from linrnn.ops._modes import eager, mapped, transformed
+from linrnn.ops._modes import eager, mapped
 from linrnn.ops._opaque import opaque
 from linrnn.ops._parts import parts
 from linrnn.ops.cell_scan import cell_scan, has_kernels, requested_form
@@ -191,7 +191,7 @@ def _as_cell(
         x, reset, *state, *weights
     ):  # what is here looks at resets, and PyTorch's has no rule
         return x.numel() > 0 and (x.shape[1] > 1 or reset is not None)
-    if x.device.type != "cpu" or transformed() or not all(map(eager, (x, *state, *weights))):
+    if x.device.type != "cpu" or not all(map(eager, (x, *state, *weights))):
         return False
     if kind == "lstm" and reset is None and x.dtype == torch.float32:
         return False

@@ -120,7 +120,7 @@ def _read(
     replay: bool,
 ) -> tuple[Tensor, ...]:
     sources = (*q, *entries, *begun, *memory, *weights)
-    linked = torch.is_grad_enabled() and eager(*sources) and not transformed()
+    linked = torch.is_grad_enabled() and eager(*sources)
     if linked:
         q, entries, begun, memory, weights = _linked(q, entries, begun, memory, weights)
     reader = _Reader(RULES[rule], mode, weights, segment, cut)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.ops._derivatives import through_definition
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 from linrnn.ops._pairs import columns, products, rows
 from linrnn.ops._product import Product
 
@@ -82,7 +82,7 @@ def powers(a: Tensor, count: int) -> Tensor:
 
 def table(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """``a^0 .. a^(count - 1)`` of ``a`` (H, M) as (H, count, M), in a precision to compute in."""
-    if not eager(a) or transformed():
+    if not eager(a):
         return _rounded(a, count, dtype)
     found: Tensor = _Table.apply(a, count, dtype)
     return found

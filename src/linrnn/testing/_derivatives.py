@@ -33,7 +33,8 @@ def check_derivatives(
     * the gradient is the same with ``create_graph`` and without,
     * the Hessian is that of central differences of the gradient,
     * `torch.func`'s ``grad``, ``hessian``, ``jacrev(jacrev)``, ``jacfwd(jacfwd)`` and ``vmap``
-      agree, without PyTorch falling back to a loop.
+      agree, and so does ``vmap`` over backward passes of a graph that was made without it, without
+      PyTorch falling back to a loop.
 
     Args:
         what: names the case in messages.
@@ -109,12 +110,27 @@ def _check(what: str, f: Scalar, *, modes: bool) -> None:
         points = torch.stack([_POINT, -_POINT])
         mapped = vmap(grad(f))(points)[0]
         check_close(f"{what}: vmap(grad)", mapped, gradient, roundings=_ROUNDINGS)
+        several = torch.stack([gradient, 2 * gradient])
+        passes = _two_passes(f, _POINT)
+        check_close(f"{what}: vmap of backward", passes, several, roundings=_ROUNDINGS)
 
 
 def _gradient(f: Scalar, point: Tensor, *, create_graph: bool = False) -> Tensor:
     point = point.clone().requires_grad_()
     (found,) = torch.autograd.grad(f(point), point, create_graph=create_graph)
     return found.detach()
+
+
+def _two_passes(f: Scalar, point: Tensor) -> Tensor:
+    """The gradient and its double, by two passes at once through a graph."""
+    point = point.clone().requires_grad_()
+    y = f(point)
+
+    def back(credit: Tensor) -> Tensor:
+        return torch.autograd.grad(y, point, credit, retain_graph=True)[0]
+
+    found: Tensor = vmap(back)(torch.tensor([1.0, 2.0], dtype=torch.float64))
+    return found
 
 
 def _real(x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from linrnn.ops import (
     _cauchy_cpu,
     _dplr_powers_cpu,
     _native,
+    _traces_cpu,
     _vandermonde_cpu,
     linear_scan,
 )
@@ -49,6 +50,7 @@ KERNELS = [
     selective_cpu._SCAN,
     conv_cpu._CONV,
     _block_carry_cpu._CARRY,
+    _traces_cpu._TRACES,
     _cauchy_cpu._CAUCHY,
     _vandermonde_cpu._VANDERMONDE,
     _dplr_powers_cpu._POWERS,

@@ -1,0 +1,74 @@
+"""Traces of linear maps: what the parts of a state owe to the weights that move its channels.
+
+A trace is (parts, batch, outputs, inputs). Each output of a map moves one channel, which an index
+(outputs,) names, and channels do not move one another.
+"""
+
+import importlib
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from linrnn.ops._backend import choose
+
+_MODULES = (("cpu", "linrnn.ops._traces_cpu"),)
+
+
+def advance(trace: Tensor | None, keep: Tensor, index: Tensor, slope: Tensor, x: Tensor) -> Tensor:
+    """A trace after a window: ``sum_q keep_pq E_q + sum_t slope_pt x_t^T``, row by row.
+
+    Args:
+        trace: before it; None: 0.
+        keep: of a channel's parts after by those before, (batch, after, before, channels).
+        index: channels of the outputs.
+        slope: of the parts after by the map's outputs, (batch, parts, time, outputs).
+        x: what the map was given, (batch, time, inputs).
+    """
+    if trace is None:
+        return torch.stack([torch.bmm(g.mT, x) for g in slope.unbind(1)])
+    kernels = _kernels(trace)
+    if kernels is not None and x.shape[1] == 1:
+        after: Tensor = kernels.advance(trace, keep, index, slope[:, :, 0], x[:, 0])
+        return after
+    new = (
+        kept(trace, keep, index)
+        if kernels is None
+        else kernels.advance(trace, keep, index, None, None)
+    )
+    for of_part, g in zip(new, slope.unbind(1), strict=True):
+        of_part.baddbmm_(g.mT, x)
+    return new
+
+
+def kept(trace: Tensor, keep: Tensor, index: Tensor) -> Tensor:
+    """``sum_q keep_pq E_q`` alone; as of `advance`."""
+    by = keep.index_select(3, index)[..., None]
+    parts = []
+    for p in range(len(trace)):
+        new = trace[0] * by[:, p, 0]
+        for q in range(1, len(trace)):
+            new.addcmul_(trace[q], by[:, p, q])
+        parts.append(new)
+    return torch.stack(parts)
+
+
+def credited(trace: Tensor, credit: Tensor, index: Tensor) -> Tensor:
+    """The gradient of the weight, (outputs, inputs).
+
+    Args:
+        trace: of the weight.
+        credit: gradient of the state, (parts, batch, channels).
+        index: channels of the outputs.
+    """
+    kernels = _kernels(trace)
+    if kernels is not None:
+        total: Tensor = kernels.credited(trace, credit, index)
+        return total
+    return torch.einsum("pbi,pbij->ij", credit.index_select(2, index), trace)
+
+
+def _kernels(trace: Tensor) -> ModuleType | None:
+    name, _ = choose("traces", _MODULES, None, trace.device, trace.dtype)
+    modules = dict(_MODULES)
+    return importlib.import_module(modules[name]) if name in modules else None

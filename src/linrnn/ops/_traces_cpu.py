@@ -1,0 +1,41 @@
+"""Traces of linear maps by the native kernel ``src/native/kernels/traces.cpp``."""
+
+import torch
+from torch import Tensor
+
+from linrnn.ops import _native
+from linrnn.ops._layout import dense
+from linrnn.ops._native import pointer
+
+_TRACES = _native.Kernel(
+    "traces",
+    "parts rows outputs inputs channels index before after keep slope x credit total",
+)
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot compute on that device and dtype, or None."""
+    if dtype in (torch.bfloat16, torch.float16):
+        return f"it has no kernel for {dtype}"
+    return _native.unavailable(device, dtype, real=True, kernel="traces")
+
+
+def advance(
+    trace: Tensor, keep: Tensor, index: Tensor, slope: Tensor | None, x: Tensor | None
+) -> Tensor:
+    """`linrnn.ops._traces.advance`, of one step or none."""
+    trace, keep, index = dense(trace), dense(keep), dense(index)
+    slope, x = None if slope is None else dense(slope), None if x is None else dense(x)
+    after = torch.empty_like(trace)
+    there = (pointer(z) for z in (index, trace, after, keep, slope, x))
+    _TRACES(trace.dtype, *trace.shape, keep.shape[-1], *there, 0, 0)
+    return after
+
+
+def credited(trace: Tensor, credit: Tensor, index: Tensor) -> Tensor:
+    """`linrnn.ops._traces.credited`."""
+    trace, credit, index = dense(trace), dense(credit), dense(index)
+    total = trace.new_empty(trace.shape[2:])
+    there = (pointer(index), pointer(trace), 0, 0, 0, 0, pointer(credit), pointer(total))
+    _TRACES(trace.dtype, *trace.shape, credit.shape[-1], *there)
+    return total

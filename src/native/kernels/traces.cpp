@@ -1,0 +1,116 @@
+// Traces of a linear map y = W x whose outputs each move one channel of a state with few parts:
+//
+//   after[p, b, o] = sum_q keep[b, p, q, channel of o] before[q, b, o] + slope[b, p, o] x[b]
+//   total[o]       = sum_{p, b} credit[p, b, channel of o] after[p, b, o]
+//
+// each a vector over the inputs. Memory is all that they cost: every trace is read once and written
+// once, and a total stays in the cache while all rows are added to it.
+//
+// Compiled once for every instruction set: see scan.cpp.
+#include <algorithm>
+
+#include "../traces_args.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+constexpr i64 BLOCK = 16 << 10;       // bytes of a total that are summed at a time
+constexpr i64 WORTH = i64(1) << 17;  // numbers that repay waking another thread
+
+template <class S>
+struct Traces {
+    const TracesArgs& args;
+
+    static S* at(i64 address, i64 i) { return address ? reinterpret_cast<S*>(address) + i : nullptr; }
+    i64 place(i64 p, i64 b, i64 o) const {
+        return ((p * args.rows + b) * args.outputs + o) * args.inputs;
+    }
+    S keep(i64 b, i64 p, i64 q, i64 c) const {
+        return *at(args.keep, ((b * args.parts + p) * args.parts + q) * args.channels + c);
+    }
+    S slope(i64 b, i64 p, i64 o) const {
+        return args.slope ? *at(args.slope, (b * args.parts + p) * args.outputs + o) : S(0);
+    }
+
+    static void set(S* __restrict y, S by, const S* __restrict x, i64 n) {
+        if (x) for (i64 i = 0; i < n; ++i) y[i] = by * x[i];
+        else for (i64 i = 0; i < n; ++i) y[i] = S(0);
+    }
+    static void add(S* __restrict y, S by, const S* __restrict x, i64 n) {
+        for (i64 i = 0; i < n; ++i) y[i] += by * x[i];
+    }
+    static void one(S* __restrict y, S k, const S* __restrict e, S g, const S* __restrict x, i64 n) {
+        for (i64 i = 0; i < n; ++i) y[i] = k * e[i] + g * x[i];
+    }
+    static void two(S* __restrict y, S* __restrict z, const S* k, const S* __restrict e,
+                    const S* __restrict f, const S* g, const S* __restrict x, i64 n) {
+        const S a = k[0], b = k[1], c = k[2], d = k[3], u = g[0], v = g[1];
+        for (i64 i = 0; i < n; ++i) {
+            const S re = e[i], im = f[i], in = x[i];
+            y[i] = a * re + b * im + u * in;
+            z[i] = c * re + d * im + v * in;
+        }
+    }
+
+    void advance(i64 b, i64 o, i64 c) const {
+        const i64 n = args.inputs, parts = args.parts;
+        const S* x = args.slope ? at(args.x, b * n) : nullptr;
+        if (x && args.before && parts == 1)
+            return one(at(args.after, place(0, b, o)), keep(b, 0, 0, c), at(args.before, place(0, b, o)),
+                       slope(b, 0, o), x, n);
+        if (x && args.before && parts == 2) {
+            const S k[] = {keep(b, 0, 0, c), keep(b, 0, 1, c), keep(b, 1, 0, c), keep(b, 1, 1, c)};
+            const S g[] = {slope(b, 0, o), slope(b, 1, o)};
+            return two(at(args.after, place(0, b, o)), at(args.after, place(1, b, o)), k,
+                       at(args.before, place(0, b, o)), at(args.before, place(1, b, o)), g, x, n);
+        }
+        for (i64 p = 0; p < parts; ++p) {
+            S* after = at(args.after, place(p, b, o));
+            set(after, slope(b, p, o), x, n);
+            for (i64 q = 0; args.before && q < parts; ++q)
+                add(after, keep(b, p, q, c), at(args.before, place(q, b, o)), n);
+        }
+    }
+    void gather(i64 b, i64 o, i64 c) const {
+        const i64 owed = args.after ? args.after : args.before;
+        S* total = at(args.total, o * args.inputs);
+        for (i64 p = 0; p < args.parts; ++p)
+            add(total, *at(args.credit, (p * args.rows + b) * args.channels + c), at(owed, place(p, b, o)),
+                args.inputs);
+    }
+
+    int run() const {
+        const auto* index = reinterpret_cast<const i64*>(args.index);
+        const i64 bytes = std::max<i64>(1, args.inputs * i64(sizeof(S)));
+        const i64 size = std::max<i64>(1, BLOCK / bytes), blocks = (args.outputs + size - 1) / size;
+        const i64 numbers = args.parts * args.rows * args.outputs * args.inputs;
+        const i64 team = std::max<i64>(1, std::min({args.threads, blocks, numbers / WORTH}));
+#pragma omp parallel for schedule(static) num_threads(int(team)) if (team > 1)
+        for (i64 block = 0; block < blocks; ++block) {
+            const i64 first = block * size, end = std::min(first + size, args.outputs);
+            if (args.total) std::fill(at(args.total, first * args.inputs), at(args.total, end * args.inputs), S(0));
+            for (i64 b = 0; b < args.rows; ++b)
+                for (i64 o = first; o < end; ++o) {
+                    if (args.after) advance(b, o, index[o]);
+                    if (args.total) gather(b, o, index[o]);
+                }
+        }
+        return 0;
+    }
+};
+
+}  // namespace
+
+int traces(const void* record) {
+    const auto& args = *static_cast<const TracesArgs*>(record);
+    if (args.size != i64(sizeof(TracesArgs))) return 3;
+    switch (args.dtype) {
+        case F32: return Traces<float>{args}.run();
+        case F64: return Traces<double>{args}.run();
+    }
+    return 2;
+}
+
+}  // namespace LINRNN_ISA
+}  // namespace linrnn

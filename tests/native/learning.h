@@ -1,0 +1,65 @@
+// The kernel of online learning: traces.
+#pragma once
+#include "../../src/native/traces_args.h"
+#include "problem.h"
+
+extern "C" int linrnn_traces(const void*);
+
+struct Owed : Problem {
+    enum { BEFORE, KEEP, SLOPE, X, CREDIT };
+    i64 parts, rows, outputs, inputs_, channels;
+    std::vector<i64> index;
+    bool first, still;  // nothing is owed before; the map is given nothing
+
+    Owed(Random& random, bool large) {
+        name = "traces", dtypes = {linrnn::F32, linrnn::F64}, has_adjoint = false;
+        parts = 1 + random.below(3), rows = random.size(3), outputs = random.size(5);
+        inputs_ = random.size(40), channels = 1 + random.below(4);
+        if (large) rows += 8, outputs += 40, inputs_ += 400;
+        first = random.coin(), still = random.coin();
+        const i64 owed = parts * rows * outputs * inputs_;
+        inputs = {random.numbers(owed), random.numbers(rows * parts * parts * channels),
+                  random.numbers(rows * parts * outputs), random.numbers(rows * inputs_),
+                  random.numbers(parts * rows * channels)};
+        for (i64 o = 0; o < outputs; ++o) index.push_back(random.below(channels));
+    }
+    double before(i64 p, i64 b, i64 o, i64 i) const {
+        return first ? 0 : inputs[BEFORE][size_t(((p * rows + b) * outputs + o) * inputs_ + i)];
+    }
+    double slope(i64 b, i64 p, i64 o) const {
+        return still ? 0 : inputs[SLOPE][size_t((b * parts + p) * outputs + o)];
+    }
+    Many loop() const override {
+        Values after, total(size_t(outputs * inputs_)), earlier = total;
+        for (i64 p = 0; p < parts; ++p)
+            for (i64 b = 0; b < rows; ++b)
+                for (i64 o = 0; o < outputs; ++o)
+                    for (i64 i = 0; i < inputs_; ++i) {
+                        const i64 c = index[size_t(o)];
+                        double sum = slope(b, p, o) * inputs[X][size_t(b * inputs_ + i)];
+                        for (i64 q = 0; q < parts; ++q)
+                            sum += inputs[KEEP][size_t(((b * parts + p) * parts + q) * channels + c)] * before(q, b, o, i);
+                        const double credit = inputs[CREDIT][size_t((p * rows + b) * channels + c)];
+                        after.push_back(sum);
+                        total[size_t(o * inputs_ + i)] += credit * sum;
+                        earlier[size_t(o * inputs_ + i)] += first ? 0 : credit * before(p, b, o, i);
+                    }
+        return {after, total, earlier};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        Memory before(dtype, in[BEFORE]), keep(dtype, in[KEEP]), slope(dtype, in[SLOPE]), x(dtype, in[X]);
+        Memory credit(dtype, in[CREDIT]), after(dtype, before.count());
+        Memory total(dtype, outputs * inputs_), earlier(dtype, outputs * inputs_);
+        linrnn::TracesArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.parts = parts;
+        args.rows = rows, args.outputs = outputs, args.inputs = inputs_, args.channels = channels;
+        args.index = reinterpret_cast<i64>(index.data()), args.keep = keep.address();
+        args.before = first ? 0 : before.address(), args.credit = credit.address();
+        args.slope = still ? 0 : slope.address(), args.x = still ? 0 : x.address();
+        args.after = after.address(), args.total = total.address();
+        run(linrnn_traces, &args);
+        args.after = 0, args.total = earlier.address();
+        if (!first) run(linrnn_traces, &args);
+        return {after.values(), total.values(), first ? Values(size_t(outputs * inputs_)) : earlier.values()};
+    }
+};
