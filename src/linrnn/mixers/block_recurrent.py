@@ -149,18 +149,27 @@ class BlockRecurrent(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
-        (near, far), n = q[0].chunk(2, 2), weights[3].shape[1]
+        (near, far), n, steps = q[0].chunk(2, 2), weights[3].shape[1], entries[0].shape[1]
         number, step = q[1][:, 0] // n, q[1] % n
         k_c, v_c, *before, k, v = (z.transpose(1, 2) for z in (*memory[1:], *entries))
-        alike = _alike(number, step)
+        alike = _alike(number, step, age)
+        if alike:  # what is too far from the first query is no query's
+            before = [z[:, :, steps - step.shape[1] + 1 :] for z in before]
         if not alike or number[0]:  # else there is no segment before
             k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
         if alike:
-            bias = _by_distance(weights[3], age, k.shape[2])
+            bias = _by_distance(weights[3], step.shape[1], k.shape[2])
         else:
+            if age is None:
+                age = torch.arange(steps - 1, -1, -1, device=k.device)[None, None]
             bias = _by_place(weights[3], age, number, step)
         own = _read(near.transpose(1, 2), k, v, bias)
         read = _read(far.transpose(1, 2), k_c, v_c, None)
@@ -193,16 +202,20 @@ class BlockRecurrent(SegmentMixer):
         return (c, k, v, *(torch.zeros_like(h) for h in memory[3:]))
 
 
-def _alike(number: Tensor, step: Tensor) -> bool:
+def _alike(number: Tensor, step: Tensor, age: Tensor | None) -> bool:
     """Whether one look says that all rows are at the same place of a sequence."""
-    if step.shape[1] == 1 or not step.is_cpu or transformed():
+    if age is not None and (step.shape[1] == 1 or not step.is_cpu or transformed()):
         return False
-    return bool((number == number[0]).all()) and bool((step == step[:1]).all())
+    if not bool((number == number[0]).all()):
+        return False
+    return age is None or bool((step == step[:1]).all())
 
 
-def _by_distance(bias: Tensor, age: Tensor, size: int) -> Tensor:
+def _by_distance(bias: Tensor, rows: int, size: int) -> Tensor:
     """That of the last rows of ``size`` steps, for each step before: (1, H, Q, S)."""
-    (heads, n), rows = bias.shape, age.shape[1]
+    if rows == 1:
+        return bias[:, :size].flip(1)[None, :, None]
+    heads, n = bias.shape
     # column c of a row is distance c from the end; one more in front moves each row by one more
     row = F.pad(bias.flip(1), (size + 1 - n, 0))[:, -size - 1 :]
     moved = row[:, None].expand(-1, rows, -1).flatten(1)[:, rows:].view(1, heads, rows, size)

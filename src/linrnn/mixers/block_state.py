@@ -12,8 +12,9 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, empty_parameters, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
-from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Tensors
+from linrnn.ops._recorded_step import recorded_step
+from linrnn.ops.attention import softmax_over, softmax_read
+from linrnn.ops.segments import Tensors, seen
 from linrnn.state_spec import Part, real
 
 _CONTEXTS = ("single_head", "multi_head", "multi_filter")
@@ -155,7 +156,8 @@ class BlockState(SegmentMixer):
         x = x.to(self.o_proj.weight.dtype)
         given = x.repeat(1, 1, self._copies)
         if x.shape[1] == 1 and reset is None:
-            e, last = self.layer.step(given[:, 0], state["ssm"])
+            step = self.layer.step, given[:, 0], state["ssm"]
+            e, last = recorded_step(self.layer, *step) or self.layer.step(*step[1:])
             e = e[:, None]
         else:
             e, last = self.layer(given, state["ssm"], reset=reset)
@@ -165,19 +167,23 @@ class BlockState(SegmentMixer):
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`; behind x stands e."""
         x, e = x[..., : self.d_model], x[..., self.d_model :]
-        q, far, k, v = self.heads(x)
-        place = position % self.segment
-        return (torch.cat([rotate(q, place), far], 2),), (rotate(k, place), v, e)
+        every = self.heads.stacked(x)  # q, q', k, v
+        q, k = rotate(every[:, :, ::2], position % self.segment).unbind(2)
+        return (torch.cat([q, every[:, :, 1]], 2),), (k, every[:, :, 3], e)
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         near, far = q[0].chunk(2, 2)
-        (k, v), size = memory, (1, far.shape[1], memory[0].shape[1])
-        contexts = softmax_read(far, k, v, torch.ones(size, dtype=torch.bool, device=k.device))
-        return torch.cat([softmax_read(near, entries[0], entries[1], age >= 0), contexts], 2)
+        own = softmax_read(near, entries[0], entries[1], seen(age))
+        return torch.cat([own, softmax_over(far, *memory)], 2)
 
     @staticmethod
     def write(

@@ -11,9 +11,10 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, RelativePositions, lecun_normal
-from linrnn.nn.relative import waves
+from linrnn.nn.relative import distance_keys, distance_scores
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.attention import positions, softmax_read
+from linrnn.ops._relative import relative, relative_weights
+from linrnn.ops.attention import positions, softmax_over, softmax_read
 from linrnn.ops.segments import Tensors
 from linrnn.state_spec import Part, real
 
@@ -154,9 +155,8 @@ class CompressiveTransformer(SegmentMixer):
     def entry_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.entry_spec`: inputs, keys and values; of "used" queries as well."""
         part = real(n_heads=self.n_heads, d_head=self.d_head)
-        asked = {"near": part, "far": real(n_heads=self.n_heads, d_model=self.d_model)}
-        own = {"x": real(d_model=self.d_model), "k": part, "v": part}
-        return own | (asked if self._by_use else {})
+        asked = {"near": part, "far": part} if self._by_use else {}
+        return {"x": real(d_model=self.d_model), "k": part, "v": part, **asked}
 
     @property
     def mode(self) -> str:
@@ -164,10 +164,11 @@ class CompressiveTransformer(SegmentMixer):
         return f"{self.segment} {self.ratio} {self.compression}"
 
     def weights(self) -> Tensors:
-        """See `SegmentMixer.weights`: of keys and values, and of f, which may learn apart."""
+        """See `SegmentMixer.weights`: of keys, values and distances, and of f, alone or not."""
         _, w_k, w_v = self.heads.rows()
         own = tuple(self.fewer.parameters()) if hasattr(self, "fewer") else ()
-        return (w_k, w_v, *(w.detach() if self._apart() else w for w in own))
+        of_keys = w_k, w_v, self.place.weight(w_k)
+        return (*of_keys, *(w.detach() if self._apart() else w for w in own))
 
     def _apart(self) -> bool:
         """Whether f learns from a loss of its own."""
@@ -176,18 +177,31 @@ class CompressiveTransformer(SegmentMixer):
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`; the position says how much of the memory is there."""
         q, k, v = self.heads(x)
-        place = self.compressed + self.memory + position % self.segment
-        near, far = self.place.parts(wide(q), place)
-        asked = (near, far) if self._by_use else ()
-        return (near, far, position), (x, k, v, *asked)
+        asked = self.place.queries(wide(q))
+        return (*asked, position), (x, k, v, *(asked if self._by_use else ()))
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
+        near, p, position = q
+        k = torch.cat([memory[3], memory[1], entries[1]], 1)
         v = torch.cat([memory[4], memory[2], entries[2]], 1)
-        return torch.einsum("bhqs,bshk->bqhk", _shares(mode, q, entries[1], age, memory), v)
+        visible = _visible(mode, position[:, 0], age, memory, entries[1].shape[1])
+        if p.shape[1] > 1 and visible is not None:
+            far = distance_keys(weights[2], p.shape[2], k.shape[1])
+            near, p, k, v = (z.transpose(1, 2) for z in (near, p, k, v))
+            return relative(near, p, k, v, far, visible).transpose(1, 2)
+        far = distance_scores(p, weights[2], k.shape[1])
+        if age is not None:  # the last entry is that of the step, wherever in its segment
+            far = _moved(far, entries[1].shape[1] - 1 - position % int(mode.split()[0]), memory)
+        return softmax_read(near, k, v, visible, far)
 
     @staticmethod
     def write(
@@ -202,11 +216,11 @@ class CompressiveTransformer(SegmentMixer):
         fewer = every[0][:, : int(n)]
         use: Tensors = ()
         if kind == "used":
-            total = memory[5] + _use(mode, entries, memory, number)
+            total = memory[5] + _use(mode, entries, memory, weights[2], number)
             fewer = _most(fewer, total[:, : int(n)], int(n) // int(ratio))
             use = (F.pad(total[:, int(n) :], (0, int(n))),)
         else:
-            fewer = _compressed(mode, fewer, weights[2:])
+            fewer = _compressed(mode, fewer, weights[3:])
         fewer = torch.where((number >= m // int(n))[:, None, None], fewer, 0)  # of rows that were
         new = [(fewer @ w.mT).unflatten(-1, memory[3].shape[2:]) for w in weights[:2]]
         longer = (torch.cat(z, 1)[:, -c:] for z in zip(memory[3:5], new, strict=True))
@@ -238,37 +252,42 @@ class CompressiveTransformer(SegmentMixer):
             found = []
             for z in (o, _compressed(self.mode, o, f)):
                 k, v = ((z @ w.mT).unflatten(-1, shape) for w in (w_k, w_v))
-                seen = torch.ones((), dtype=torch.bool, device=x.device).expand(1, n, z.shape[1])
-                found.append(softmax_read(q, k, v, seen))
+                found.append(softmax_over(q, k, v))
         return (found[0] - found[1]).square().sum() / (position.numel() * w_v.shape[0])
 
 
-def _shares(mode: str, q: Tensors, k: Tensor, age: Tensor, memory: Tensors) -> Tensor:
-    """What each query looks at, (B, H, Q, S), of the rows of C and M and of those of ``k``."""
-    (near, far, position), (m_k, c_k), own = q, memory[1:5:2], k.shape[1]
-    k = torch.cat([c_k, m_k, k], 1)
-    row = torch.arange(k.shape[1], device=k.device)[None]
-    if near.shape[1] == 1:  # the last entry is that of the step, wherever in its segment
-        early = own - 1 - position % int(mode.split()[0])
-        row = torch.where(row < k.shape[1] - own, row, row - early)
-    wave = waves(row, far.shape[-1], far.dtype)
-    scores = torch.einsum("bqhk,bshk->bhqs", near, k)
-    scores = scores + far.transpose(1, 2) @ wave[:, None].mT
-    there = _there(mode, position[:, 0], c_k.shape[1], m_k.shape[1])[:, None]
-    age = age.expand(k.shape[0], -1, -1)
-    seen = torch.cat([there.expand(-1, age.shape[1], -1), age >= 0], -1)
-    scores = torch.where(seen[:, None], scores * near.shape[-1] ** -0.5, float("-inf"))
-    return scores.softmax(-1)
+def _visible(
+    mode: str, position: Tensor, age: Tensor | None, memory: Tensors, own: int
+) -> Tensor | None:
+    """Which rows of C, of M and entries each query sees, (B, Q, S); None: all."""
+    m, c, (n, ratio) = memory[1].shape[1], memory[3].shape[1], map(int, mode.split()[:2])
+    if age is None and int(position.min()) // n * n >= m + c * ratio:
+        return None
+    there = _there(mode, position, c, m)[:, None]
+    if age is None:
+        return F.pad(there, (0, own), value=True)
+    own_seen = (age >= 0).expand(there.shape[0], -1, -1)
+    return torch.cat([there.expand(-1, age.shape[1], -1), own_seen], -1)
 
 
-def _use(mode: str, entries: Tensors, memory: Tensors, number: Tensor) -> Tensor:
+def _moved(far: Tensor, early: Tensor, memory: Tensors) -> Tensor:
+    """Scores of distances (B, H, 1, S) for entries with so many (B, 1) before them that are not."""
+    row = torch.arange(far.shape[-1], device=far.device)
+    row = torch.where(row < memory[1].shape[1] + memory[3].shape[1], row + early, row)
+    return far.gather(-1, row[:, None, None].expand_as(far))
+
+
+def _use(mode: str, entries: Tensors, memory: Tensors, turn: Tensor, number: Tensor) -> Tensor:
     """How much the steps of a segment looked at each row of M, (B, m)."""
-    _, k, _, near, far = entries
+    _, k, _, near, p = entries
     n, c, m = k.shape[1], memory[3].shape[1], memory[0].shape[1]
     step = torch.arange(n, device=k.device)
-    q = (near, far, number[:, None] * n + step)
-    shares = _shares(mode, q, k, (step[:, None] - step)[None], memory)
-    return shares[..., c : c + m].sum((1, 2))
+    visible = _visible(mode, number * n, (step[:, None] - step)[None], memory, n)
+    assert visible is not None
+    far = distance_keys(turn, k.shape[2], c + m + n)
+    k = torch.cat([memory[3], memory[1], k], 1)
+    near, p, k = (z.transpose(1, 2) for z in (near, p, k))
+    return relative_weights(near, p, k, far, visible)[..., c : c + m].sum((1, 2))
 
 
 def _most(o: Tensor, use: Tensor, count: int) -> Tensor:

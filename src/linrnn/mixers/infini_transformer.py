@@ -11,7 +11,7 @@ from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, feature_map, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Tensors
+from linrnn.ops.segments import Tensors, seen
 from linrnn.state_spec import Part, real
 
 _TINY = 1e-10  # in the place of a sum of no keys
@@ -113,15 +113,21 @@ class InfiniTransformer(SegmentMixer):
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`: the memory has no positions."""
-        q, k, v = self.heads(x)
-        return (rotate(q, position), q), (rotate(k, position), k, v)
+        every = self.heads.stacked(x)
+        (q, k, v), turned = every.unbind(2), rotate(every[:, :, :2], position)
+        return (turned[:, :, 0], q), (turned[:, :, 1], k, v)
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
-        local = softmax_read(q[0], entries[0], entries[2], age >= 0)
+        local = softmax_read(q[0], entries[0], entries[2], seen(age))
         gate = weights[0].sigmoid()[:, None]
         found, weight = _recalled(q[1], memory)
         return torch.addcmul((1 - gate) * local, found, gate / weight)

@@ -11,8 +11,8 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
-from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Tensors
+from linrnn.ops.attention import softmax_over, softmax_read
+from linrnn.ops.segments import Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -129,10 +129,10 @@ class Memformer(SegmentMixer):
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`."""
-        q, k, v = self.heads(x)
+        every = self.heads.stacked(x)
+        q, k = rotate(every[:, :, :2], position % self.segment).unbind(2)
         _, slot_k, slot_v = self.slot(x).chunk(3, -1)
-        place = position % self.segment
-        return (x, rotate(q, place)), (rotate(k, place), v, slot_k, slot_v)
+        return (x, q), (k, every[:, :, 2], slot_k, slot_v)
 
     def output(self, y: Tensor) -> Tensor:
         """See `SegmentMixer.output`."""
@@ -140,15 +140,18 @@ class Memformer(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         (x, own), (_, norm, out, far_q, far_out, *_) = q, weights
-        a = softmax_read(own, entries[0], entries[1], age >= 0).flatten(2) @ out.mT
+        a = softmax_read(own, entries[0], entries[1], seen(age)).flatten(2) @ out.mT
         far = F.rms_norm(x + a, x.shape[-1:], norm, eps=1e-6) @ far_q.mT
-        seen = torch.ones((), dtype=torch.bool, device=x.device)
-        seen = seen.expand(1, x.shape[1], memory[1].shape[1])
-        far = softmax_read(far.view_as(own), memory[1], memory[2], seen)
+        far = softmax_over(far.view_as(own), memory[1], memory[2])
         return a + far.flatten(2) @ far_out.mT
 
     @staticmethod

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
@@ -12,8 +11,8 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, empty_parameters, head_norm, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
-from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Tensors
+from linrnn.ops.attention import softmax_over, softmax_read
+from linrnn.ops.segments import Tensors, seen
 from linrnn.state_spec import Part, real
 
 _NORMS = ("layer", "rms", "none")
@@ -139,9 +138,9 @@ class RAN(SegmentMixer):
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`."""
-        q, k, v = self.heads(x)
-        place = position % self.segment + 1
-        return (x, rotate(q, place), position), (rotate(k, place), v)
+        every = self.heads.stacked(x)
+        q, k = rotate(every[:, :, :2], position % self.segment + 1).unbind(2)
+        return (x, q, position), (k, every[:, :, 2])
 
     def output(self, y: Tensor) -> Tensor:
         """See `SegmentMixer.output`."""
@@ -149,13 +148,18 @@ class RAN(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         x, asked, position = q
         segment, norm, _ = mode.split()
         k, v = (torch.cat([m[:, None], e], 1) for m, e in zip(memory[1:3], entries, strict=True))
-        o = softmax_read(asked, k, v, F.pad(age >= 0, (1, 0), value=True))
+        o = softmax_read(asked, k, v, seen(age, 1))
         o = o.flatten(2) @ weights[2].mT
         z = _normed(norm, x + o, weights, 1)
         asked = _part(z, weights[3], 0, memory[3].shape[2:])
@@ -174,8 +178,7 @@ class RAN(SegmentMixer):
         shape = memory[1].shape[1:]
         k, v = (torch.cat([m[:, None], e], 1) for m, e in zip(memory[1:3], entries, strict=True))
         q = _part(g, weights[1], 0, shape)[:, None]  # at place 0 nothing turns
-        every = torch.ones(1, 1, k.shape[1], dtype=torch.bool, device=k.device)
-        read = softmax_read(q, k, v, every)[:, 0].flatten(1) @ weights[2].mT
+        read = softmax_over(q, k, v)[:, 0].flatten(1) @ weights[2].mT
         g = _normed(norm, g + read if keeps == "keeps" else read, weights, 0)
         bank = (
             torch.cat([before[:, 1:], _part(g, weights[3], i, shape)[:, None]], 1)

@@ -11,8 +11,8 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
-from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Tensors
+from linrnn.ops.attention import softmax_over, softmax_read
+from linrnn.ops.segments import Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -124,18 +124,22 @@ class RMT(SegmentMixer):
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`."""
-        q, k, v = self.heads(x)
-        place = position % self.segment + 1
-        return (rotate(q, place),), (rotate(k, place), v)
+        every = self.heads.stacked(x)
+        q, k = rotate(every[:, :, :2], position % self.segment + 1).unbind(2)
+        return (q,), (k, every[:, :, 2])
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         k, v = (torch.cat(z, 1) for z in zip(memory[1:], entries, strict=True))
-        visible = F.pad(age >= 0, (memory[0].shape[1], 0), value=True)
-        return softmax_read(q[0], k, v, visible)
+        return softmax_read(q[0], k, v, seen(age, memory[0].shape[1]))
 
     @staticmethod
     def write(
@@ -146,13 +150,10 @@ class RMT(SegmentMixer):
         q, k, v = _projected(rows, weights[1], heads, memory[1].shape[2:])
         place = torch.full(rows.shape[:2], int(mode), device=rows.device)
         q, k = rotate(q, place), rotate(k, place)
-        every = (
+        keys, values = (
             torch.cat([m, e, w], 1) for m, e, w in zip(memory[1:], entries, (k, v), strict=True)
         )
-        seen = torch.ones(1, 1, 1, dtype=torch.bool, device=rows.device)
-        keys, values = every
-        seen = seen.expand(1, rows.shape[1], keys.shape[1])
-        rows = rows + softmax_read(q, keys, values, seen).flatten(2) @ out.mT
+        rows = rows + softmax_over(q, keys, values).flatten(2) @ out.mT
         rows = rows + F.gelu(_normed(rows, inner_norm) @ up.mT) @ down.mT
         return _with_keys(rows, memory, weights)
 

@@ -11,8 +11,8 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import head_norm, lecun_normal
 from linrnn.nn.relative import waves
-from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Tensors
+from linrnn.ops.attention import softmax_over, softmax_read
+from linrnn.ops.segments import Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -127,11 +127,16 @@ class TLB(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         (u,) = q
-        b = _block(u, entries[1:], age >= 0, weights[:_SIZE])
+        b = _block(u, entries[1:], seen(age), weights[:_SIZE])
         return _block(b, memory[1:], None, weights[_SIZE : 2 * _SIZE]) - u
 
     @staticmethod
@@ -173,15 +178,13 @@ _SIZE = 6
 """Weights of a block."""
 
 
-def _block(z: Tensor, seen: Tensors, visible: Tensor | None, weights: Tensors) -> Tensor:
+def _block(z: Tensor, entries: Tensors, visible: Tensor | None, weights: Tensors) -> Tensor:
     """``z`` after attention to keys and values, all where nothing is hidden, and the network."""
     norms, q, _, o, up, down = weights
-    k, v = seen
-    if visible is None:
-        visible = torch.ones((), dtype=torch.bool, device=z.device)
-        visible = visible.expand(1, z.shape[1], k.shape[1])
+    k, v = entries
     asked = (_normed(z, norms[0]) @ q.mT).unflatten(-1, k.shape[2:])
-    z = z + softmax_read(asked, k, v, visible).flatten(2) @ o.mT
+    read = softmax_over(asked, k, v) if visible is None else softmax_read(asked, k, v, visible)
+    z = z + read.flatten(2) @ o.mT
     return z + F.gelu(_normed(z, norms[2]) @ up.mT) @ down.mT
 
 

@@ -11,7 +11,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import head_norm, lecun_normal
-from linrnn.ops.segments import Tensors
+from linrnn.ops.segments import Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -159,7 +159,12 @@ class TokenTuringMachine(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str, q: Tensors, entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors
+        mode: str,
+        q: Tensors,
+        entries: Tensors,
+        age: Tensor | None,
+        memory: Tensors,
+        weights: Tensors,
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         return _processed(entries, age, memory, weights).mean(2) @ weights[4].mT
@@ -170,8 +175,7 @@ class TokenTuringMachine(SegmentMixer):
     ) -> Tensors:
         """See `linrnn.ops.segments.Rule`."""
         M, (summary, update) = memory[0], mode.split()
-        last = torch.zeros(1, 1, entries[0].shape[1], device=M.device)  # it sees all
-        o, own = _processed(entries, last, memory, weights)[:, 0], weights[5 + _SIZE :]
+        o, own = _processed(entries, None, memory, weights)[:, 0], weights[5 + _SIZE :]
         if update == "summary":
             every = torch.cat([M, entries[0], o], 1) + own[0]
             value, score = _judged(summary, every, own)
@@ -226,11 +230,13 @@ def _judged(kind: str, rows: Tensor, weights: Tensors) -> tuple[Tensor, Tensor]:
     return value, key @ weights[1].mT * rows.shape[-1] ** -0.5
 
 
-def _processed(entries: Tensors, age: Tensor, memory: Tensors, weights: Tensors) -> Tensor:
-    """O (B, Q, r, d_model) of queries that see the memory and what is not of negative age."""
+def _processed(entries: Tensors, age: Tensor | None, memory: Tensors, weights: Tensors) -> Tensor:
+    """O (B, Q, r, d_model) of queries that see the memory, and of the entries what is `seen`."""
     value, score = (torch.cat(z, 1) for z in zip(memory[1:], entries[1:], strict=True))
-    seen = F.pad(age >= 0, (memory[0].shape[1], 0), value=True)[..., None]
-    p = torch.where(seen, score[:, None], float("-inf")).softmax(2)  # (B, Q, S, r)
+    visible, score = seen(age, memory[0].shape[1]), score[:, None]
+    if visible is not None:
+        score = torch.where(visible[..., None], score, float("-inf"))
+    p = score.softmax(2)  # (B, Q, S, r)
     z: Tensor = torch.einsum("bqsr,bsd->bqrd", p, value)
     qkv, out, up, down = weights[:4]
     q, k, v = (head_norm(z, "layer", 1e-6) @ qkv.mT).chunk(3, -1)

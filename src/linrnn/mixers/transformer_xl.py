@@ -10,6 +10,7 @@ from linrnn.mixers._base import Mixer
 from linrnn.mixers._choices import Choices
 from linrnn.nn import Heads, RelativePositions, lecun_normal
 from linrnn.nn.kv_cache import cache_of, cache_spec, check_cache
+from linrnn.nn.relative import distance_scores
 from linrnn.ops._precision import wide
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part
@@ -92,16 +93,16 @@ class TransformerXL(Mixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         check_cache("TransformerXL", state)
-        position, before = positions(state["position"], x.shape[1], reset), state["k"].shape[1]
+        position = positions(state["position"], x.shape[1], reset)
         q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, K)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         first = (position - position % self.segment - self.memory).clamp(min=0)
         sight, window = position - first, self.memory + self.segment
+        near, p = self.place.queries(q)
         if x.shape[1] == 1:  # for which keys of all distances would cost more than all else
-            q, k_there = self.place.queries(q, before), self.place.keys(k)
-            o = attend("softmax", q, k_there, v, sight, window=window, whole=False)
+            kind, q, far = "softmax", near, distance_scores(p, self.place.weight(q), window)
         else:
-            q, far = self.place.pairs(q), self.place.distances(window, q)
-            o = attend("relative", q, k, v, sight, window=window, whole=False, far=far)
+            kind, q, far = "relative", torch.cat([near, p], -1), self.place.distances(window, q)
+        o = attend(kind, q, k, v, sight, window=window, whole=False, far=far)
         y = self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype))
         return y, cache_of(k, v, position, reset, window)

@@ -56,6 +56,15 @@ class Heads(nn.Module):
         """In the dtype of the parameters."""
         return self.split(self.proj(x.to(self.proj.weight.dtype)))
 
+    def stacked(self, x: Tensor) -> Tensor:
+        """The vectors of `forward` side by side, where all have one size: (..., vectors, H, size).
+
+        What some of them have in common, such as turns, is then done to these at once.
+        """
+        projected = self.proj(x.to(self.proj.weight.dtype))
+        found: Tensor = projected.unflatten(-1, (len(self.sizes), self.n_heads, -1))
+        return found
+
     def split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """The vectors of every head, of all channels side by side."""
         parts = projected.split([self.n_heads * size for size in self.sizes], -1)

@@ -1,5 +1,6 @@
 """Relative positions of Transformer-XL, without its shift."""
 
+import functools
 from typing import Any
 
 import torch
@@ -7,19 +8,20 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
 from linrnn.nn.affine import affine_of
+from linrnn.ops._modes import eager
 from linrnn.ops._precision import wide
 
 
 class RelativePositions(nn.Module):
-    r"""Queries and keys whose products are those of Transformer-XL.
+    r"""What Transformer-XL's scores are made of beside keys: distances, and two vectors.
 
     Equation::
 
-        q'_t . k'_s / sqrt(width) = ((q_t + u) . k_s + (q_t + w) . (W R_{t-s})) / sqrt(d_head)
+        score_ts = ((q_t + u) . k_s + (q_t + w) . (W R_{t-s})) / sqrt(d_head)
         R_d = [sin(d omega), cos(d omega)] in R^{d_model},  omega_i = 10000^(-2i / d_model)
 
-    ``R_{t-s}`` is ``R_t`` turned back by s, so the second term is a product of a vector of t and
-    a vector of s, and any part of a sequence may be read alone. ``width`` is d_head + d_model.
+    For many queries `distances` are mapped by W once; for a single one `distance_scores` maps the
+    query instead, and never the distances.
 
     Args:
         d_model: channels of R, an even number.
@@ -34,8 +36,8 @@ class RelativePositions(nn.Module):
 
     Example:
         >>> place = RelativePositions(6, 2, 4)
-        >>> place.queries(torch.zeros(1, 3, 2, 4), begin=5).shape
-        torch.Size([1, 3, 2, 10])
+        >>> place.distances(5, torch.zeros(1)).shape
+        torch.Size([2, 5, 4])
     """
 
     def __init__(self, d_model: int, n_heads: int, d_head: int, **factory: Any) -> None:
@@ -47,42 +49,62 @@ class RelativePositions(nn.Module):
         self.u = nn.Parameter(torch.zeros(n_heads, d_head, **factory))
         self.w = nn.Parameter(torch.zeros(n_heads, d_head, **factory))
 
-    def queries(self, q: Tensor, begin: int) -> Tensor:
-        """``q'`` (B, T, H, width) of queries (B, T, H, d_head) at the places from ``begin`` on."""
-        found = torch.cat(
-            self.parts(q, torch.arange(begin, begin + q.shape[1], device=q.device)), -1
-        )
-        size: Tensor = found * (found.shape[-1] / self.d_head) ** 0.5
-        return size
-
-    def parts(self, q: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """What meets keys, (B, T, H, d_head), and what meets `waves`, (B, T, H, d_model).
-
-        The sum of both products, times ``d_head ** -0.5``, is the score. ``place`` is (T,) or
-        (B, T), where rows are at places of their own.
-        """
-        turn = wide(affine_of(self.proj, q)[0]).unflatten(0, (self.n_heads, -1))  # (H, K, D)
-        s, c = ((q + wide(self.w)).unsqueeze(-2) @ turn).squeeze(-2).chunk(2, -1)
-        cos, sin = waves(place, self.d_model, q.dtype).unsqueeze(-2).chunk(2, -1)
-        return q + wide(self.u), torch.cat([s * sin + c * cos, c * sin - s * cos], -1)
-
-    def keys(self, k: Tensor, begin: int = 0) -> Tensor:
-        """``k'`` (B, S, H, width) of keys (B, S, H, d_head)."""
-        place = torch.arange(begin, begin + k.shape[1], device=k.device)
-        found = waves(place, self.d_model, k.dtype).unsqueeze(-2)
-        return torch.cat([k, found.expand(*k.shape[:3], -1)], -1)
-
-    def pairs(self, q: Tensor) -> Tensor:
-        """``(q_t + u, q_t + w)`` side by side, (B, T, H, 2 d_head): for keys and `distances`."""
-        return torch.cat([q + wide(self.u), q + wide(self.w)], -1)
+    def queries(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """``q_t + u`` for keys and ``q_t + w`` for distances, of q (B, T, H, d_head)."""
+        return q + wide(self.u), q + wide(self.w)
 
     def distances(self, count: int, like: Tensor) -> Tensor:
         """``W R_d`` of the distances from 0 on, (H, count, d_head)."""
-        place = torch.arange(count, device=like.device)
-        cos, sin = waves(place, self.d_model, like.dtype).chunk(2, -1)
-        found = torch.cat([sin, cos], -1) @ wide(affine_of(self.proj, like)[0]).mT
-        keys: Tensor = found.unflatten(-1, (self.n_heads, -1)).transpose(0, 1)
-        return keys
+        return distance_keys(self.weight(like), self.n_heads, count)
+
+    def weight(self, like: Tensor) -> Tensor:
+        """W, (H d_head, d_model), where ``like`` is."""
+        return wide(affine_of(self.proj, like)[0])
+
+
+def distance_keys(weight: Tensor, n_heads: int, count: int) -> Tensor:
+    """``W R_d`` of distances from 0 on, (H, count, d_head), for `linrnn.ops.attention`."""
+    keys: Tensor = (far_waves(count, weight) @ weight.mT).unflatten(-1, (n_heads, -1))
+    return keys.flip(0).transpose(0, 1)
+
+
+def distance_scores(p: Tensor, weight: Tensor, count: int) -> Tensor:
+    """``p_t . (W R_d) / sqrt(d_head)`` of d from count - 1 down to 0, (B, H, T, count).
+
+    Args:
+        p: ``q_t + w``, (B, T, H, d_head).
+        weight: W, (H d_head, d_model).
+        count: of distances.
+    """
+    turn = weight.unflatten(0, (p.shape[2], -1))  # (H, K, D)
+    asked = (p * p.shape[-1] ** -0.5).transpose(1, 2) @ turn
+    scores: Tensor = asked @ far_waves(count, weight).mT
+    return scores
+
+
+def far_waves(count: int, like: Tensor) -> Tensor:
+    """``R_d`` of the distances from count - 1 down to 0, (count, d_model); ``like`` has d_model."""
+    if not eager(like):
+        return _far_waves(count, like.shape[-1], like.dtype, like.device)
+    # a step would spend most of its time on the same numbers again
+    known = -(-count // _ROWS) * _ROWS
+    return _kept_waves(known, like.shape[-1], like.dtype, like.device)[known - count :]
+
+
+_ROWS = 256
+"""Distances are kept in multiples of these, so that counts which grow do not fill the cache."""
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_waves(count: int, d_model: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # others may ask for gradients of what is made of them
+        return _far_waves(count, d_model, dtype, device)
+
+
+def _far_waves(count: int, d_model: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    place = torch.arange(count - 1, -1, -1, device=device)
+    cos, sin = waves(place, d_model, dtype).chunk(2, -1)
+    return torch.cat([sin, cos], -1)
 
 
 def waves(place: Tensor, d_model: int, dtype: torch.dtype) -> Tensor:

@@ -1,5 +1,7 @@
 """What is going on around a call of an op: plain eager mode, a compiler, a transform."""
 
+import cmath
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -51,15 +53,18 @@ def mapped(*tensors: Tensor | None) -> bool:
     return False
 
 
+def may_look(x: Tensor) -> bool:
+    """Whether a look at a number of ``x`` breaks no graph and waits for no device."""
+    return x.is_cpu and eager(x) and not torch._C._get_tracing_state()
+
+
 def seen_finite(x: Tensor) -> bool:
     """Whether one look at ``x`` says that all of it is finite.
 
-    False also where a look would break a graph or wait for a device: this decides on a shorter
-    way to the same numbers, and on nothing else.
+    False also where nobody may look: this decides on a shorter way to the same numbers, and on
+    nothing else.
     """
-    if x.device.type != "cpu" or not eager(x) or torch._C._get_tracing_state():
-        return False
-    return bool(x.detach().sum().isfinite())
+    return may_look(x) and cmath.isfinite(x.detach().sum().item())
 
 
 def seen_zero(x: Tensor) -> bool:
@@ -67,6 +72,4 @@ def seen_zero(x: Tensor) -> bool:
 
     As with `seen_finite`, a no means nothing: what zeros would add may then be left out.
     """
-    if x.requires_grad or x.device.type != "cpu" or not eager(x):
-        return False
-    return not torch._C._get_tracing_state() and not bool(x.any())
+    return not x.requires_grad and may_look(x) and not bool(x.any())

@@ -6,7 +6,7 @@ every batch and time. In eager mode the function is called as it is.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -131,4 +131,13 @@ def _wanted(args: Any, needs: Any) -> list[bool]:
 
 
 def _device(args: Any) -> torch.device:
-    return next(x.device for x in tree_leaves(list(args)) if isinstance(x, Tensor))
+    return next(_tensors(args)).device
+
+
+def _tensors(args: Any) -> Iterator[Tensor]:
+    """Those of arguments and of lists of them; a step feels what it costs to look at all."""
+    for x in args:
+        if isinstance(x, Tensor):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from _tensors(x)

@@ -203,7 +203,8 @@ class Program:
                 values.append(operator.itemgetter(*known)(vars(part)))
         self._values, self._everything = values, [vars(part) for part in parts]
         self._lengths = list(map(len, self._everything))
-        self._owners, self._names, self._children = map(list, zip(*children, strict=True))
+        columns: Any = zip(*children, strict=True) if children else ((), (), ())
+        self._owners, self._names, self._children = map(list, columns)
         self._ids = list(map(id, self._children))
 
     def _addresses(self) -> list[int]:

@@ -23,10 +23,7 @@ def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible
         far: keys of the distances from 0 on, (H, D, K), D at most S; longer ones are not visible.
         visible: which s of each t the sum is over, (B or 1, T, S).
     """
-    batch, entries = k.shape[0], k.shape[2]
-    # column c of a row is distance c from the end; one more in front moves each row by one more
-    far = F.pad(far.flip(1), (0, 0, entries + 1 - far.shape[1], 0))
-    every = (near, p, k, v, far.expand(batch, -1, -1, -1))
+    every = (near, p, k, v, _laid(far, k))
     flat: tuple[Any, ...] = (*(x.flatten(0, 1) for x in every), visible)
     if not eager(*flat):
         y = _definition(*flat)
@@ -36,6 +33,21 @@ def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible
         y = _computed(*flat)[0]
     found: Tensor = y.unflatten(0, near.shape[:2])
     return found
+
+
+def relative_weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: Tensor) -> Tensor:
+    """The weights of `relative`, (B, H, T, S)."""
+    shape, every = near.shape[:2], (near, p, k, _laid(far, k))
+    near, p, k, far = (x.flatten(0, 1) for x in every)
+    found: Tensor = _weights(near, p, k, far, visible).flatten(0, 1).unflatten(0, shape)
+    return found
+
+
+def _laid(far: Tensor, k: Tensor) -> Tensor:
+    """``far`` for every row of a batch, (B, H, S + 1, K), the longest distance first."""
+    # column c of a row is distance c from the end; one more in front moves each row by one more
+    far = F.pad(far.flip(1), (0, 0, k.shape[2] + 1 - far.shape[1], 0))
+    return far.expand(k.shape[0], -1, -1, -1)
 
 
 def _moved(x: Tensor) -> Tensor:
@@ -58,10 +70,13 @@ def _of_rows(scores: Tensor, visible: Tensor) -> Tensor:
 def _definition(
     near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor
 ) -> Tensor:
-    scores = _of_rows(_scores(near, p, k, far), visible)
-    weight = torch.where(visible[:, None], scores, float("-inf")).softmax(-1)
-    found: Tensor = weight.flatten(0, 1) @ v
+    found: Tensor = _weights(near, p, k, far, visible).flatten(0, 1) @ v
     return found
+
+
+def _weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: Tensor) -> Tensor:
+    scores = _of_rows(_scores(near, p, k, far), visible)
+    return torch.where(visible[:, None], scores, float("-inf")).softmax(-1)
 
 
 def _computed(

@@ -24,34 +24,53 @@ MOST = {"per_channel": 16, "relative": QUERIES // 4}
 
 Read = Callable[..., Tensor]
 """Queries (B, T, ...), keys and values (B, S, ...), and which are visible, (B, T, S), or None for
-causal attention of a sequence to itself: outputs (B, T, ...). One that weighs distances gets their
-keys besides."""
+causal attention of a sequence to itself, or of its last step to all: outputs (B, T, ...). One that
+weighs distances gets their keys besides, or for a single query what they add to its scores."""
 
 
-def softmax_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+def softmax_read(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, more: Tensor | None = None
+) -> Tensor:
     """Weights that add up to 1, of each of several heads.
 
-    Keys and values may have fewer heads, each for as many neighbouring heads of queries.
+    Keys and values may have fewer heads, each for as many neighbouring heads of queries. ``more``
+    (B, H, T, S) is added to the scores, ``q . k / sqrt(K)``.
     """
-    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     mask = None if visible is None else visible[:, None]
-    return fused(_fused_softmax, _softmax, q, k, v, mask).transpose(1, 2)
+    if more is not None:
+        mask = more if mask is None else torch.where(mask, more, float("-inf"))
+    return _softmax_read(q, k, v, mask, mask is None and q.shape[1] != 1)
 
 
-def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def softmax_over(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """`softmax_read` where every query sees every key."""
+    return _softmax_read(q, k, v, None, False)
+
+
+def _softmax_read(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    return fused(_fused_softmax, _softmax, q, k, v, mask, causal).transpose(1, 2)
+
+
+def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     grouped = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
+        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped
     )
 
 
-def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     if q.shape[1] != k.shape[1]:
         k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
-    if mask is None:
+    if causal:
         mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
     scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
-    return torch.where(mask, scores, float("-inf")).softmax(-1) @ v
+    if mask is not None and mask.dtype is not torch.bool:
+        scores = scores + mask
+    elif mask is not None:
+        scores = torch.where(mask, scores, float("-inf"))
+    y: Tensor = scores.softmax(-1) @ v
+    return y
 
 
 def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
@@ -113,6 +132,8 @@ def positions(start: Tensor, time: int, reset: Tensor | None) -> Tensor:
         >>> positions(torch.tensor([7]), 3, torch.tensor([[False, True, False]]))
         tensor([[7, 0, 1]])
     """
+    if time == 1 and reset is None:  # a step feels what counting to one costs
+        return start[:, None]
     step = torch.arange(time, device=start.device)
     position = start[:, None] + step
     if reset is None:
@@ -168,7 +189,8 @@ def attend(
         sight: how far back each step sees, (B, T).
         window: a bound on all ``sight + 1``, or None.
         whole: every step sees all before it, and the keys are those of the queries.
-        far: keys of distances, for a kind that weighs these.
+        far: keys of distances, for "relative"; what they add to the scores of a single step
+            (B, H, 1, S), for "softmax".
     """
     time, before = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.ops._modes import eager, seen_finite, transformed
+from linrnn.ops._modes import eager, may_look, seen_finite, transformed
 from linrnn.ops._opaque import opaque
 
 Tensors = Sequence[Tensor]
@@ -23,7 +23,8 @@ class Rule(Protocol):
     """What one system reads and writes; functions of tensors, for any number of rows.
 
     Queries and entries are (B, Q, ...) and (B, S, ...), ``age`` (B or 1, Q, S) is how many steps an
-    entry is before a query, or -1 where it is not to be seen. What is not to be seen is finite.
+    entry is before a query, or -1 where it is not to be seen; None of a single query that sees all,
+    the last of its own step. What is not to be seen is finite.
     """
 
     def attend(
@@ -31,7 +32,7 @@ class Rule(Protocol):
         mode: str,
         q: Tensors,
         entries: Tensors,
-        age: Tensor,
+        age: Tensor | None,
         memory: Tensors,
         weights: Tensors,
     ) -> Tensor:
@@ -48,6 +49,19 @@ class Rule(Protocol):
 
 RULES: dict[str, Rule] = {}
 """By name: an operator of a compiler's graph takes no functions."""
+
+
+def seen(age: Tensor | None, rows: int = 0) -> Tensor | None:
+    """What each query sees of so many rows of a memory and of entries of an age; None: all.
+
+    Example:
+        >>> seen(torch.tensor([[[0, -1], [1, 0]]]), 1)[0]
+        tensor([[ True,  True, False],
+                [ True,  True,  True]])
+    """
+    if age is None:
+        return None
+    return F.pad(age >= 0, (rows, 0), value=True) if rows else age >= 0
 
 
 def _shapes(
@@ -246,13 +260,14 @@ class _Reader:
         position: Tensor,
     ) -> list[Tensor]:
         """One step, whose segment is the last ``place + 1`` entries; only rows at an end write."""
+        every = [torch.cat(z, 1) for z in zip(begun, entries, strict=True)]
+        shared = self._shared(position)
+        if shared is not None:  # what is of an earlier segment is zero
+            mine = [z[:, self.n - 1 - shared :] for z in every]
+            if all(map(seen_finite, mine)):
+                return self._step_alike(q, every, mine, memory, position[:, 0], shared)
         position = position[:, 0]
         place, number = position % self.n, position // self.n
-        every = [torch.cat(z, 1) for z in zip(begun, entries, strict=True)]
-        if all(map(seen_finite, every)):
-            places = place.tolist()
-            if places and places.count(places[0]) == len(places):
-                return self._step_alike(q, every, memory, position, number, places[0])
         last = [_left(b, e, place, self.n) for b, e in zip(begun, entries, strict=True)]
         bad = _bad(every)
         every = _hidden(bad, every)
@@ -278,21 +293,26 @@ class _Reader:
             written = [h.index_copy(0, rows, w) for h, w in zip(held, written, strict=True)]
         return [y, *last, *written]
 
+    def _shared(self, position: Tensor) -> int | None:
+        """The place of all rows in their segments, if they share one and one may look."""
+        places = position.flatten().tolist() if may_look(position) else []
+        found = {place % self.n for place in places}
+        return found.pop() if len(found) == 1 else None
+
     def _step_alike(
         self,
         q: Tensors,
         every: list[Tensor],
+        mine: list[Tensor],
         memory: Tensors,
         position: Tensor,
-        number: Tensor,
         place: int,
     ) -> list[Tensor]:
         """One step of rows at one place of their segments, all of whose entries are finite."""
         fresh = _rows((position == 0)[:, None])[0] if place == 0 else False
+        number = position // self.n
         held = self._entered(memory, fresh, number)
-        mine = [z[:, self.n - 1 - place :] for z in every]
-        age = torch.arange(place, -1, -1, device=position.device)[None, None]
-        y = self.rule.attend(self.mode, q, mine, age, held, self.weights)
+        y = self.rule.attend(self.mode, q, mine, None, held, self.weights)
         if place < self.n - 1:  # what is of an earlier segment is zero already
             return [y, *(z[:, 1:] for z in every), *held]
         return [

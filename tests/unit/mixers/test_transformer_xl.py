@@ -1,6 +1,5 @@
 """Transformer-XL against transformers' relative attention, segment by segment, and its memory."""
 
-import math
 from functools import partial
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import TransformerXL
+from linrnn.nn.relative import distance_scores
 from linrnn.testing import check_law
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
@@ -76,13 +76,17 @@ def test_laws_hold_where_segments_are_short(law):
     check_law(law, partial(TransformerXL, **SMALL))
 
 
-def test_far_places_are_as_exact_as_near_ones():
-    layer = make().float()
-    place = layer.place
-    q, k = torch.randn(1, 1, 2, 3), torch.randn(1, 1, 2, 3)
-    near = (place.queries(q, 5) * place.keys(k, 3)).sum(-1)
-    far = (place.queries(q, 1_000_005) * place.keys(k, 1_000_003)).sum(-1)
-    assert math.isclose(near.max().item(), far.max().item(), rel_tol=1e-4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_of_a_query_are_its_products_with_the_keys_of_distances(dtype):
+    place, p = make().to(dtype).place, torch.randn(2, 1, 2, 3, dtype=dtype)
+    weight = place.weight(p)
+    with torch.inference_mode():  # whose numbers no gradient could keep
+        distance_scores(p, weight, 600)
+    far = distance_scores(p, weight, 600)[..., -7:]
+    expected = p.transpose(1, 2) @ place.distances(7, p).flip(1).mT / 3**0.5
+    torch.testing.assert_close(far, expected)
+    found = torch.autograd.grad(far.sum(), weight), torch.autograd.grad(expected.sum(), weight)
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.unchecked
