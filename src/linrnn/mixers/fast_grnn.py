@@ -67,10 +67,10 @@ class FastGRNN(FamilyRNN):
         and without a gate, FastRNN,
         h_t = beta h_{t-1} + alpha phi(a_t + b_h),                     numbers alpha, beta in (0, 1)
         Of rank r the matrix is a product W W_1, of r columns and r rows, and so for U. Read out is
-        h, mapped by a linear layer where d_state is not d_model. Where |phi| <= 1, from h_0 = 0
-        |h_t| <= zeta + nu t, without a gate |h_t| <= alpha / (1 - beta). Initially entries of all
-        matrices are N(0, 0.01) and biases 1; zeta = sigmoid(1), nu = sigmoid(-4), and
-        alpha = sigmoid(-3), beta = sigmoid(3).
+        h, mapped by a linear layer where d_state is not d_model. Where |phi| <= 1 and h_0 = 0, h
+        has a bound: |h_t| <= zeta + nu t, and without a gate |h_t| <= alpha / (1 - beta).
+        Initially entries of all matrices are N(0, 0.01) and biases 1; zeta = sigmoid(1),
+        nu = sigmoid(-4), and alpha = sigmoid(-3), beta = sigmoid(3).
 
     Args:
         d_state: channels of h. Default: d_model.
