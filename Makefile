@@ -151,7 +151,8 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "linrnn needs Python 3.10 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 
-# An editable install has noted which file each module is.
+# An editable install has noted which file each module is. What its compiler made is kept, so that
+# a new module takes seconds and not the minutes of a first time.
 $(VENV)/.modules: FORCE | $(BIN)/python
 	@$(MODULES) | cmp -s - $@ || $(MODULES) > $@
 
@@ -163,7 +164,7 @@ $(VENV)/.torch: requirements/torch-cpu.txt requirements/torch.txt | $(BIN)/pytho
 
 $(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch
 	$(LOCKED) -r $<
-	$(INSTALL) -e .
+	SKBUILD_BUILD_DIR=$(VENV)/native $(INSTALL) -e .
 	touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.train

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -206,3 +207,12 @@ def test_bibliography_is_printed_without_marks_of_tex(hooks):
     assert "Atri Rudra, Christopher Ré. *HiPPO" in page
     assert "Kazuki Irie, Imanol Schlag, Róbert Csordás, Jürgen Schmidhuber" in page
     assert "A Recurrent LLM for Fast and Efficient Inference*. 2025." in page
+
+
+def test_names_of_tests_break_between_words_on_the_page_of_guarantees_alone(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="guarantees.md"))
+    html = "<td>a_b/c</td><td><code>x/test_a.py::b_c</code></td>"
+    wanted = "<td>a_b/c</td><td><code>x/<wbr>test_<wbr>a.py<wbr>::b_<wbr>c</code></td>"
+    assert hooks.on_page_content(html, page) == wanted
+    page.file.src_uri = "layers.md"
+    assert hooks.on_page_content(html, page) == html

@@ -33,9 +33,9 @@ def page(name: str) -> str:
         x += step
     label = f"A step of {mixers.load(name).__name__}: {', '.join(b[0] for b in boxes)}"
     return (
-        f'<svg class="linrnn-structure" viewBox="0 0 {width} 170" role="img" '
-        f'aria-label="{escape(label)}" style="width:100%;height:auto;max-width:44rem">'
-        f"<title>{escape(label)}</title>{''.join(parts)}</svg>"
+        f'<div class="linrnn-structure"><svg viewBox="0 0 {width} 170" role="img" '
+        f'aria-label="{escape(label)}">'
+        f"<title>{escape(label)}</title>{''.join(parts)}</svg></div>"
     )
 
 

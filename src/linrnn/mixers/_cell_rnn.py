@@ -95,7 +95,11 @@ class CellRNN(Mixer):
         return next(iter(self.cells.values()))
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
-        """Inputs but ``dt``, constants and matrices of the cell; a number is for all channels."""
+        """Inputs but ``dt``, constants and matrices of the cell; a number is for all channels.
+
+        A tensor is best of full width and contiguous: one of another width keeps the machine from
+        the record of an earlier call, and a step takes three times as long.
+        """
         raise NotImplementedError
 
     def _read(
@@ -114,8 +118,9 @@ def scan(
     """`cell_scan` from and to a state as `CellRNN.state_spec` says, in at least float32."""
     names = cells.even.states
     before = tuple(state[x] for x in names) if isinstance(state, dict) else (state,)
+    width = before[0].shape[-1:]  # of numbers too, for a call of several widths is no record
     arguments: dict[str, Any] = {
-        name: wide(x) if isinstance(x, Tensor) else before[0].new_full((1,), x)
+        name: wide(x) if isinstance(x, Tensor) else before[0].new_full(width, x)
         for name, x in given.items()
     }
     cell = cells.even
