@@ -3,8 +3,8 @@
 Prints the median times of a forward and of one with all gradients, in turn with the matrix products
 and softmaxes that the layer itself asks for, alone; what a token of a training step costs, in time
 and in memory, as sequences get longer; and what a streamed token costs, in the mean over whole
-segments with their writes, in turn with attention of a window as long. Writes
-``benchmarks/results/segments-cpu.md``. Segments of 256 steps, 256 channels in four heads. One
+segments with their writes, in turn with attention of a window as long, beside the products of one
+step. Writes ``benchmarks/results/segments-cpu.md``. Segments of 256 steps, 256 channels in four heads. One
 thread; freed memory is kept, as `linrnn train` does.
 """
 
@@ -29,6 +29,7 @@ ATTENTION = "attention"
 TRAINED = Size(8, 1024, 256)
 LENGTHS = (1024, 4096, 16384)
 MEMORY_LIMIT = 300  # seconds
+_REPEATS = 100  # of the products of a step, which are too short to be timed alone
 
 
 def names() -> list[str]:
@@ -106,13 +107,22 @@ def streaming(options: argparse.Namespace) -> list[str]:
         for name in dict.fromkeys(chosen)
     }
     found = in_turn(calls, seconds=options.seconds, limit=options.limit)
-    tokens = 2 * options.segment
-    theirs = found[ATTENTION].seconds
-    rows = [
-        [name, f"{1e6 * time.seconds / tokens:.0f}", f"{time.seconds / theirs:.2f}"]
-        for name, time in found.items()
-    ]
-    head = ["layer", "µs a token", f"times {ATTENTION}'s"]
+    own = in_turn(
+        {
+            name: Candidate(_late(built(name, options.size.width, options.segment), options))
+            for name in calls
+        },
+        seconds=options.seconds,
+        limit=options.limit,
+    )
+    rows = []
+    for name, time in found.items():
+        token, products = time.seconds / (2 * options.segment), own[name].seconds / _REPEATS
+        theirs = found[ATTENTION].seconds / (2 * options.segment)
+        cells = f"{1e6 * token:.0f}", f"{token / theirs:.2f}", f"{1e6 * products:.0f}"
+        rows.append([name, *cells, f"{products / theirs:.2f}"])
+    head = ["layer", "µs a token", f"times {ATTENTION}'s", "its products alone [µs]"]
+    head += [f"these, times {ATTENTION}'s token"]
     title = f"## A streamed token, {options.size.width} channels, segments of {options.segment}"
     return [title, "", *section("streaming", table(head, rows))]
 
@@ -131,6 +141,21 @@ def _streamed(layer: Any, options: argparse.Namespace) -> Callable[[], None]:
                 _, state = layer.step(next(again), state)
 
     return stream
+
+
+def _late(layer: Any, options: argparse.Namespace) -> Callable[[], None]:
+    """The products and softmaxes of one step, the last but one of its segment, again and again."""
+    inputs = torch.randn(1, 2 * options.segment - 1, options.size.width)
+    with torch.no_grad():
+        _, state = layer.eval()(inputs[:, :-1])
+        found = products_of(lambda: layer.step(inputs[:, -1], state))
+
+    def run() -> None:
+        with torch.no_grad():
+            for _ in range(_REPEATS):
+                found.run()
+
+    return run
 
 
 def main() -> None:
