@@ -8,7 +8,7 @@ Writes ``benchmarks/results/learning-cpu.md``. ``--quick`` checks that everythin
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from _report import RESULTS, command_line, conditions, section, table, write_lines
-from _timing import Candidate, in_turn
+from _timing import Candidate, Timing, in_turn
 from _traces import WRITTEN_OUT
 from linrnn import SequenceModel, keep_memory, learn, mixers
 from linrnn.errors import ArgumentError
@@ -24,6 +24,8 @@ from linrnn.learn import Batch, Learner, Loop
 from linrnn.state import leaves
 from linrnn.typing import State
 
+STEPS = 20
+"""In a row, as a stream takes them: a single step would be timed with caches that others filled."""
 FLOORS = {"traces": 3.0, "chunks": 2.0}  # times a step alone, and a chunk of back-propagation
 
 
@@ -57,6 +59,23 @@ class Stream:
         """Gradients of one more piece."""
         self.model.zero_grad(set_to_none=True)
         self.state = self.rule.step(self.model, self.batch, self.state, Loop(mse_loss)).state
+
+
+def steps_in_turn(
+    calls: Mapping[str, Callable[[], object]], options: argparse.Namespace
+) -> dict[str, Timing]:
+    """Seconds of one step each, of some in a row."""
+
+    def repeated(call: Callable[[], object]) -> Candidate:
+        def run() -> None:
+            for _ in range(STEPS):
+                call()
+
+        return Candidate(run)
+
+    candidates = {name: repeated(call) for name, call in calls.items()}
+    found = in_turn(candidates, seconds=options.seconds, limit=options.limit)
+    return {name: time._replace(seconds=time.seconds / STEPS) for name, time in found.items()}
 
 
 def kept(call: Callable[[], object]) -> int:
@@ -111,9 +130,7 @@ def _flat(stream: Stream, options: argparse.Namespace) -> list[str]:
     for length in options.lengths:
         for _ in range(length - done):
             stream.step()
-        taken = in_turn(
-            {"step": Candidate(stream.step)}, seconds=options.seconds, limit=options.limit
-        )
+        taken = steps_in_turn({"step": stream.step}, options)
         cells.append(f"{taken['step'].text()}, {remembered(stream) / 1e3:.0f}")
         done = length
     return cells
@@ -137,7 +154,7 @@ def check_agreement(mixer: str) -> None:
 
 
 def trace_rows(options: argparse.Namespace) -> list[list[str]]:
-    """A row for each layer: a step alone, with its traces, written out, and its bytes moved."""
+    """A row for each layer: a step alone, learned with traces and without, and the limits."""
     rows = []
     for mixer in WRITTEN_OUT:
         check_agreement(mixer)
@@ -154,12 +171,13 @@ def trace_rows(options: argparse.Namespace) -> list[list[str]]:
                 layer.mixer.step(x[:, 0], state)
 
         calls = {
-            "alone": Candidate(alone),
-            "traces": Candidate(stream.step),
-            "by hand": Candidate(lambda w=written, x=x, dy=dy: w.step(x[:, 0], dy)),
-            "bytes": Candidate(lambda trace=trace: torch.add(trace, trace, out=trace)),
+            "alone": alone,
+            "traces": stream.step,
+            "without": Stream(learn.build("tbptt", {"window": 1}), layer, x, options.width).step,
+            "by hand": lambda w=written, x=x, dy=dy: w.step(x[:, 0], dy),
+            "bytes": lambda trace=trace: torch.add(trace, trace, out=trace),
         }
-        found = in_turn(calls, seconds=options.seconds, limit=options.limit)
+        found = steps_in_turn(calls, options)
         times = found["traces"].seconds / found["alone"].seconds
         said = f"{times:.1f}× ({_judged(times, 'traces')})"
         rows.append([mixer, *(found[name].text() for name in calls), said])
@@ -193,13 +211,15 @@ def report(options: argparse.Namespace) -> list[str]:
     """The page of results."""
     lines = ["# Learning online on a CPU", "", *conditions(command_line(), ["torch"])]
     lines += [
-        "- medians; memory is what a rule carries on, or back-propagation keeps of activations; "
-        "freed memory is kept, as `linrnn train` does"
+        f"- medians, of {STEPS} steps in a row where a step is timed; memory is what a rule "
+        "carries on, or back-propagation keeps of activations; freed memory is kept, as "
+        "`linrnn train` does"
     ]
     head = ["learner", *(f"after {n:,} [ms, kB]" for n in options.lengths), "remark"]
     lines += ["", f"## A step, by what was read before: one minGRU, width {options.small}", ""]
     lines += section("flat", table(head, flat_rows(options)))
-    head = ["layer", "step [ms]", "with traces", "by hand", "`torch.add` on the traces", "times"]
+    head = ["layer", "step [ms]", "with traces", "learned without", "by hand"]
+    head += ["`torch.add` on the traces", "with traces, times a step"]
     lines += [f"## A step with its traces: batch {options.rows}, width {options.width}", ""]
     lines += section("traces", table(head, trace_rows(options)))
     head = ["layer", "`tbptt` [ms]", "`chunked_rtrl` [ms]", "times"]

@@ -4,8 +4,8 @@ Prints the median times of a forward and of one with all gradients, in turn with
 and softmaxes that the layer itself asks for, alone; what a token of a training step costs, in time
 and in memory, as sequences get longer; and what a streamed token costs, in the mean over whole
 segments with their writes, in turn with attention of a window as long, beside the products of one
-step. Writes ``benchmarks/results/segments-cpu.md``. Segments of 256 steps, 256 channels in four heads. One
-thread; freed memory is kept, as `linrnn train` does.
+step. Writes ``benchmarks/results/segments-cpu.md``. Segments of 256 steps, 256 channels in four
+heads. One thread; freed memory is kept, as `linrnn train` does.
 """
 
 import argparse
