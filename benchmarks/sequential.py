@@ -26,6 +26,7 @@ DENSE = ("gru", "lstm", "slstm", "co_rnn", "lem", "lipschitz_rnn", "antisymmetri
 DENSE += ("ta_rnn", "noisy_rnn", "wave_machine", "wave_rnn", "ls_lstm", "exp_rnn", "sco_rnn")
 DENSE += (
     "plrnn",
+    "fast_grnn",
     "reservoir",
     "p_tncn",
     "unitary_rnn",

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from linrnn.learn._linears import Given, Linears, answered, linears_of, weights
 from linrnn.learn._owners import Owners, owners, real_parts, with_real_parts
 from linrnn.mixers import Mixer
-from linrnn.ops._precision import wide
+from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops._traces import advance, credited
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
 from linrnn.typing import State
@@ -185,11 +185,16 @@ def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces
     row's own is asked: by as many passes at once as there are rows if the window is short, else by
     reading it once more, row by row.
     """
-    index, calls = known.index, heard.graph.calls
     found = _by_graph(layer, known, heard) or _row_by_row(layer, known, heard)
+    with without_autocast(found.across.device):
+        return _advanced(known, traces, heard, found)
+
+
+def _advanced(known: Known, traces: Traces, heard: Heard, found: "_Found") -> Traces:
+    index, calls = known.index, heard.graph.calls
     across = found.across.detach()
     new = {
-        n: _carried(v.detach().transpose(0, 1), across, traces.get(n), index[n])
+        n: _carried(wide(v.detach()).transpose(0, 1), across, traces.get(n), index[n])
         for n, v in found.own.items()
     }
     for place, g in found.maps.items():

@@ -101,7 +101,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         wanted = ctx.needs_input_grad[2:]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not eager(grad):
             tensors, constants = iter(ctx.saved_tensors), iter(ctx.constants)
             arguments = [next(constants if other else tensors) for other in ctx.others]
             return None, None, *through_definition(ctx.definition, arguments, wanted, (grad,))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from linrnn.ops._block_carry import carry, carry_back
 from linrnn.ops._derivatives import through_definition
-from linrnn.ops._modes import seen_finite
+from linrnn.ops._modes import eager, seen_finite
 from linrnn.ops._pairs import pairs, rows
 
 Definition = Callable[..., tuple[Tensor, Tensor]]
@@ -44,7 +44,7 @@ class FusedBlocks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         *arguments, x, before = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not eager(*grads):
             wanted = ctx.needs_input_grad[1:]
             return None, *through_definition(ctx.definition, arguments, wanted, grads)
         u, h, kernel, into, out, decay = arguments

@@ -86,7 +86,7 @@ class _Function(torch.autograd.Function):
         saved, product = iter(ctx.saved_tensors), ctx.product
         arguments = [next(saved) if other is None else other[0] for other in ctx.others]
         wanted = ctx.needs_input_grad[2:][: product.gradients]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not eager(*grads):
             found: Sequence[Tensor | None]
             found = through_definition(product.definition, arguments, wanted, grads)
         else:

@@ -107,7 +107,7 @@ class _Relative(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *arguments, weight = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not eager(grad):
             wanted = ctx.needs_input_grad
             return tuple(through_definition(_definition, arguments, wanted, (grad,)))
         near, p, k, v, far, _ = arguments

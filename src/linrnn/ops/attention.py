@@ -291,7 +291,7 @@ class _Chunks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         given, wanted = ctx.saved_tensors, ctx.needs_input_grad[2:]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not eager(grad):
 
             def definition(*x: Any) -> Tensor:
                 return _in_parts(ctx.kind, ctx.parts, *x)

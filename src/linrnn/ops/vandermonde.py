@@ -109,7 +109,7 @@ class _Table(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, found = ctx.saved_tensors
         count = found.shape[1]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not eager(grad):
             given = (a, count, ctx.dtype)
             return *through_definition(_rounded, given, (True,), (grad,)), None, None
         exponents = torch.arange(1, count, dtype=found.real.dtype, device=a.device)

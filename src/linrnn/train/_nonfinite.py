@@ -145,7 +145,8 @@ def _see_output(found: list[str], label: str) -> Callable[..., None]:
     """Notes the output, and in the backward pass the gradient of the loss with respect to it."""
 
     def see_gradient(gradient: Tensor | None) -> None:
-        if not found and gradient is not None:  # None: a learner asked for that of other outputs
+        # None: a learner asked for that of other outputs
+        if not found and gradient is not None and not transformed():
             name = f"the gradient with respect to the output of {label}"
             found.extend(filter(None, [first_bad([(name, gradient)])]))
 
