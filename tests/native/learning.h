@@ -30,7 +30,7 @@ struct Owed : Problem {
         return still ? 0 : inputs[SLOPE][size_t((b * parts + p) * outputs + o)];
     }
     Many loop() const override {
-        Values after, total(size_t(outputs * inputs_)), earlier = total;
+        Values after, total(size_t(outputs * inputs_));
         for (i64 p = 0; p < parts; ++p)
             for (i64 b = 0; b < rows; ++b)
                 for (i64 o = 0; o < outputs; ++o)
@@ -41,25 +41,24 @@ struct Owed : Problem {
                             sum += inputs[KEEP][size_t(((b * parts + p) * parts + q) * channels + c)] * before(q, b, o, i);
                         const double credit = inputs[CREDIT][size_t((p * rows + b) * channels + c)];
                         after.push_back(sum);
-                        total[size_t(o * inputs_ + i)] += credit * sum;
-                        earlier[size_t(o * inputs_ + i)] += first ? 0 : credit * before(p, b, o, i);
+                        total[size_t(o * inputs_ + i)] += credit * before(p, b, o, i);
                     }
-        return {after, total, earlier};
+        return {after, total};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         Memory before(dtype, in[BEFORE]), keep(dtype, in[KEEP]), slope(dtype, in[SLOPE]), x(dtype, in[X]);
         Memory credit(dtype, in[CREDIT]), after(dtype, before.count());
-        Memory total(dtype, outputs * inputs_), earlier(dtype, outputs * inputs_);
+        Memory total(dtype, outputs * inputs_);
         linrnn::TracesArgs args{};
         args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.parts = parts;
         args.rows = rows, args.outputs = outputs, args.inputs = inputs_, args.channels = channels;
         args.index = reinterpret_cast<i64>(index.data()), args.keep = keep.address();
         args.before = first ? 0 : before.address(), args.credit = credit.address();
         args.slope = still ? 0 : slope.address(), args.x = still ? 0 : x.address();
-        args.after = after.address(), args.total = total.address();
+        args.after = after.address();
         run(linrnn_traces, &args);
-        args.after = 0, args.total = earlier.address();
+        args.after = 0, args.total = total.address();
         if (!first) run(linrnn_traces, &args);
-        return {after.values(), total.values(), first ? Values(size_t(outputs * inputs_)) : earlier.values()};
+        return {after.values(), first ? Values(size_t(outputs * inputs_)) : total.values()};
     }
 };

@@ -186,8 +186,7 @@ class _Listener:
         start: Callable[[Mixer, State], State],
         linears: Linears | None,
     ) -> None:
-        self.name, self.heard, self.start = name, heard, start
-        self.notes, self.made = linears is not None, linears.made if linears else []
+        self.name, self.heard, self.start, self.linears = name, heard, start, linears
         self.noting = ExitStack()
 
     def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -198,10 +197,10 @@ class _Listener:
         more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
         given = Heard(x.detach(), detach(state), more)
         state = self.start(layer, state)
-        if self.notes:
+        if self.linears is not None:
             gate = Gate()
             parts = gate.entered(state)
-            calls = self.noting.enter_context(noted(dict.fromkeys(self.made, gate.weight)))
+            calls = self.noting.enter_context(noted(dict.fromkeys(self.linears.made, gate.weight)))
             given = given._replace(graph=Graph(calls, parts, [], gate))
             state = with_real_parts(state, parts)
         self.heard[self.name] = given
@@ -210,7 +209,7 @@ class _Listener:
     def after(self, layer: Mixer, args: Any, result: Any) -> None:
         """Stop noting, also where the layer raised an error."""
         self.noting.close()
-        if self.notes and result is not None:
+        if self.linears is not None and result is not None:
             given = self.heard[self.name]
             graph = given.graph._replace(after=real_parts(result[1]))
             self.heard[self.name] = given._replace(graph=graph)

@@ -14,7 +14,7 @@ from linrnn.learn._linears import Given, Linears, answered, linears_of, weights
 from linrnn.learn._owners import Owners, owners, real_parts, with_real_parts
 from linrnn.mixers import Mixer
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops._traces import advance, credited
+from linrnn.ops._traces import advance, credited, kept
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
 from linrnn.typing import State
 
@@ -148,9 +148,19 @@ class _Owing(torch.autograd.Function):
 
 def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
     """Sum over parts and rows of the credit of a channel times what it owes."""
-    shape = trace.shape[2:]
-    flat = trace.reshape(*trace.shape[:2], len(index), -1)
-    return credited(flat, g.to(trace.dtype), index).reshape(shape)
+    return credited(_flat(trace, index), g.to(trace.dtype), index).reshape(trace.shape[2:])
+
+
+def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
+    """``A E + dh/dtheta`` where the latter is laid out, (parts, batch, *shape)."""
+    if trace is None:
+        return own
+    return own + kept(_flat(trace, index), across.to(trace.dtype), index).view(own.shape)
+
+
+def _flat(trace: Tensor, index: Tensor) -> Tensor:
+    """As of a linear map, with an output for each channel that the index names."""
+    return trace.reshape(*trace.shape[:2], len(index), -1)
 
 
 def owing(layer: Mixer, known: Known, traces: Traces, state: State) -> State:
@@ -160,12 +170,12 @@ def owing(layer: Mixer, known: Known, traces: Traces, state: State) -> State:
     maps = weights(layer, known.linears)
     by = {linear_name(place): weight for place, weight in maps.items()}
     by.update(layer.named_parameters())
-    kept = {n: t for n, t in traces.items() if by[n].requires_grad}
-    if not kept:
+    asked = {n: t for n, t in traces.items() if by[n].requires_grad}
+    if not asked:
         return state
     parts = real_parts(state)
     mine = [parts[i] for i in known.owners.parts]
-    new = _Owing.apply(known.index, kept, len(mine), *mine, *(by[n] for n in kept))
+    new = _Owing.apply(known.index, asked, len(mine), *mine, *(by[n] for n in asked))
     return _with_parts(state, known.owners, new)
 
 
@@ -326,18 +336,3 @@ def _like(rows: Tensor, h: Tensor) -> Tensor:
 def alone(state: State) -> State:
     """A row as a batch of one."""
     return map_state(lambda h: h[None], state)
-
-
-def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
-    """``A E + dh/dtheta`` where the latter is laid out, (parts, batch, *shape)."""
-    if trace is None:
-        return own
-    flat = trace.reshape(*trace.shape[:2], len(index), -1)
-    keep = across.to(trace.dtype).index_select(3, index)
-    # a part at a time and element by element: each trace is read once, and nothing is laid out anew
-    fresh, new = own.reshape(flat.shape), torch.empty_like(flat)
-    for p, out in enumerate(new):
-        torch.addcmul(fresh[p], keep[:, p, 0, :, None], flat[0], out=out)
-        for q in range(1, len(flat)):
-            out.addcmul_(keep[:, p, q, :, None], flat[q])
-    return new.reshape(own.shape)

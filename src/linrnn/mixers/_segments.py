@@ -9,7 +9,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import positions
-from linrnn.ops.segments import RULES, Tensors, read_segments
+from linrnn.ops.segments import RULES, Age, Tensors, read_segments
 from linrnn.state_spec import Part, integer, with_axes
 
 
@@ -92,12 +92,7 @@ class SegmentMixer(Mixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, head_norm, l2_normalise, lecun_normal
 from linrnn.ops._modes import eager, transformed
-from linrnn.ops.segments import Tensors
+from linrnn.ops.segments import Age, Tensors
 from linrnn.state_spec import Part, real
 
 
@@ -149,12 +149,7 @@ class BlockRecurrent(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         (near, far), n, steps = q[0].chunk(2, 2), weights[3].shape[1], entries[0].shape[1]
@@ -202,7 +197,7 @@ class BlockRecurrent(SegmentMixer):
         return (c, k, v, *(torch.zeros_like(h) for h in memory[3:]))
 
 
-def _alike(number: Tensor, step: Tensor, age: Tensor | None) -> bool:
+def _alike(number: Tensor, step: Tensor, age: Age) -> bool:
     """Whether one look says that all rows are at the same place of a sequence."""
     if age is not None and (step.shape[1] == 1 or not step.is_cpu or transformed()):
         return False

@@ -14,7 +14,7 @@ from linrnn.nn import Heads, empty_parameters, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Tensors, seen
+from linrnn.ops.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 _CONTEXTS = ("single_head", "multi_head", "multi_filter")
@@ -173,12 +173,7 @@ class BlockState(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         near, far = q[0].chunk(2, 2)

@@ -15,7 +15,7 @@ from linrnn.nn.relative import distance_keys, distance_scores
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops._relative import relative, relative_weights
 from linrnn.ops.attention import positions, softmax_over, softmax_read
-from linrnn.ops.segments import Tensors
+from linrnn.ops.segments import Age, Tensors
 from linrnn.state_spec import Part, real
 
 _CHOICE = {"low_precision": "which rows are kept may turn on a rounding, and all after it"}
@@ -182,12 +182,7 @@ class CompressiveTransformer(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         near, p, position = q
@@ -256,9 +251,7 @@ class CompressiveTransformer(SegmentMixer):
         return (found[0] - found[1]).square().sum() / (position.numel() * w_v.shape[0])
 
 
-def _visible(
-    mode: str, position: Tensor, age: Tensor | None, memory: Tensors, own: int
-) -> Tensor | None:
+def _visible(mode: str, position: Tensor, age: Age, memory: Tensors, own: int) -> Tensor | None:
     """Which rows of C, of M and entries each query sees, (B, Q, S); None: all."""
     m, c, (n, ratio) = memory[1].shape[1], memory[3].shape[1], map(int, mode.split()[:2])
     if age is None and int(position.min()) // n * n >= m + c * ratio:

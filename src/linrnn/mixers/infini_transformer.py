@@ -11,7 +11,7 @@ from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, feature_map, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Tensors, seen
+from linrnn.ops.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 _TINY = 1e-10  # in the place of a sum of no keys
@@ -119,12 +119,7 @@ class InfiniTransformer(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         local = softmax_read(q[0], entries[0], entries[2], seen(age))

@@ -12,7 +12,7 @@ from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Tensors, seen
+from linrnn.ops.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -130,12 +130,7 @@ class RMT(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         k, v = (torch.cat(z, 1) for z in zip(memory[1:], entries, strict=True))

@@ -12,7 +12,7 @@ from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import head_norm, lecun_normal
 from linrnn.nn.relative import waves
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Tensors, seen
+from linrnn.ops.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -127,12 +127,7 @@ class TLB(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         (u,) = q

@@ -11,7 +11,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import head_norm, lecun_normal
-from linrnn.ops.segments import Tensors, seen
+from linrnn.ops.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -159,12 +159,7 @@ class TokenTuringMachine(SegmentMixer):
 
     @staticmethod
     def attend(
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.segments.Rule`."""
         return _processed(entries, age, memory, weights).mean(2) @ weights[4].mT
@@ -230,7 +225,7 @@ def _judged(kind: str, rows: Tensor, weights: Tensors) -> tuple[Tensor, Tensor]:
     return value, key @ weights[1].mT * rows.shape[-1] ** -0.5
 
 
-def _processed(entries: Tensors, age: Tensor | None, memory: Tensors, weights: Tensors) -> Tensor:
+def _processed(entries: Tensors, age: Age, memory: Tensors, weights: Tensors) -> Tensor:
     """O (B, Q, r, d_model) of queries that see the memory, and of the entries what is `seen`."""
     value, score = (torch.cat(z, 1) for z in zip(memory[1:], entries[1:], strict=True))
     visible, score = seen(age, memory[0].shape[1]), score[:, None]

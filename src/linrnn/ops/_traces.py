@@ -31,18 +31,22 @@ def advance(trace: Tensor | None, keep: Tensor, index: Tensor, slope: Tensor, x:
     if kernels is not None and x.shape[1] == 1:
         after: Tensor = kernels.advance(trace, keep, index, slope[:, :, 0], x[:, 0])
         return after
-    new = (
-        kept(trace, keep, index)
-        if kernels is None
-        else kernels.advance(trace, keep, index, None, None)
-    )
+    new = kept(trace, keep, index)
     for of_part, g in zip(new, slope.unbind(1), strict=True):
         of_part.baddbmm_(g.mT, x)
     return new
 
 
 def kept(trace: Tensor, keep: Tensor, index: Tensor) -> Tensor:
-    """``sum_q keep_pq E_q`` alone; as of `advance`."""
+    """``sum_q keep_pq E_q`` alone, of weights or of any numbers that each move a channel.
+
+    Args:
+        trace, keep, index: as of `advance`.
+    """
+    kernels = _kernels(trace)
+    if kernels is not None:
+        after: Tensor = kernels.advance(trace, keep, index, None, None)
+        return after
     by = keep.index_select(3, index)[..., None]
     parts = []
     for p in range(len(trace)):

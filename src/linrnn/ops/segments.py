@@ -16,6 +16,8 @@ from linrnn.ops._modes import eager, may_look, seen_finite, transformed
 from linrnn.ops._opaque import opaque
 
 Tensors = Sequence[Tensor]
+Age: TypeAlias = Tensor | None
+"""How many steps each entry is before each query: see `Rule`."""
 
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
@@ -28,13 +30,7 @@ class Rule(Protocol):
     """
 
     def attend(
-        self,
-        mode: str,
-        q: Tensors,
-        entries: Tensors,
-        age: Tensor | None,
-        memory: Tensors,
-        weights: Tensors,
+        self, mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """Outputs (B, Q, ...), shaped as the first of the queries."""
 
@@ -51,7 +47,7 @@ RULES: dict[str, Rule] = {}
 """By name: an operator of a compiler's graph takes no functions."""
 
 
-def seen(age: Tensor | None, rows: int = 0) -> Tensor | None:
+def seen(age: Age, rows: int = 0) -> Tensor | None:
     """What each query sees of so many rows of a memory and of entries of an age; None: all.
 
     Example:

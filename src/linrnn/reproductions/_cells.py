@@ -1,18 +1,15 @@
 """What the reproductions of recurrent cells share: models in columns of their own, and a race."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from linrnn._storage import exclusive
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves, mean_of
-from linrnn.reproductions._trained import Column, Outcome, n_steps, slug, train
+from linrnn.reproductions._trained import Outcome, n_steps, train_each
 from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._folder import RunFolder
@@ -20,7 +17,6 @@ from linrnn.train._metrics import read_metrics
 
 RIVAL = "LSTM"
 """Whom the others are to beat."""
-_WAIT = 2.0  # seconds, while other processes train all that is left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,51 +44,6 @@ class Model:
         )
 
 
-def train_each(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
-    """Train every row as a column of its own, so that several processes can share the work.
-
-    A row that another process is training is left to it and read when it is done: the same command
-    started twice takes half the time, and both end with the whole page.
-
-    Args:
-        of: the name of all, or the column of the paper that they are.
-        rows: configurations by label.
-        setting: of the reproduction; its folder is what the processes share.
-    """
-    setting.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Outcome] = {}
-    while len(found) < len(rows):
-        before = len(found)
-        for label in [label for label in rows if label not in found]:
-            outcome = _trained_here(label, rows[label], setting)
-            if outcome is not None:
-                found[label] = outcome
-            if outcome is not None and outcome.problem:  # of the task, so that of all rows
-                return _together(of, rows, [outcome])
-        if len(found) == before:
-            time.sleep(_WAIT)
-    return _together(of, rows, [found[label] for label in rows])
-
-
-def _trained_here(label: str, config: Config, setting: Setting) -> Outcome | None:
-    """A row, or None while another process trains it."""
-    with _held(setting.out / f".{slug(label)}.lock") as free:
-        if not free:
-            return None
-        column = Column(name=label, config=config, paper=config, steps=0)
-        return train(column, {label: config}, setting)
-
-
-def _together(of: str | Column, rows: Mapping[str, Config], outcomes: list[Outcome]) -> Outcome:
-    first = outcomes[0]
-    return replace(
-        first,
-        column=replace(first.column, name=of) if isinstance(of, str) else of,
-        labels=tuple(rows),
-        rows=tuple(row for outcome in outcomes for row in outcome.rows),
-    )
-
-
 def one_layer(
     task: str, options: Any, *, d_model: int, epochs: int, batch_size: int, pool: str
 ) -> Config:
@@ -107,16 +58,6 @@ def one_layer(
         optim=OptimConfig(weight_decay=0.0, warmup_fraction=0.0, schedule="constant"),
         train=TrainConfig(epochs=epochs, batch_size=batch_size, threads=1),
     )
-
-
-@contextmanager
-def _held(lock: Path) -> Iterator[bool]:
-    """Whether no other process holds it; then it is held."""
-    try:
-        with exclusive(lock):
-            yield True
-    except BlockingIOError:
-        yield False
 
 
 @dataclass(frozen=True, kw_only=True)

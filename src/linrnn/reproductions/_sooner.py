@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from linrnn.compare import Row
 from linrnn.reproductions._base import Setting, Table
-from linrnn.reproductions._cells import earlier, problems, solved_at, train_each
+from linrnn.reproductions._cells import earlier, problems, solved_at
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import Outcome, n_steps, seconds
+from linrnn.reproductions._trained import Outcome, n_steps, seconds, train_each
 from linrnn.reproductions._tuned import Tuned, tuned
 from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config

@@ -2,10 +2,14 @@
 
 import itertools
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from linrnn._storage import exclusive
 from linrnn.compare import Entry, Row, compare
 from linrnn.errors import DataError, MissingExtraError
 from linrnn.reproductions._base import Setting, Table
@@ -17,6 +21,7 @@ from linrnn.train._model import build_task
 RUNS = "runs"
 """Folder of the trained models, in that of the report."""
 
+_WAIT = 2.0  # seconds, while other processes train all that is left
 _MACHINE = ("threads", "checkpoint_minutes", "device")  # of TrainConfig: not of the experiment
 
 
@@ -86,6 +91,61 @@ def train(column: Column, rows: Mapping[str, Config], setting: Setting) -> Outco
         say=lambda line: setting.say(f"{column.name} {next(count)}/{n_runs}: {line}"),
     )
     return Outcome(column=column, task=task, labels=labels, rows=tuple(found))
+
+
+def train_each(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
+    """Train every row as a column of its own, so that several processes can share the work.
+
+    A row that another process is training is left to it and read when it is done: the same command
+    started twice takes half the time, and both end with the whole page.
+
+    Args:
+        of: the name of all, or the column of the paper that they are.
+        rows: configurations by label.
+        setting: of the reproduction; its folder is what the processes share.
+    """
+    setting.out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Outcome] = {}
+    while len(found) < len(rows):
+        before = len(found)
+        for label in [label for label in rows if label not in found]:
+            outcome = _trained_here(label, rows[label], setting)
+            if outcome is not None:
+                found[label] = outcome
+            if outcome is not None and outcome.problem:  # of the task, so that of all rows
+                return _together(of, rows, [outcome])
+        if len(found) == before:
+            time.sleep(_WAIT)
+    return _together(of, rows, [found[label] for label in rows])
+
+
+def _trained_here(label: str, config: Config, setting: Setting) -> Outcome | None:
+    """A row, or None while another process trains it."""
+    with _held(setting.out / f".{slug(label)}.lock") as free:
+        if not free:
+            return None
+        column = Column(name=label, config=config, paper=config, steps=0)
+        return train(column, {label: config}, setting)
+
+
+def _together(of: str | Column, rows: Mapping[str, Config], outcomes: list[Outcome]) -> Outcome:
+    first = outcomes[0]
+    return replace(
+        first,
+        column=replace(first.column, name=of) if isinstance(of, str) else of,
+        labels=tuple(rows),
+        rows=tuple(row for outcome in outcomes for row in outcome.rows),
+    )
+
+
+@contextmanager
+def _held(lock: Path) -> Iterator[bool]:
+    """Whether no other process holds it; then it is held."""
+    try:
+        with exclusive(lock):
+            yield True
+    except BlockingIOError:
+        yield False
 
 
 def by_seed(row: Row) -> dict[int, float]:

@@ -9,7 +9,7 @@ from linrnn.compare import Row
 from linrnn.reproductions import segment_recall
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems, train_each
+from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import (
     CUT,
     CUT_NOTE,
@@ -19,6 +19,7 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
+from linrnn.reproductions._trained import train_each
 from linrnn.reproductions._verdict import Judged
 from linrnn.tasks import Task
 from linrnn.tasks.lm import LMOptions

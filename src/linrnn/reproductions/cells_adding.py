@@ -50,7 +50,7 @@ class CellsAdding(Reproduction):
 
     One layer of 32 channels between linear maps, of IndRNN two, for one cannot multiply the number
     and the mark; what differs is the layer and its learning rate. Rows are trained in folders of
-    their own: see `_cells.train_each`.
+    their own: see `_trained.train_each`.
 
     Args:
         models: labels of `MODELS` in place of all.

@@ -53,7 +53,7 @@ class CellsCopy(Reproduction):
 
     One layer of 64 channels, of IndRNN two, between an embedding and a linear map, on sequences of
     one marker and a loss on every step; what differs is the layer and its learning rate. Rows are
-    trained in folders of their own: see `_cells.train_each`.
+    trained in folders of their own: see `_trained.train_each`.
 
     Args:
         models: labels of `MODELS` in place of all.

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import RIVAL, Model, one_layer, problems, train_each, values
+from linrnn.reproductions._cells import RIVAL, Model, one_layer, problems, values
 from linrnn.reproductions._language import curves
+from linrnn.reproductions._trained import train_each
 from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.digits import DigitsOptions
 from linrnn.train import Config
@@ -31,7 +32,7 @@ class CellsDigits(Reproduction):
 
     The task `digits` with a fixed random order stands for permuted sequential MNIST: it comes with
     scikit-learn; images are not varied, as those are not. One layer, whose last output is read.
-    Rows are trained in folders of their own: see `_cells.train_each`.
+    Rows are trained in folders of their own: see `_trained.train_each`.
 
     Args:
         models: labels of `MODELS` in place of all.

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import one_layer, problems, train_each, values
+from linrnn.reproductions._cells import one_layer, problems, values
 from linrnn.reproductions._language import curves
+from linrnn.reproductions._trained import train_each
 from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.train import Config
@@ -28,7 +29,7 @@ class CellsGaps(Reproduction):
 
     LTC and CfC are given the times between steps as times, the LSTM as one more column of its
     input; and each once without any. Rows are trained in folders of their own: see
-    `_cells.train_each`.
+    `_trained.train_each`.
 
     Args:
         layers: labels of `LAYERS` in place of all.

@@ -48,7 +48,7 @@ class FPTTAdding(Reproduction):
     what was read, and holds the weights to a running mean. The same without the penalty says what
     of it is due to asking early and stepping often. The LSTM, the batches and the learning rates
     that are tried are the same in all rows, which are trained in folders of their own: see
-    `_cells.train_each`.
+    `_trained.train_each`.
 
     Args:
         size: of everything, in place of ours.

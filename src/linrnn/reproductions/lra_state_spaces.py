@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 from linrnn import recipes
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems, train_each
+from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._lru_columns import Size, small
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column
+from linrnn.reproductions._trained import Column, train_each
 from linrnn.reproductions._tuned import RULE, Tuned, order, pairs, tuned
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions

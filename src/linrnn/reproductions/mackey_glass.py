@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 from linrnn.compare import Row, match_parameters
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems, train_each
+from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import curves
+from linrnn.reproductions._trained import train_each
 from linrnn.reproductions._tuned import RULE, order, sure, tuned
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig

@@ -8,7 +8,6 @@ from linrnn import recipes
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
-from linrnn.reproductions._cells import train_each
 from linrnn.reproductions._language import (
     TEXT_NOTE,
     best_steps,
@@ -18,7 +17,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column, Outcome
+from linrnn.reproductions._trained import Column, Outcome, train_each
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 

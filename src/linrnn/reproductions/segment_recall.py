@@ -11,9 +11,9 @@ from linrnn import SequenceModel
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems, train_each
+from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import curves, mean_of
-from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._trained import Outcome, train_each
 from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import Judged
 from linrnn.tasks import Task

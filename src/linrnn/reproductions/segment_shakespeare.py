@@ -8,7 +8,7 @@ from linrnn.compare import Row
 from linrnn.compare._match import match_parameters
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems, train_each
+from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import (
     CUT,
     CUT_NOTE,
@@ -20,7 +20,7 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._trained import Outcome, train_each
 from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.tasks.lm import LMOptions

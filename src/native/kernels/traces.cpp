@@ -1,10 +1,10 @@
 // Traces of a linear map y = W x whose outputs each move one channel of a state with few parts:
 //
 //   after[p, b, o] = sum_q keep[b, p, q, channel of o] before[q, b, o] + slope[b, p, o] x[b]
-//   total[o]       = sum_{p, b} credit[p, b, channel of o] after[p, b, o]
+//   total[o]       = sum_{p, b} credit[p, b, channel of o] before[p, b, o]
 //
-// each a vector over the inputs. Memory is all that they cost: every trace is read once and written
-// once, and a total stays in the cache while all rows are added to it.
+// each a vector over the inputs, and each by a call of its own. Memory is all that they cost: every
+// trace is read once and written once, and a total stays in the cache while all rows are added to it.
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <algorithm>
@@ -73,10 +73,9 @@ struct Traces {
         }
     }
     void gather(i64 b, i64 o, i64 c) const {
-        const i64 owed = args.after ? args.after : args.before;
         S* total = at(args.total, o * args.inputs);
         for (i64 p = 0; p < args.parts; ++p)
-            add(total, *at(args.credit, (p * args.rows + b) * args.channels + c), at(owed, place(p, b, o)),
+            add(total, *at(args.credit, (p * args.rows + b) * args.channels + c), at(args.before, place(p, b, o)),
                 args.inputs);
     }
 

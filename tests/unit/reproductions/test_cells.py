@@ -9,6 +9,7 @@ from linrnn._storage import exclusive
 from linrnn.reproductions import (
     Setting,
     _cells,
+    _trained,
     cells_adding,
     cells_copy,
     cells_digits,
@@ -102,7 +103,7 @@ def test_a_loss_is_beside_that_of_an_answer_without_memory(trained, tmp_path):
 
 
 def test_what_another_process_trains_is_left_to_it(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(_cells, "_WAIT", 0.05)
+    monkeypatch.setattr(_trained, "_WAIT", 0.05)
     base = tiny(cells_adding.config(), length=8)
     held, done = threading.Event(), threading.Event()
 
