@@ -8,16 +8,16 @@ nothing is looked at, and that is said.
 
 import argparse
 import functools
-import html
 import json
-import re
+import queue
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -40,10 +40,12 @@ KINDS = {
     "bibliography": "references/",
 }
 HARNESS = Path(__file__).with_name("harness.html")
+# Seconds for a browser's start and for a page: it takes one, and a tenth of one.
+START, PATIENCE = 30, 10
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves the site and, under /harness.html, the page that looks at others."""
+    """Serves the site, and under /harness.html the page that looks at others and posts its finds."""
 
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
@@ -54,15 +56,38 @@ class Quiet(SimpleHTTPRequestHandler):
             return str(HARNESS)
         return super().translate_path(path)
 
+    def do_POST(self) -> None:
+        """Hand on what the harness has found."""
+        found = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(204)
+        self.end_headers()
+        self.server.answers.put(found)
 
-@contextmanager
-def served(site: Path) -> Iterator[str]:
-    """The address under which this machine, and no other, finds the site."""
-    handler = functools.partial(Quiet, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+
+class Site(ThreadingHTTPServer):
+    """The built site, on this machine and for no other; ``answers`` holds what a harness posted."""
+
+    # A browser asks for a page's files at once; with the usual queue of 5 some would wait a second.
+    request_queue_size = 128
+
+    def __init__(self, site: Path):
+        self.answers: queue.Queue[list[dict[str, str]]] = queue.Queue()
+        super().__init__(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+
+    def __enter__(self) -> "Site":
+        """Begin to serve."""
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End."""
+        self.shutdown()
+        self.server_close()
+
+    def harness(self, **asked: object) -> str:
+        """The address of the page that opens others in a frame."""
+        asking = urllib.parse.quote(json.dumps(asked))
+        return f"http://127.0.0.1:{self.server_port}/harness.html?{asking}"
 
 
 def chromium() -> str | None:
@@ -70,26 +95,29 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
-def call(browser: str, address: str, *options: str) -> str:
-    """What a page has become after its scripts ran."""
-    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    command += ["--virtual-time-budget=60000", "--window-size=1480,1600", *options, address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    return done.stdout
+@contextmanager
+def opened(browser: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The browser at work on an address, with a profile of its own; both are gone afterwards."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        command += ["--no-first-run", "--window-size=1480,1600", f"--user-data-dir={profile}"]
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen([*command, *options], stdout=quiet, stderr=quiet) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
 
 
-def harness(base: str, **asked: object) -> str:
-    """The address of the page that opens others in a frame."""
-    return f"{base}/harness.html?{urllib.parse.quote(json.dumps(asked))}"
-
-
-def look(browser: str, base: str, **asked: object) -> list[dict[str, str]]:
-    """The answers of the harness."""
-    page = call(browser, harness(base, **asked), "--dump-dom")
-    found = re.search(r'<pre id="answers">(.*?)</pre>', page, re.DOTALL)
-    if found is None:
-        raise RuntimeError("the harness gave no answers; the browser ended before its scripts did")
-    return json.loads(html.unescape(found[1]))
+def look(browser: str, server: Site, **asked: object) -> list[dict[str, str]]:
+    """The answers of the harness. A browser that gives none, as happens, is started once more."""
+    for _ in range(2):
+        with opened(browser, server.harness(**asked)), suppress(queue.Empty):
+            return server.answers.get(timeout=START + PATIENCE * len(asked["pages"]))
+        sys.stderr.write("docs: the browser gave no answers; once more\n")
+    raise RuntimeError(
+        "the harness gave no answers: the browser stood still"
+    )
 
 
 def pages(site: Path) -> list[str]:
@@ -100,25 +128,27 @@ def pages(site: Path) -> list[str]:
 
 def complaints(site: Path, browser: str, chosen: list[str]) -> list[str]:
     """Everything that is not as it should be, a line each."""
-    with served(site) as base:
-        lines = []
-        for name, width in WIDTHS.items():
-            for found in look(browser, base, pages=chosen, width=width):
-                lines.append(f"{name}: {found['page'] or 'landing'}: {found['what']}")
-    return lines
+    with Site(site) as server:
+        return [
+            f"{name}: {found['page'] or 'landing'}: {found['what']}"
+            for name, width in WIDTHS.items()
+            for found in look(browser, server, pages=chosen, width=width)
+        ]
 
 
 def keep_pictures(site: Path, browser: str, out: Path) -> None:
     """A picture of every kind of page, at both widths, in both schemes."""
     out.mkdir(parents=True, exist_ok=True)
-    with served(site) as base:
+    with Site(site) as server:
         for kind, page in KINDS.items():
             for name, width in WIDTHS.items():
                 for scheme, number in (("dark", 0), ("light", 1)):
+                    address = server.harness(pages=[page], width=width, show=True)
                     place = out / f"{kind}-{name}-{scheme}.png"
-                    address = harness(base, pages=[page], width=width, show=True)
                     colours = f"--blink-settings=preferredColorScheme={number}"
-                    call(browser, address, colours, f"--screenshot={place}")
+                    kept = ("--virtual-time-budget=60000", f"--screenshot={place}")
+                    with opened(browser, colours, *kept, address) as running:
+                        running.wait(timeout=300)
 
 
 def main() -> int:

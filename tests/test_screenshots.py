@@ -10,16 +10,45 @@ PAGE = """<!doctype html><body style="margin:0"><div style="width:200px">
 <p style="width:900px">far too wide</p>
 <pre style="overflow:auto;width:200px"><code style="display:block;width:900px">scrolls</code></pre>
 </div></body>"""
+# Stands still the first time it is started, and is the browser afterwards.
+STALLS = """#!/bin/sh
+test -e {mark} && exec {browser} "$@"
+touch {mark}; exec sleep 600
+"""
+FOUND = "phone: landing: <p> is cut off: far too wide"
 
 
-def test_what_is_cut_off_is_found_and_what_scrolls_is_not(tmp_path, monkeypatch):
+@pytest.fixture
+def screenshots(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    screenshots = importlib.import_module("screenshots")
-    browser = screenshots.chromium()
-    if browser is None:
+    module = importlib.import_module("screenshots")
+    if module.chromium() is None:
         pytest.skip("there is no Chromium here")
+    return module
+
+
+def test_what_is_cut_off_is_found_and_what_scrolls_is_not(tmp_path, screenshots):
     (tmp_path / "index.html").write_text(PAGE)
     assert screenshots.pages(tmp_path) == [""]
-    assert screenshots.complaints(tmp_path, browser, [""]) == [
-        "phone: landing: <p> is cut off: far too wide"
-    ]
+    assert screenshots.complaints(tmp_path, screenshots.chromium(), [""]) == [FOUND]
+
+
+def test_a_browser_that_stands_still_is_started_once_more(
+    tmp_path, screenshots, monkeypatch, capfd
+):
+    (tmp_path / "index.html").write_text(PAGE)
+    browser = tmp_path / "browser"
+    browser.write_text(STALLS.format(mark=tmp_path / "mark", browser=screenshots.chromium()))
+    browser.chmod(0o700)
+    monkeypatch.setattr(screenshots, "WIDTHS", {"phone": 390})
+    monkeypatch.setattr(screenshots, "START", 8)
+    monkeypatch.setattr(screenshots, "PATIENCE", 0)
+    assert screenshots.complaints(tmp_path, str(browser), [""]) == [FOUND]
+    assert capfd.readouterr().err == "docs: the browser gave no answers; once more\n"
+
+
+def test_a_page_whose_look_fails_is_a_complaint(tmp_path, screenshots):
+    (tmp_path / "index.html").write_text("<script>window.getComputedStyle = null</script>" + PAGE)
+    found = screenshots.complaints(tmp_path, screenshots.chromium(), [""])
+    assert len(found) == 1
+    assert "not looked at: TypeError" in found[0]
