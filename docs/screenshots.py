@@ -45,7 +45,7 @@ START, PATIENCE = 30, 10
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves the site, and under /harness.html the page that looks at others and posts its finds."""
+    """Serves the site, and as /harness.html the page that looks at others and posts its finds."""
 
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
@@ -115,9 +115,7 @@ def look(browser: str, server: Site, **asked: object) -> list[dict[str, str]]:
         with opened(browser, server.harness(**asked)), suppress(queue.Empty):
             return server.answers.get(timeout=START + PATIENCE * len(asked["pages"]))
         sys.stderr.write("docs: the browser gave no answers; once more\n")
-    raise RuntimeError(
-        "the harness gave no answers: the browser stood still"
-    )
+    raise RuntimeError("the harness gave no answers: the browser stood still")
 
 
 def pages(site: Path) -> list[str]:
