@@ -12,7 +12,6 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, empty_parameters, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
-from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops.attention import softmax_over, softmax_read
 from linrnn.ops.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
@@ -154,10 +153,9 @@ class BlockState(SegmentMixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.o_proj.weight.dtype)
-        given = x.repeat(1, 1, self._copies)
+        given = torch.cat([x] * self._copies, -1)
         if x.shape[1] == 1 and reset is None:
-            step = self.layer.step, given[:, 0], state["ssm"]
-            e, last = recorded_step(self.layer, *step) or self.layer.step(*step[1:])
+            e, last = self.layer.step(given[:, 0], state["ssm"])
             e = e[:, None]
         else:
             e, last = self.layer(given, state["ssm"], reset=reset)

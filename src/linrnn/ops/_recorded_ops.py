@@ -59,6 +59,14 @@ RULES |= {"gt": _simple("lt", True), "ge": _simple("le", True), "square": _simpl
 RULES["remainder"] = _simple("remainder")
 
 
+@rule("floor_divide")
+def _floor_divide(tape: Tape, to: Number, x: Tensor, y: Any) -> None:
+    if x.is_floating_point():
+        raise RefusedError("of numbers that are not whole")
+    a, b = (real(tape.number(z)) for z in (x, y))
+    tape.put("div", target(to), tape.new("sub", a, tape.new("remainder", a, b)), b)
+
+
 def _of_truth(op: str) -> Rule:
     """Truth values are the numbers 0 and 1; of other numbers these operators are something else."""
 
@@ -352,6 +360,47 @@ def _narrowed(to: Number, axis: int, at: int, n: int) -> Number:
 RULES["stack"] = lambda tape, to, tensors, dim=0: _cat(
     tape, to, [x.unsqueeze(dim) for x in tensors], dim
 )
+
+
+@rule("constant_pad_nd")
+def _padded(tape: Tape, to: Number, x: Tensor, pad: Sequence[int], value: float = 0) -> None:
+    if min(pad) < 0:
+        raise RefusedError("by less than nothing")
+    here = target(to)
+    tape.put("move", here, float(value))
+    inner = Number(here)
+    for i, before in enumerate(pad[::2]):
+        axis = x.ndim - 1 - i
+        inner = _narrowed(inner, axis, before, x.shape[axis])
+    tape.put("move", target(inner), real(tape.number(x)))
+
+
+@rule("index")
+def _index(tape: Tape, to: Number, x: Tensor, indices: Sequence[Tensor | None]) -> None:
+    axes = [axis for axis, at in enumerate(indices) if at is not None]
+    at = indices[axes[0]]
+    if len(axes) != 1 or at is None or at.dtype is not torch.int64:
+        raise RefusedError("by several tensors, or by truth values")
+    (axis,), given, place = axes, tape.view(real(tape.number(x))), real(tape.number(at))
+    shape, strides = ([*z[:axis], *[n] * at.ndim, *z[axis + 1 :]]
+                      for z, n in ((given.shape, 1), (given.strides, 0)))  # fmt: skip
+    for _ in given.shape[axis + 1 :]:
+        place = tape.view(place).wider()
+    _take(tape, to, given._replace(shape=tuple(shape), strides=tuple(strides)), place, x, axis)
+
+
+@rule("gather")
+def _gather(tape: Tape, to: Number, x: Tensor, dim: int, index: Tensor, **_: Any) -> None:
+    axis, given = dim % x.ndim, tape.view(real(tape.number(x)))
+    strides = (*given.strides[:axis], 0, *given.strides[axis + 1 :])
+    given = given._replace(shape=tuple(index.shape), strides=strides)
+    _take(tape, to, given, real(tape.number(index)), x, axis)
+
+
+def _take(tape: Tape, to: Number, given: View, place: Real, x: Tensor, axis: int) -> None:
+    """``given`` is x but for its axis, which ``place`` goes along."""
+    apart = tape.view(real(tape.number(x))).strides[axis]
+    tape.put("take", target(to), given, place, float(x.shape[axis]), value=apart)
 
 
 # ------------------------------------------------------------------------------------ products

@@ -36,11 +36,12 @@ from linrnn.ops._recorded_tape import (
     View,
     collapsed,
 )
-from linrnn.ops._recorder import STORED, Recorder
+from linrnn.ops._recorder import NOT_NOW, STORED, Recorder
 from linrnn.ops._step_program import EVERY_MODULES_HOOKS, WIDE, ready
 from linrnn.typing import State
 
 _KEPT = 8  # kinds of steps of a model that are remembered
+_TRIES = 8  # to record a kind at a step that goes the way of most
 _I64 = 6  # as recorded_step_args.h calls it
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = _native.Kernel("recorded_step", "program count bases watched watches differ")
@@ -107,8 +108,12 @@ class Program:
         self._shapes = [(h.shape, h.dtype) for h in leaves]
         after: list[Tensor] = [results[0]]
         self._after.leaves(results[1], after)
+        truths = recorder.assumed
         self._results = [_outline(y) for y in after]
-        tape.finish([tape.number(y) for y in after], [STORED[y.dtype] for y in self._results])
+        self._results += [_outline(y.to(tape.wide)) for y in truths]
+        self._answers = len(after)  # the others say whether they are right
+        dtypes = [STORED[y.dtype] for y in self._results]
+        tape.finish([tape.number(y) for y in (*after, *truths)], dtypes)
         self._weights = recorder.weights
         self._derivation = recorder.derivation()
         self._pointers = self._addresses()
@@ -228,7 +233,10 @@ class Program:
         return not (any(self._hooks) or any(EVERY_MODULES_HOOKS))
 
     def __call__(self, x: Tensor, state: State) -> tuple[Tensor, State] | None:
-        """The results of a step, None where an argument is not like the recorded ones."""
+        """The results of a step, None where an argument is not like the recorded ones.
+
+        Nor where what was assumed of them is not so.
+        """
         before: list[Any] = []
         if x.shape != self._columns or not self._before.leaves(state, before):
             return None
@@ -242,6 +250,8 @@ class Program:
                 prepared = self._prepared = self._prepare()
             results = [torch.empty_like(y, memory_format=_PLAINLY) for y in self._results]
             if self._run(prepared, (*given, *results)):
+                if not all([bool(y.all()) for y in results[self._answers :]]):
+                    return None
                 return results[0], self._after.joined(iter(results[1:]))
             prepared = None
 
@@ -286,6 +296,8 @@ def _outline(y: Tensor) -> Tensor:
 def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) -> bytes:
     sizes, strides = collapsed(step)
     operations = _operations()
+    if step.op not in operations:
+        raise RefusedError(f"the kernels are of another version, without {step.op!r}")
     parts = [operand(x, s) for x, s in zip((step.to, *step.read), strides, strict=True)]
     head = _HEAD.pack(operations[step.op], DTYPES[step.dtype], step.value, *sizes)
     return head + b"".join(parts) + _NOTHING * (4 - len(parts))
@@ -304,6 +316,11 @@ class _Kind:
     def __init__(self) -> None:
         self.program: Program | None = None
         self.reason = ""
+        self.tries = 0
+
+    def given_up(self) -> bool:
+        """Whether no step will be recorded."""
+        return bool(self.reason) and (self.reason != NOT_NOW or self.tries >= _TRIES)
 
 
 _kinds: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], _Kind]] = WeakKeyDictionary()
@@ -333,8 +350,8 @@ def recorded_step(
     if program is not None:
         if program.current():
             return program(x, state) if program.welcome() else None
-        kind.program, kind.reason = None, ""
-    if kind.reason or _hooked(module):
+        kind = kinds[key] = _Kind()
+    if kind.given_up() or _hooked(module):
         return None
     return _record(kind, module, step, x, state)
 
@@ -378,7 +395,7 @@ def _record(
             kind.program = Program(recorder, module, x, state, results)
         except RefusedError as error:
             recorder.reason = f"{error}"
-    kind.reason = recorder.reason or ""
+    kind.reason, kind.tries = recorder.reason or "", kind.tries + 1
     return None if kind.program is None else kind.program(x, tree.joined(iter(before)))
 
 

@@ -5,7 +5,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode,
+)
 from torch.utils._pytree import tree_leaves, tree_map
 
 from linrnn.ops._layout import aligned
@@ -23,6 +27,20 @@ STORED = {
     torch.int64: torch.int64,
     torch.bfloat16: torch.bfloat16,
 }
+
+
+NOT_NOW = "it went another way than most"
+
+
+def assumed(x: Tensor) -> bool:
+    """Whether a step is being recorded, from here on for steps where all of ``x`` is true alone.
+
+    So a step can go the way that most go, and be recorded, though numbers of its state decide.
+    """
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() == 0:
+        return False
+    mode = _get_current_dispatch_mode()
+    return isinstance(mode, Recorder) and mode.assume(x)
 
 
 class Call(NamedTuple):
@@ -51,6 +69,8 @@ class Recorder(TorchDispatchMode):
         self.reason: str | None = None
         """What kept the step from being recorded."""
         self.weights: list[tuple[Mapping[str, Any], str]] = []
+        self.assumed: list[Tensor] = []
+        """Truth values of the step: the record holds for steps where they are all true."""
         self.derived: list[Tensor] = []
         """What PyTorch has computed from weights alone."""
         self._owners: dict[int, tuple[Mapping[str, Any], str]] = {}
@@ -130,6 +150,15 @@ class Recorder(TorchDispatchMode):
                 asked += [y for y in leaves if isinstance(y, Tensor)]
         calls = [call for call in self._alive if id(call) in needed]
         return Derivation(calls, weights, self.derived)
+
+    def assume(self, x: Tensor) -> bool:
+        """Record for steps where all of ``x`` is true; False if it is not at this one."""
+        with _disable_current_modes():
+            found = bool(x.all())
+        self.assumed.append(x)
+        if not found:
+            self.reason = self.reason or NOT_NOW
+        return found
 
     def _meet(self, args: Any) -> None:
         """Weights that are read for the first time."""

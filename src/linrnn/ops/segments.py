@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from linrnn.ops._modes import eager, may_look, seen_finite, transformed
 from linrnn.ops._opaque import opaque
+from linrnn.ops._recorder import assumed
 
 Tensors = Sequence[Tensor]
 Age: TypeAlias = Tensor | None
@@ -264,6 +265,8 @@ class _Reader:
                 return self._step_alike(q, every, mine, memory, position[:, 0], shared)
         position = position[:, 0]
         place, number = position % self.n, position // self.n
+        if assumed((place > 0) & (place < self.n - 1)):
+            return self._step_inside(q, entries, begun, memory, place[:, None])
         last = [_left(b, e, place, self.n) for b, e in zip(begun, entries, strict=True)]
         bad = _bad(every)
         every = _hidden(bad, every)
@@ -288,6 +291,18 @@ class _Reader:
         if len(rows) < len(place):
             written = [h.index_copy(0, rows, w) for h, w in zip(held, written, strict=True)]
         return [y, *last, *written]
+
+    def _step_inside(
+        self, q: Tensors, entries: Tensors, begun: Tensors, memory: Tensors, place: Tensor
+    ) -> list[Tensor]:
+        """One step that begins and ends no segment: all such steps are of the same operators."""
+        every = [torch.cat([b[:, 1:], e], 1) for b, e in zip(begun, entries, strict=True)]
+        age = torch.arange(self.n - 2, -1, -1, device=place.device)
+        ages = torch.where(age <= place, age, -1)[:, None]
+        y = self.rule.attend(self.mode, q, every, ages, memory, self.weights)
+        # what is of an earlier segment is zero, so what is not finite is seen: zero times it is NaN
+        nothing = [(z @ z.new_zeros(z.shape[2])).sum(1) for z in (x.flatten(2) for x in every)]
+        return [y + _like(torch.stack(nothing).sum(0), y), *every, *memory]
 
     def _shared(self, position: Tensor) -> int | None:
         """The place of all rows in their segments, if they share one and one may look."""

@@ -99,6 +99,29 @@ struct Recorded {
         }
     }
 
+    A one(const Operand& x, i64 place) const {
+        A found = A(0);
+        as_stored(x, [&](auto* type) {
+            using S = typename std::remove_pointer<decltype(type)>::type;
+            found = number(reinterpret_cast<const S*>(at(x))[place]);
+        });
+        return found;
+    }
+    void take(const Instruction& step) const {
+        const i64 n = i64(step.c.value), apart = i64(step.value), *size = step.size;
+        for (i64 i = 0; i < size[0]; ++i)
+            for (i64 j = 0; j < size[1]; ++j)
+                for (i64 k = 0; k < size[2]; ++k)
+                    for (i64 l = 0; l < size[3]; ++l) {
+                        i64 place = i64(one(step.b, offset(step.b, i, j, k, l)));
+                        if (place < 0) place += n;
+                        const A found = place >= 0 && place < n
+                            ? one(step.a, offset(step.a, i, j, k, l) + place * apart)
+                            : std::numeric_limits<A>::quiet_NaN();
+                        scatter(&found, step.d, {1, 1, offset(step.d, i, j, k, l)});
+                    }
+    }
+
     void elementwise(const Instruction& step) const {
         alignas(64) A tiles[4][TILE];
         const Operand* given[] = {&step.a, &step.b, &step.c};
@@ -204,6 +227,7 @@ struct Recorded {
         if (step.op < OPS || step.op == OPS + 3) elementwise(step);
         else if (step.op == OPS) reduce(step, total);
         else if (step.op == OPS + 1) reduce(step, largest);
+        else if (step.op == OPS + 4) take(step);
         else if (step.b.dtype != BF16) product<A>(step);
         else if constexpr (sizeof(A) == sizeof(float)) product<bf16>(step);
     }
@@ -224,7 +248,7 @@ int recorded_step(const void* record) {
         }
     const auto* step = reinterpret_cast<const RecordedInstruction*>(args.program);
     for (i64 i = 0; i < args.count; ++i, ++step) {
-        if (step->op < 0 || step->op > OPS + 3) return 3;
+        if (step->op < 0 || step->op > OPS + 4) return 3;
         if (step->dtype == F32) Recorded<float>{args}.run(*step);
         else if (step->dtype == F64) Recorded<double>{args}.run(*step);
         else return 2;

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from linrnn.errors import LinrnnError
 from linrnn.mixers import BlockState
 from linrnn.nn import rotate
-from linrnn.ops._recorded_step import explain_step
 from linrnn.testing import check_law
 
 CONTEXTS = ("single_head", "multi_head", "multi_filter")
@@ -110,15 +109,6 @@ def test_a_block_sees_nothing_of_its_own_states():
 @pytest.mark.parametrize("ssm", ["lru", "s5"])
 def test_laws_hold_over_other_state_spaces(law, ssm):
     check_law(law, partial(BlockState, ssm=ssm, context="single_head", n_context=2))
-
-
-def test_the_layer_inside_streams_in_one_native_call():
-    layer = BlockState(8, segment=4)
-    with torch.no_grad():
-        _, state = layer(torch.randn(2, 3, 8))
-        _, after = layer.step(torch.randn(2, 8), state)
-    x, inner = torch.randn(2, 8), after["ssm"]
-    assert explain_step(layer.layer, layer.layer.step, x, inner).startswith("one native call")
 
 
 @pytest.mark.unchecked

@@ -15,6 +15,7 @@ from linrnn.mixers import Mixer, load, names
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.ops import _native, _recorded_step, explain, linear_scan
 from linrnn.ops._recorded_tape import RefusedError, Tape
+from linrnn.ops._recorder import assumed
 from linrnn.state import leaves, map_state
 from linrnn.state_spec import real
 from linrnn.testing._mixer_runs import WIDTH
@@ -27,13 +28,6 @@ GROWING = {name for name in names() if "constant_memory" in load(name).declared}
 #: Those whose steps hold what is not recorded.
 NOT_RECORDED = {(name, dtype) for name in ("hippo", "lssl") for dtype in (F32, F64, BF16)}
 NOT_RECORDED.add(("lmu", F64))
-#: Rows whose segment ends write a memory, and which these are is a look at numbers.
-NOT_RECORDED |= {
-    (name, dtype)
-    for name in names()
-    if issubclass(load(name), SegmentMixer)
-    for dtype in (F32, F64, BF16)
-}
 BLOCKS = [
     {"block": "glu", "norm": "batch", "pool": "mean"},
     {"block": "mlp", "norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
@@ -396,6 +390,87 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_says_why(reason):
     said = explain(model.step, x, state)
     assert said.startswith("PyTorch's operators: ")
     assert reason in said
+
+
+#: Operators that no mixer's step has, or not with these arguments.
+FEW_HAVE = {
+    "index": lambda m, y: y[..., m.mask] + m.gain[m.mask - 5] * m.gain[m.mask[None]],
+    "gather": lambda m, y: (
+        y.gather(2, m.mask.expand_as(y)) + y.mT.gather(1, m.mask[:, None].expand_as(y.mT) + 2).mT
+    ),
+    "floor_divide": lambda m, y: y * ((m.mask - 7) // 3) + (-m.mask // 2),
+    "pad": lambda m, y: nn.functional.pad(y[..., 2:-1], (2, 1, 1, 0), value=0.5)[:, 1:],
+}
+
+
+@pytest.mark.parametrize("name", FEW_HAVE)
+def test_rules_that_few_steps_need(name):
+    model = built(odd(FEW_HAVE[name]))
+    x, state = torch.randn(2, 3), model.init_state(2)
+    for _ in range(3):
+        want = by_operators(model, x, state)
+        with torch.no_grad():
+            got = model.step(x, state)
+        same(got, want, 1e-6)
+        state = got[1]
+    assert program(model) is not None
+
+
+def ways(m, y):
+    if assumed(y > 0):
+        return 2 * y
+    return 2 * y if bool((y > 0).all()) else -y
+
+
+def test_a_step_is_recorded_for_what_it_assumes():
+    layer = odd(ways)(4)
+    good, bad, state = torch.ones(1, 4), torch.tensor([[1.0, 1.0, -1.0, 1.0]]), torch.zeros(1, 4)
+    with torch.no_grad():
+        for x, recorded in ((bad, False), (good, True), (bad, False), (good, True)):
+            found = _recorded_step.recorded_step(layer, layer._step, x, state)
+            assert (found is not None) == recorded
+            if found is not None:
+                same(found, layer._step(x, state), 1e-6)
+
+
+def test_a_step_that_never_goes_the_way_of_most_is_given_up():
+    layer = odd(ways)(4)
+    x, state = torch.ones(1, 4), torch.zeros(1, 4)
+    with torch.no_grad():
+        for _ in range(_recorded_step._TRIES):
+            assert _recorded_step.recorded_step(layer, layer._step, -x, state) is None
+        assert _recorded_step.recorded_step(layer, layer._step, x, state) is None
+    assert "another way than most" in _recorded_step.explain_step(layer, layer._step, x, state)
+
+
+SEGMENTS = [name for name in names() if issubclass(load(name), SegmentMixer)]
+
+
+@pytest.mark.parametrize("mixer", SEGMENTS)
+def test_steps_inside_segments_are_one_native_call(mixer):
+    """Of a layer alone: rows at two places, one of which has read what is not finite."""
+    torch.manual_seed(0)
+    layer = load(mixer)(WIDTH, segment=8)
+    state = layer.init_state(2)
+    state["position"][1] = 10
+    for t in range(14):
+        x = torch.randn(2, WIDTH)
+        if t == 3:  # which a product with another sign, or a weight of zero, could hide
+            list(state["begun"].values())[-1][0, -1].view(-1)[0] = -torch.inf
+        want = by_operators(layer, x, state)
+        with torch.no_grad():
+            got = layer.step(x, state)
+        pairs = zip([got[0], *leaves(got[1])], [want[0], *leaves(want[1])], strict=True)
+        for a, b in pairs:  # of complex numbers that are not finite, parts may be
+            ours, theirs = (torch.where(z.isfinite(), z, 0) for z in (a, b))
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+            assert a.isfinite().equal(b.isfinite())
+        assert got[0].isnan().all(1).tolist() == [t >= 3, False]
+        state = got[1]
+    assert program(layer) is not None
+    inside = map_state(torch.clone, layer.init_state(2)) | {"position": torch.tensor([1, 14])}
+    with torch.no_grad():
+        assert program(layer)(torch.randn(2, WIDTH), inside) is not None
 
 
 @pytest.mark.parametrize("options", BLOCKS)
