@@ -362,6 +362,17 @@ RULES["stack"] = lambda tape, to, tensors, dim=0: _cat(
 )
 
 
+@rule("roll")
+def _roll(
+    tape: Tape, to: Number, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()
+) -> None:
+    if len(dims) != 1:
+        raise RefusedError("along several axes")
+    n, axis = x.shape[dims[0]], dims[0] % x.ndim
+    at = -shifts[0] % max(n, 1)
+    _cat(tape, to, [x.narrow(axis, at, n - at), x.narrow(axis, 0, at)], axis)
+
+
 @rule("constant_pad_nd")
 def _padded(tape: Tape, to: Number, x: Tensor, pad: Sequence[int], value: float = 0) -> None:
     if min(pad) < 0:

@@ -106,14 +106,16 @@ class Program:
         self._before.leaves(state, leaves)
         self._columns = tuple(x.shape)
         self._shapes = [(h.shape, h.dtype) for h in leaves]
-        after: list[Tensor] = [results[0]]
+        after: list[Tensor] = []
         self._after.leaves(results[1], after)
-        truths = recorder.assumed
-        self._results = [_outline(y) for y in after]
+        self._passed = [_passed(tape, y, leaves) for y in after]
+        truths, passed = recorder.assumed, zip(after, self._passed, strict=True)
+        computed = [results[0], *(y for y, given in passed if not given)]
+        self._results = [_outline(y) for y in computed]
         self._results += [_outline(y.to(tape.wide)) for y in truths]
-        self._answers = len(after)  # the others say whether they are right
+        self._answers = len(computed)  # the others say whether they are right
         dtypes = [STORED[y.dtype] for y in self._results]
-        tape.finish([tape.number(y) for y in (*after, *truths)], dtypes)
+        tape.finish([tape.number(y) for y in (*computed, *truths)], dtypes)
         self._weights = recorder.weights
         self._derivation = recorder.derivation()
         self._pointers = self._addresses()
@@ -252,7 +254,9 @@ class Program:
             if self._run(prepared, (*given, *results)):
                 if not all([bool(y.all()) for y in results[self._answers :]]):
                     return None
-                return results[0], self._after.joined(iter(results[1:]))
+                made = iter(results[1:])
+                after = (given[n] if n else next(made) for n in self._passed)
+                return results[0], self._after.joined(after)
             prepared = None
 
     def _run(self, prepared: "_Prepared", moving: Sequence[Tensor]) -> bool:
@@ -284,6 +288,15 @@ class _Prepared(NamedTuple):
 def _plain(x: object) -> bool:
     """Whether a value of Python can be compared."""
     return all(map(_plain, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
+
+
+def _passed(tape: Tape, y: Tensor, leaves: Sequence[Tensor]) -> int:
+    """Which of what is given, the states from 1 on, a state after the step is; 0: it is made."""
+    slot = tape.slot(y)
+    if slot is None or slot.kind != "given" or slot.number == 0:
+        return 0
+    whole = y.shape == leaves[slot.number - 1].shape and y.is_contiguous()
+    return slot.number if whole and y.dtype is leaves[slot.number - 1].dtype else 0
 
 
 def _outline(y: Tensor) -> Tensor:

@@ -84,14 +84,10 @@ def _attention(
         raise RefusedError("with dropout, or of several steps")
     place = target(to)
     rows = math.prod(k.shape[:2])  # heads of queries that share keys are rows of one product
-    queries, keys, values = (
-        tape.new("move", real(tape.number(x)), shape=x.shape) for x in (q, k, v)
-    )
-    queries, keys, values = (
-        x._replace(shape=shape, strides=_strides(shape))
-        for x in (queries, keys, values)
-        for shape in [(rows, math.prod(x.shape[:3]) // rows, x.shape[3])]
-    )
+    queries = tape.new("move", real(tape.number(q)), shape=q.shape)
+    shape = (rows, math.prod(q.shape[:3]) // rows, q.shape[3])
+    queries = queries._replace(shape=shape, strides=_strides(shape))
+    keys, values = (_heads(tape, tape.view(real(tape.number(x)), x.shape)) for x in (k, v))
     odds = tape.fresh((*queries.shape[:2], k.shape[-2]), queries)
     tape.product(odds, queries, keys, None)
     tape.put("mul_v", odds, odds, value=q.shape[-1] ** -0.5 if scale is None else scale)
@@ -110,6 +106,15 @@ def _attention(
     found = tape.fresh((*queries.shape[:2], place.shape[-1]), queries)
     tape.product(found, weights, values.moved((0, 2, 1)), None)
     tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
+
+
+def _heads(tape: Tape, x: View) -> View:
+    """Keys or values (B, H, S, K) as (B H, S, K): where they lie if strides can say it."""
+    rows, heads = x.shape[:2]
+    if rows > 1 and heads > 1 and x.strides[0] != heads * x.strides[1]:
+        x = tape.new("move", x)
+    apart = x.strides[0 if heads == 1 else 1]
+    return x._replace(shape=(rows * heads, *x.shape[2:]), strides=(apart, *x.strides[2:]))
 
 
 @rule("native_layer_norm")

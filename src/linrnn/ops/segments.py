@@ -301,7 +301,7 @@ class _Reader:
         ages = torch.where(age <= place, age, -1)[:, None]
         y = self.rule.attend(self.mode, q, every, ages, memory, self.weights)
         # what is of an earlier segment is zero, so what is not finite is seen: zero times it is NaN
-        nothing = [(z @ z.new_zeros(z.shape[2])).sum(1) for z in (x.flatten(2) for x in every)]
+        nothing = [z @ z.new_zeros(z.shape[1]) for z in (x.flatten(1) for x in every)]
         return [y + _like(torch.stack(nothing).sum(0), y), *every, *memory]
 
     def _shared(self, position: Tensor) -> int | None:

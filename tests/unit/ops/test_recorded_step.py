@@ -170,7 +170,6 @@ def test_weights_of_bfloat16_are_no_less_exact_than_operators(mixer):
     state, errors = model.init_state(1), []
     wide = map_state(lambda h: h.double() if h.is_floating_point() else h, state)
     wide = map_state(lambda h: h.to(torch.complex128) if h.is_complex() else h, wide)
-    assert settled(model, torch.randn(1, 3, dtype=BF16), state) is not None
     plain = state
     for _ in range(12):
         x = torch.randn(1, 3, dtype=BF16)
@@ -179,6 +178,7 @@ def test_weights_of_bfloat16_are_no_less_exact_than_operators(mixer):
         z, plain = by_operators(model, x, plain)
         want, wide = by_operators(exact, x.double(), wide)
         errors.append([(a.double() - want).abs().mean().item() for a in (y, z)])
+    assert program(model) is not None
     ours, theirs = torch.tensor(errors).mean(0).tolist()
     assert ours <= 1.2 * theirs + 1e-3
 
@@ -398,6 +398,7 @@ FEW_HAVE = {
     "gather": lambda m, y: (
         y.gather(2, m.mask.expand_as(y)) + y.mT.gather(1, m.mask[:, None].expand_as(y.mT) + 2).mT
     ),
+    "roll": lambda m, y: y.roll(5, -1) - y.mT.roll(-2, 1).mT + y.roll(0, 2),
     "floor_divide": lambda m, y: y * ((m.mask - 7) // 3) + (-m.mask // 2),
     "pad": lambda m, y: nn.functional.pad(y[..., 2:-1], (2, 1, 1, 0), value=0.5)[:, 1:],
 }
@@ -470,7 +471,9 @@ def test_steps_inside_segments_are_one_native_call(mixer):
     assert program(layer) is not None
     inside = map_state(torch.clone, layer.init_state(2)) | {"position": torch.tensor([1, 14])}
     with torch.no_grad():
-        assert program(layer)(torch.randn(2, WIDTH), inside) is not None
+        _, after = program(layer)(torch.randn(2, WIDTH), inside)
+    pairs = zip(leaves(after["memory"]), leaves(inside["memory"]), strict=True)
+    assert all(h is before for h, before in pairs)  # which is not written
 
 
 @pytest.mark.parametrize("options", BLOCKS)
