@@ -26,8 +26,7 @@ TOLERANCE = {F64: 1e-12, F32: 1e-5}
 #: Mixers whose state grows with what was read.
 GROWING = {name for name in names() if "constant_memory" in load(name).declared}
 #: Those whose steps hold what is not recorded.
-NOT_RECORDED = {(name, dtype) for name in ("hippo", "lssl") for dtype in (F32, F64, BF16)}
-NOT_RECORDED.add(("lmu", F64))
+NOT_RECORDED = {("lmu", F64)}
 BLOCKS = [
     {"block": "glu", "norm": "batch", "pool": "mean"},
     {"block": "mlp", "norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
