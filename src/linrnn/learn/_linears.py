@@ -43,12 +43,14 @@ class Linears:
     """Of those that move the state: the channel that each output moves."""
     names: Mapping[int, str]
     """Of the parameters that are the weights of some of them."""
+    biases: Mapping[int, str]
+    """Of the parameters that are their biases, and nothing else."""
     shapes: Mapping[int, torch.Size]
     """Of their weights."""
     still: frozenset[int]
     """Those that move nothing of the state, such as the map to the output."""
     others: tuple[str, ...]
-    """The parameters that move the state by another way than those weights, too."""
+    """The parameters that move the state by another way than those weights and biases, too."""
 
     @property
     def made(self) -> list[int]:
@@ -58,7 +60,7 @@ class Linears:
         return [i for i in self.index if i not in self.names or self.names[i] in self.others]
 
 
-NO_LINEARS = Linears(0, {}, {}, {}, frozenset(), ())
+NO_LINEARS = Linears(0, {}, {}, {}, {}, frozenset(), ())
 
 
 class Given(NamedTuple):
@@ -66,6 +68,7 @@ class Given(NamedTuple):
 
     x: Tensor
     weight: Tensor
+    bias: Tensor | None
     y: Tensor
 
 
@@ -108,26 +111,21 @@ def answered(layer: Mixer, count: int, answer: Answer) -> Iterator[None]:
 
 
 class _EnoughError(Exception):
-    """The call of a linear map was noted down behind which nobody asks."""
+    """A linear map was called behind which nobody asks."""
 
 
 @contextmanager
-def noted(
-    through: Mapping[int, Callable[[Tensor], Tensor]] | None = None, last: int | None = None
-) -> Iterator[list[Given]]:
+def noted(weights: Mapping[int, Tensor] | None = None) -> Iterator[list[Given]]:
     """Inside, all calls of linear maps are noted down, in their order.
 
     Args:
-        through: functions, by place, of the weights of some calls, which are used in their place.
-        last: the place of a call that ends all that is done inside.
+        weights: of some calls, by place, which are used in the place of their own.
     """
     found: list[Given] = []
 
     def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        used = through[place](weight) if through and place in through else weight
-        found.append(Given(x, weight, linear(x, used, bias)))
-        if place == last:
-            raise _EnoughError
+        used = weights.get(place, weight) if weights else weight
+        found.append(Given(x, weight, bias, linear(x, used, bias)))
         return found[-1].y
 
     with _Calls(note):
@@ -149,12 +147,20 @@ def weights(layer: Mixer, linears: Linears) -> dict[int, Tensor]:
     made = [place for place in linears.index if place not in own]
     if not made:
         return own
+
+    def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if place in made:
+            own[place] = weight
+        if place == max(made):
+            raise _EnoughError
+        return linear(x, weight, bias)
+
     p = next(layer.parameters())
     x = torch.zeros(1, 1, layer.d_model, device=p.device, dtype=p.dtype)
     state = layer.init_state(1, device=p.device)
-    with suppress(_EnoughError), torch.enable_grad(), noted(last=max(made)) as found:
+    with suppress(_EnoughError), torch.enable_grad(), _Calls(note):
         layer.forward(x, state)
-    return own | {place: found[place].weight for place in made}
+    return own
 
 
 def linears_of(layer: Mixer, owners: Owners) -> Linears:
@@ -177,8 +183,11 @@ def linears_of(layer: Mixer, owners: Owners) -> Linears:
     shapes = {place: calls[place].weight.shape for place in index}
     named = {id(p): name for name, p in probe.named_parameters()}
     names = {i: named[id(calls[i].weight)] for i in index if id(calls[i].weight) in named}
+    biases = {i: named[id(calls[i].bias)] for i in index if id(calls[i].bias) in named}
+    if len({*biases.values()} - {*others}) < len(biases):
+        return NO_LINEARS  # one is used twice
     mine = tuple(n for n in others if n in owners.index)
-    return Linears(len(calls), index, names, shapes, still, mine)
+    return Linears(len(calls), index, names, biases, shapes, still, mine)
 
 
 def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
@@ -225,10 +234,15 @@ def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
 
 
 def _others(layer: Mixer, count: int, index: Mapping[int, Tensor]) -> list[str]:
-    """Names of parameters that move the state where those weights are taken for constants."""
+    """Names of parameters that move the state where those maps are taken for constants."""
+    own = {id(p) for p in layer.parameters()}
 
     def constant(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return linear(x, weight.detach() if place in index else weight, bias)
+        if place not in index:
+            return linear(x, weight, bias)
+        if bias is not None and id(bias) in own:
+            bias = bias.detach()
+        return linear(x, weight.detach(), bias)
 
     with answered(layer, count, constant):
         _, after = layer(*_drawn(layer, _STEPS))
