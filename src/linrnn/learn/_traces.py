@@ -55,8 +55,15 @@ class Known:
     @cached_property
     def index(self) -> dict[str, Tensor]:
         """By the name of a trace, the channel that its first axis, or each element, moves."""
-        maps = {linear_name(place): found for place, found in self.linears.index.items()}
+        linears = self.linears
+        maps = {linear_name(place): found for place, found in linears.index.items()}
+        maps |= {linear_name(i): linears.index[i][some[0]] for i, some in linears.pairs.items()}
         return {**{n: self.owners.index[n] for n in self.named}, **maps}
+
+    @cached_property
+    def pairs(self) -> dict[str, Tensor]:
+        """`Linears.pairs` by the names of traces, which are of the first outputs alone."""
+        return {linear_name(place): some for place, some in self.linears.pairs.items()}
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
@@ -148,7 +155,17 @@ class Gate:
         pairs = zip(state, gradients, strict=True)
         parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
         credit = torch.stack([parts[i] for i in self.known.owners.parts])
-        return [_contract(credit, t, self.known.index[n]) for n, t in self.traces.items()]
+        return [self._contracted(n, credit) for n in self.traces]
+
+    def _contracted(self, name: str, credit: Tensor) -> Tensor:
+        trace, index, some = self.traces[name], self.known.index[name], self.known.pairs.get(name)
+        found = _contract(credit, trace, index)
+        if some is None:
+            return found
+        # the parts of the second are minus the imaginary part of the first, and its real part
+        other = _contract(torch.stack([credit[1], -credit[0]]), trace, index)
+        both = found.new_empty(2 * len(found), *found.shape[1:])
+        return both.index_copy_(0, some[0], found).index_copy_(0, some[1], other)
 
     @contextmanager
     def shut(self) -> Iterator[None]:
@@ -263,7 +280,8 @@ def _advanced(known: Known, traces: Traces, heard: Heard, found: "_Found") -> Tr
     }
     for place, g in found.maps.items():
         name, x = linear_name(place), wide(calls[place].x.detach())
-        slope, keep = g.detach().to(x.dtype), across.to(x.dtype)
+        slope, keep, some = g.detach().to(x.dtype), across.to(x.dtype), known.pairs.get(name)
+        slope = slope if some is None else slope.index_select(-1, some[0])
         new[name] = advance(traces.get(name), keep, index[name], slope, x)
     return new
 

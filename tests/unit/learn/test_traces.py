@@ -115,6 +115,21 @@ def test_a_bias_of_a_map_needs_no_pass_of_its_own():
     assert {*found.index} == {"r", "in_proj.bias", "linear 0"}
 
 
+@pytest.mark.parametrize("mixer", ["lru", "s5"])
+def test_one_trace_of_a_complex_map_tells_the_other(mixer):
+    """What is owed to the imaginary part of a weight is i times what is owed to its real part."""
+    layer = build(mixer, 6)
+    found = known(layer)
+    ((name, (rows, _)),) = found.shapes.items()
+    assert rows == found.owners.channels
+    assert found.pairs[name].flatten().sort()[0].tolist() == list(range(2 * rows))
+
+
+@pytest.mark.parametrize("mixer", ["mingru", "unicornn", "hgrn", "aft"])
+def test_other_maps_have_a_trace_of_each_output(mixer):
+    assert known(build(mixer, 6)).pairs == {}
+
+
 @pytest.mark.parametrize("mixer", ["gru", "lstm", "tanh_rnn", "lru", "delta_net"])
 @pytest.mark.parametrize("window", [1, 5])
 def test_rtrl_is_exact_for_every_parameter(mixer, window, batch):
