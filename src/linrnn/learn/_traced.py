@@ -87,10 +87,11 @@ class Traced(Windowed):
         self, model: nn.Module, batch: Batch, window: Window, before: State | None
     ) -> tuple[Tensor, State]:
         """Answer with states that go with their traces, and let the traces go on."""
-        with self._listening(model) as heard:
+        layers = self.layers(model)
+        with self._listening(layers) as heard:
             y, after = read(model, batch, before, slice(window.start, window.stop))
         new: dict[str, Traces] = {}
-        for name, layer in self.layers(model):
+        for name, layer in layers:
             if name in heard:
                 found, traces = self._known(name, layer), self.traces.get(name, {})
                 new[name] = self.advance(layer, found, traces, heard[name])
@@ -133,11 +134,11 @@ class Traced(Windowed):
         return self._found[layer]
 
     @contextmanager
-    def _listening(self, model: nn.Module) -> Iterator[dict[str, Heard]]:
+    def _listening(self, layers: list[tuple[str, Mixer]]) -> Iterator[dict[str, Heard]]:
         """Inside, what each layer is given is noted down, and its state goes with its traces."""
         heard: dict[str, Heard] = {}
         with ExitStack() as handles:
-            for name, layer in self.layers(model):
+            for name, layer in layers:
                 listener = self._listener(name, layer, heard)
                 for handle in (
                     layer.register_forward_pre_hook(listener.before, with_kwargs=True),
