@@ -22,6 +22,7 @@ from linrnn.learn._owners import (
     owner_of,
     real_parts,
     shaken,
+    tensors,
     weighted,
 )
 from linrnn.mixers import Mixer
@@ -41,14 +42,19 @@ class Linears:
     count: int
     index: Mapping[int, Tensor]
     """Of those that move the state: the channel that each output moves."""
+    pairs: Mapping[int, Tensor]
+    """Of some of them, (2, channels): outputs, of which the second moves i times what the first of
+    its channel does, so that what is owed to the one tells what is owed to the other."""
     names: Mapping[int, str]
     """Of the parameters that are the weights of some of them."""
+    biases: Mapping[int, str]
+    """Of the parameters that are their biases, and nothing else."""
     shapes: Mapping[int, torch.Size]
-    """Of their weights."""
+    """Of their weights, of pairs of the first alone."""
     still: frozenset[int]
     """Those that move nothing of the state, such as the map to the output."""
     others: tuple[str, ...]
-    """The parameters that move the state by another way than those weights, too."""
+    """The parameters that move the state by another way than those weights and biases, too."""
 
     @property
     def made(self) -> list[int]:
@@ -58,7 +64,7 @@ class Linears:
         return [i for i in self.index if i not in self.names or self.names[i] in self.others]
 
 
-NO_LINEARS = Linears(0, {}, {}, {}, frozenset(), ())
+NO_LINEARS = Linears(0, {}, {}, {}, {}, {}, frozenset(), ())
 
 
 class Given(NamedTuple):
@@ -66,6 +72,7 @@ class Given(NamedTuple):
 
     x: Tensor
     weight: Tensor
+    bias: Tensor | None
     y: Tensor
 
 
@@ -108,26 +115,21 @@ def answered(layer: Mixer, count: int, answer: Answer) -> Iterator[None]:
 
 
 class _EnoughError(Exception):
-    """The call of a linear map was noted down behind which nobody asks."""
+    """A linear map was called behind which nobody asks."""
 
 
 @contextmanager
-def noted(
-    through: Mapping[int, Callable[[Tensor], Tensor]] | None = None, last: int | None = None
-) -> Iterator[list[Given]]:
+def noted(weights: Mapping[int, Tensor] | None = None) -> Iterator[list[Given]]:
     """Inside, all calls of linear maps are noted down, in their order.
 
     Args:
-        through: functions, by place, of the weights of some calls, which are used in their place.
-        last: the place of a call that ends all that is done inside.
+        weights: of some calls, by place, which are used in the place of their own.
     """
     found: list[Given] = []
 
     def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        used = through[place](weight) if through and place in through else weight
-        found.append(Given(x, weight, linear(x, used, bias)))
-        if place == last:
-            raise _EnoughError
+        used = weights.get(place, weight) if weights else weight
+        found.append(Given(x, weight, bias, linear(x, used, bias)))
         return found[-1].y
 
     with _Calls(note):
@@ -149,12 +151,20 @@ def weights(layer: Mixer, linears: Linears) -> dict[int, Tensor]:
     made = [place for place in linears.index if place not in own]
     if not made:
         return own
+
+    def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if place in made:
+            own[place] = weight
+        if place == max(made):
+            raise _EnoughError
+        return linear(x, weight, bias)
+
     p = next(layer.parameters())
     x = torch.zeros(1, 1, layer.d_model, device=p.device, dtype=p.dtype)
     state = layer.init_state(1, device=p.device)
-    with suppress(_EnoughError), torch.enable_grad(), noted(last=max(made)) as found:
+    with suppress(_EnoughError), torch.enable_grad(), _Calls(note):
         layer.forward(x, state)
-    return own | {place: found[place].weight for place in made}
+    return own
 
 
 def linears_of(layer: Mixer, owners: Owners) -> Linears:
@@ -167,18 +177,26 @@ def linears_of(layer: Mixer, owners: Owners) -> Linears:
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         probe = shaken(layer)
-        calls, after = given(probe, *_drawn(probe, _STEPS))
+        x, before = _drawn(probe, _STEPS)
+        calls, after = given(probe, x, before)
         if not _same_weights(calls, given(probe, *_drawn(probe, 1))[0]):
             return NO_LINEARS
         index, still = _moved(calls, real_parts(after), owners)
         if not index:
             return NO_LINEARS
         others = _others(probe, len(calls), index)
+        pairs = _pairs(calls, before, after, index, owners.parts)
     shapes = {place: calls[place].weight.shape for place in index}
+    shapes |= {
+        place: torch.Size([len(some[0]), *shapes[place][1:]]) for place, some in pairs.items()
+    }
     named = {id(p): name for name, p in probe.named_parameters()}
     names = {i: named[id(calls[i].weight)] for i in index if id(calls[i].weight) in named}
+    biases = {i: named[id(calls[i].bias)] for i in index if id(calls[i].bias) in named}
+    if len({*biases.values()} - {*others}) < len(biases):
+        return NO_LINEARS  # one is used twice
     mine = tuple(n for n in others if n in owners.index)
-    return Linears(len(calls), index, names, shapes, still, mine)
+    return Linears(len(calls), index, pairs, names, biases, shapes, still, mine)
 
 
 def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
@@ -211,6 +229,42 @@ def _moved(
     return index, frozenset(still)
 
 
+def _pairs(
+    calls: Sequence[Given],
+    before: State,
+    after: State,
+    index: Mapping[int, Tensor],
+    parts: Sequence[int],
+) -> dict[int, Tensor]:
+    """Pairs of outputs where the state is one complex tensor and goes on as complex numbers do."""
+    (h, *more), start = tensors(after), tensors(before)[0]
+    if more or len(parts) != 2 or not h.is_complex():
+        return {}
+    places = [place for place in index if len(index[place]) == 2 * h.flatten(1).shape[1]]
+    inputs = [start, *(calls[place].y for place in places)]
+    grads = (
+        torch.autograd.grad(
+            h, inputs, torch.full_like(h, unit), retain_graph=True, materialize_grads=True
+        )
+        for unit in (1, 1j)
+    )
+    (real, imag), *slopes = zip(*grads, strict=True)
+    if not _close(imag, 1j * real):
+        return {}
+    found = {}
+    for place, (re, im) in zip(places, slopes, strict=True):
+        slope, one, two = torch.complex(re, im), *index[place].argsort(stable=True).view(-1, 2).T
+        for first, second in ((one, two), (two, one)):
+            same = index[place][first].equal(index[place][second])
+            if same and _close(slope[..., second], 1j * slope[..., first]):
+                found[place] = torch.stack([first, second])
+    return found
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-9, atol=1e-14)
+
+
 def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
     try:
         owner = owner_of(sums, channels, "an output")
@@ -225,10 +279,15 @@ def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
 
 
 def _others(layer: Mixer, count: int, index: Mapping[int, Tensor]) -> list[str]:
-    """Names of parameters that move the state where those weights are taken for constants."""
+    """Names of parameters that move the state where those maps are taken for constants."""
+    own = {id(p) for p in layer.parameters()}
 
     def constant(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return linear(x, weight.detach() if place in index else weight, bias)
+        if place not in index:
+            return linear(x, weight, bias)
+        if bias is not None and id(bias) in own:
+            bias = bias.detach()
+        return linear(x, weight.detach(), bias)
 
     with answered(layer, count, constant):
         _, after = layer(*_drawn(layer, _STEPS))

@@ -27,20 +27,34 @@ class Owners:
     channels: int
     index: dict[str, Tensor]
     """By the name of a parameter, the channel that its first axis, or each element, moves."""
+    elements: dict[str, Tensor]
+    """The same of each element, (*shape), with -1 where it moves none."""
 
 
 class NotDiagonalError(Exception):
     """The layer is other than was asked for; the words end a sentence on what it must be."""
 
 
+def tensors(state: State) -> list[Tensor]:
+    """The tensors of a state, integers left out."""
+    return [h for h in leaves(state) if h.is_floating_point() or h.is_complex()]
+
+
+def with_tensors(state: State, new: Iterable[Tensor]) -> State:
+    """A state with others in the place of its `tensors`."""
+    remaining = iter(new)
+
+    def rebuilt(h: Tensor) -> Tensor:
+        return next(remaining) if h.is_floating_point() or h.is_complex() else h
+
+    return map_state(rebuilt, ordered(state))
+
+
 def real_parts(state: State) -> list[Tensor]:
     """The parts of a state, flat: (batch, channels) each, integers left out."""
     found: list[Tensor] = []
-    for h in leaves(state):
-        if h.is_complex():
-            found += [h.real.flatten(1), h.imag.flatten(1)]
-        elif h.is_floating_point():
-            found.append(h.flatten(1))
+    for h in tensors(state):
+        found += [h.real.flatten(1), h.imag.flatten(1)] if h.is_complex() else [h.flatten(1)]
     return found
 
 
@@ -51,9 +65,9 @@ def with_real_parts(state: State, parts: Iterable[Tensor]) -> State:
     def rebuilt(h: Tensor) -> Tensor:
         if h.is_complex():
             return torch.complex(next(remaining), next(remaining)).view_as(h)
-        return next(remaining).view_as(h) if h.is_floating_point() else h
+        return next(remaining).view_as(h)
 
-    return map_state(rebuilt, ordered(state))
+    return with_tensors(state, map(rebuilt, tensors(state)))
 
 
 def owners(layer: Mixer) -> Owners:
@@ -90,13 +104,14 @@ def owners(layer: Mixer) -> Owners:
     if len(sizes) > 1:
         raise NotDiagonalError(f"one whose state has parts of {sizes[0]} and {sizes[-1]} channels")
     channels = sizes[0] if sizes else 0
-    index: dict[str, Tensor] = {}
+    elements: dict[str, Tensor] = {}
     for place, name in enumerate(named):
         found = owner_of([sums[i][place] for i in parts], channels, f"its parameter {name}")
         if found is not None:
-            index[name] = _by_first_axis(found, named[name].shape)
+            elements[name] = found
     _check_diagonal([sums[i][len(named) :] for i in parts], before, parts, channels)
-    return Owners(parts, channels, index)
+    index = {name: _by_first_axis(owner) for name, owner in elements.items()}
+    return Owners(parts, channels, index, elements)
 
 
 def shaken(layer: Mixer) -> Mixer:
@@ -156,7 +171,7 @@ def owner_of(parts: list[list[Tensor]], channels: int, what: str) -> Tensor | No
     return None if owner is None or bool((owner < 0).all()) else owner
 
 
-def _by_first_axis(owner: Tensor, shape: torch.Size) -> Tensor:
+def _by_first_axis(owner: Tensor) -> Tensor:
     """One channel for each row of a parameter where it has one, else for each element."""
     rows = owner.flatten(1) if owner.ndim > 1 else owner[:, None]
     first = rows.amax(1)

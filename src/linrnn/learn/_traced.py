@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -10,17 +11,17 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
 from linrnn.learn._batch import Batch, read
-from linrnn.learn._linears import Linears, noted
-from linrnn.learn._owners import NotDiagonalError, real_parts, with_real_parts
+from linrnn.learn._linears import noted
+from linrnn.learn._owners import NotDiagonalError, tensors
 from linrnn.learn._traces import (
-    Gate,
+    Entry,
     Graph,
     Heard,
     Known,
     Traces,
     advanced,
+    entered,
     known,
-    owing,
 )
 from linrnn.learn._windows import Window, Windowed
 from linrnn.mixers import Mixer
@@ -86,10 +87,11 @@ class Traced(Windowed):
         self, model: nn.Module, batch: Batch, window: Window, before: State | None
     ) -> tuple[Tensor, State]:
         """Answer with states that go with their traces, and let the traces go on."""
-        with self._listening(model) as heard:
+        layers = self.layers(model)
+        with self._listening(layers) as heard:
             y, after = read(model, batch, before, slice(window.start, window.stop))
         new: dict[str, Traces] = {}
-        for name, layer in self.layers(model):
+        for name, layer in layers:
             if name in heard:
                 found, traces = self._known(name, layer), self.traces.get(name, {})
                 new[name] = self.advance(layer, found, traces, heard[name])
@@ -118,9 +120,9 @@ class Traced(Windowed):
             return named
         return {n: shape for n, shape in {**named, **found.shapes}.items() if n in found.index}
 
-    def owing(self, layer: Mixer, found: Any, traces: Traces, state: State) -> State:
+    def owing(self, layer: Mixer, found: Any, traces: Traces, state: State) -> Entry:
         """A state of a layer that depends on the layer's parameters as its traces say."""
-        return owing(layer, found, traces, state)
+        return entered(layer, found, traces, state)
 
     def advance(self, layer: Mixer, found: Any, traces: Traces, heard: Heard) -> Traces:
         """The traces after a window."""
@@ -132,11 +134,11 @@ class Traced(Windowed):
         return self._found[layer]
 
     @contextmanager
-    def _listening(self, model: nn.Module) -> Iterator[dict[str, Heard]]:
+    def _listening(self, layers: list[tuple[str, Mixer]]) -> Iterator[dict[str, Heard]]:
         """Inside, what each layer is given is noted down, and its state goes with its traces."""
         heard: dict[str, Heard] = {}
         with ExitStack() as handles:
-            for name, layer in self.layers(model):
+            for name, layer in layers:
                 listener = self._listener(name, layer, heard)
                 for handle in (
                     layer.register_forward_pre_hook(listener.before, with_kwargs=True),
@@ -146,13 +148,8 @@ class Traced(Windowed):
             yield heard
 
     def _listener(self, name: str, layer: Mixer, heard: dict[str, Heard]) -> "_Listener":
-        traces = self.traces.get(name)
-
-        def start(layer: Mixer, state: State) -> State:
-            return self.owing(layer, self._known(name, layer), traces, state) if traces else state
-
-        found = self._known(name, layer)
-        return _Listener(name, heard, start, found.linears if isinstance(found, Known) else None)
+        found, traces = self._known(name, layer), self.traces.get(name, {})
+        return _Listener(name, heard, partial(self.owing, layer, found, traces))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The traces of every layer, by its name and that of the parameter."""
@@ -179,14 +176,8 @@ class Traced(Windowed):
 class _Listener:
     """Hooks of a layer that note down what it was given, and the graph of what it did."""
 
-    def __init__(
-        self,
-        name: str,
-        heard: dict[str, Heard],
-        start: Callable[[Mixer, State], State],
-        linears: Linears | None,
-    ) -> None:
-        self.name, self.heard, self.start, self.linears = name, heard, start, linears
+    def __init__(self, name: str, heard: dict[str, Heard], start: Callable[[State], Entry]) -> None:
+        self.name, self.heard, self.start = name, heard, start
         self.noting = ExitStack()
 
     def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -195,23 +186,19 @@ class _Listener:
         if state is None:
             state = layer.init_state(len(x), device=x.device)
         more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
-        given = Heard(x.detach(), detach(state), more)
-        state = self.start(layer, state)
-        if self.linears is not None:
-            gate = Gate()
-            parts = gate.entered(state)
-            calls = self.noting.enter_context(noted(dict.fromkeys(self.linears.made, gate.weight)))
-            given = given._replace(graph=Graph(calls, parts, [], gate))
-            state = with_real_parts(state, parts)
+        given, entry = Heard(x.detach(), detach(state), more), self.start(state)
+        if entry.gate is not None:
+            calls = self.noting.enter_context(noted(entry.weights))
+            given = given._replace(graph=Graph(calls, tensors(entry.state), [], entry.gate))
         self.heard[self.name] = given
-        return (x, state), {n: v for n, v in kwargs.items() if n != "state"}
+        return (x, entry.state), {n: v for n, v in kwargs.items() if n != "state"}
 
     def after(self, layer: Mixer, args: Any, result: Any) -> None:
         """Stop noting, also where the layer raised an error."""
         self.noting.close()
-        if self.linears is not None and result is not None:
-            given = self.heard[self.name]
-            graph = given.graph._replace(after=real_parts(result[1]))
+        given = self.heard.get(self.name)
+        if given is not None and result is not None:
+            graph = given.graph._replace(after=tensors(result[1]))
             self.heard[self.name] = given._replace(graph=graph)
 
 

@@ -3,85 +3,36 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, vjp, vmap
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from linrnn.learn._linears import Given, Linears, answered, linears_of, weights
-from linrnn.learn._owners import Owners, owners, real_parts, with_real_parts
+from linrnn.learn._owners import (
+    Owners,
+    owners,
+    real_parts,
+    tensors,
+    with_real_parts,
+    with_tensors,
+)
 from linrnn.mixers import Mixer
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops._traces import advance, credited, kept
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
 from linrnn.typing import State
 
-_SHORT = 16  # steps up to which passes through all rows, one for each, cost less than reading anew
+_SHORT, _FEW = 16, 16
+"""Steps up to which a window is not read anew where that takes so many passes through its graph;
+beyond, where it takes no more than reading anew does."""
 
 Traces = dict[str, Tensor]
 """By the name of a parameter: (parts, batch, *shape), the derivative of each part of the channel
 that the parameter moves."""
-
-
-class Gate:
-    """Where a window begins: gradients pass to what was before it, unless it is closed."""
-
-    closed = False
-
-    def entered(self, state: State) -> list[Tensor]:
-        """The parts of a state, each one that may be differentiated by."""
-        parts = [h if h.requires_grad else h.detach().requires_grad_() for h in real_parts(state)]
-        return list(_Entered.apply(self, *parts))
-
-    def weight(self, weight: Tensor) -> Tensor:
-        """The weight of a linear map, which has traces: what it was made of has none by it."""
-        found: Tensor = _Entered.apply(self, weight)[0]
-        return found
-
-    @contextmanager
-    def shut(self) -> Iterator[None]:
-        """Inside, gradients are those of the window alone."""
-        self.closed = True
-        try:
-            yield
-        finally:
-            self.closed = False
-
-
-class _Entered(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gate: Gate, *parts: Tensor) -> tuple[Tensor, ...]:
-        ctx.gate = gate
-        ctx.set_materialize_grads(False)
-        return tuple(h.view_as(h) for h in parts)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *([None] * len(gradients) if ctx.gate.closed else gradients)
-
-
-class Graph(NamedTuple):
-    """What a layer did in a window, with its history where it has one."""
-
-    calls: list[Given]
-    """Of linear maps."""
-    before: list[Tensor]
-    """The parts of its state, inside of the gate."""
-    after: list[Tensor]
-    gate: Gate
-
-
-class Heard(NamedTuple):
-    """What a layer was given in a window."""
-
-    x: Tensor
-    state: State
-    """Before the window, without a history."""
-    more: dict[str, Tensor]
-    """``reset`` and ``dt``, where there are such."""
-    graph: Graph = Graph([], [], [], Gate())
 
 
 @dataclass(frozen=True)
@@ -93,19 +44,67 @@ class Known:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The parameters that have traces of their own, beside those of linear maps."""
+        """The parameters that move the state, beside weights and biases of linear maps."""
         return self.linears.others if self.linears.index else tuple(self.owners.index)
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """The parameters that have traces."""
+        return (*self.others, *self.linears.biases.values())
+
+    @cached_property
     def index(self) -> dict[str, Tensor]:
         """By the name of a trace, the channel that its first axis, or each element, moves."""
-        maps = {linear_name(place): found for place, found in self.linears.index.items()}
-        return {**{n: self.owners.index[n] for n in self.others}, **maps}
+        linears = self.linears
+        maps = {linear_name(place): found for place, found in linears.index.items()}
+        maps |= {linear_name(i): linears.index[i][some[0]] for i, some in linears.pairs.items()}
+        return {**{n: self.owners.index[n] for n in self.named}, **maps}
+
+    @cached_property
+    def pairs(self) -> dict[str, Tensor]:
+        """`Linears.pairs` by the names of traces, which are of the first outputs alone."""
+        return {linear_name(place): some for place, some in self.linears.pairs.items()}
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
         """Of the traces that are of no parameter, by name."""
         return {linear_name(place): shape for place, shape in self.linears.shapes.items()}
+
+    @cached_property
+    def turns(self) -> dict[str, "Turns"]:
+        """How the graph of a window is asked for `others`."""
+        channels, elements = self.owners.channels, self.owners.elements
+        return {n: _turns(elements[n], channels) for n in self.others}
+
+    @cached_property
+    def passes(self) -> int:
+        """How many passes that takes."""
+        return sum(len(turns.asked) for turns in self.turns.values())
+
+
+class Turns(NamedTuple):
+    """How all elements of a parameter are asked, no two of a channel at once."""
+
+    asked: Tensor
+    """(turns, *shape): which elements."""
+    spots: Tensor
+    """(elements,): where each is found among (turns, channels), flat; behind all: it moves none."""
+
+
+def _turns(owner: Tensor, channels: int) -> Turns:
+    number = _among(owner.flatten()).view_as(owner)
+    count = int(number.max()) + 1
+    asked = torch.stack([(number == k) & (owner >= 0) for k in range(count)])
+    spots = torch.where(owner < 0, count * channels, number * channels + owner)
+    return Turns(asked, spots.flatten())
+
+
+def _among(owner: Tensor) -> Tensor:
+    """The number of each element among those of its channel."""
+    order = owner.argsort(stable=True)
+    ordered = owner[order]
+    number = torch.arange(len(owner)) - torch.searchsorted(ordered, ordered)
+    return torch.empty_like(number).index_copy_(0, order, torch.where(ordered < 0, 0, number))
 
 
 def known(layer: Mixer) -> Known:
@@ -123,27 +122,121 @@ def linear_name(place: int) -> str:
     return f"linear {place}"
 
 
-class _Owing(torch.autograd.Function):
-    """The parts of a state as they are, and a derivative of them with respect to parameters."""
+class Gate:
+    """Where a window begins: what passes through it is as it was.
 
+    Gradients pass back, and what a state owes to parameters and weights with them, unless the gate
+    is closed.
+
+    Args:
+        known: of the layer.
+        traces: before the window.
+    """
+
+    def __init__(self, known: Known, traces: Traces) -> None:
+        self.known, self.traces, self.closed = known, traces, False
+
+    def state(self, state: State, by: Mapping[str, Tensor]) -> State:
+        """A state that depends on others, by the names of their traces, as these say."""
+        # a window is differentiated by each of its tensors, also where none has a history
+        given = [h if h.requires_grad else h.detach().requires_grad_() for h in tensors(state)]
+        self.traces = {n: trace for n, trace in self.traces.items() if n in by}
+        return with_tensors(
+            state, _Passed.apply(self, given, *given, *(by[n] for n in self.traces))
+        )
+
+    def weight(self, weight: Tensor) -> Tensor:
+        """The weight of a linear map, which has traces: what it was made of has none by it."""
+        found: Tensor = _Passed.apply(self, [weight], weight)[0]
+        return found
+
+    def owed(self, state: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        """What gradients of a state before the window add to those of what has traces."""
+        pairs = zip(state, gradients, strict=True)
+        parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
+        credit = torch.stack([parts[i] for i in self.known.owners.parts])
+        return [self._contracted(n, credit) for n in self.traces]
+
+    def _contracted(self, name: str, credit: Tensor) -> Tensor:
+        trace, index, some = self.traces[name], self.known.index[name], self.known.pairs.get(name)
+        found = _contract(credit, trace, index)
+        if some is None:
+            return found
+        # the parts of the second are minus the imaginary part of the first, and its real part
+        other = _contract(torch.stack([credit[1], -credit[0]]), trace, index)
+        both = found.new_empty(2 * len(found), *found.shape[1:])
+        return both.index_copy_(0, some[0], found).index_copy_(0, some[1], other)
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Inside, gradients are those of the window alone."""
+        self.closed = True
+        try:
+            yield
+        finally:
+            self.closed = False
+
+
+class _Passed(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, index: Mapping[str, Tensor], traces: Traces, parts: int, *tensors: Tensor
-    ) -> Any:
-        ctx.index, ctx.traces = index, traces
+    def forward(ctx: Any, gate: Gate, given: list[Tensor], *tensors: Tensor) -> Any:
+        ctx.gate, ctx.given, ctx.owing = gate, given, len(tensors) > len(given)
         ctx.set_materialize_grads(False)
-        return tuple(h.clone() for h in tensors[:parts])
+        return tuple(h.view_as(h) for h in given)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        none = [None] * (3 + len(gradients))
-        like = next((g for g in gradients if g is not None), None)
-        if like is None:  # behind a gate that is closed
-            return (*none, *[None] * len(ctx.traces))
-        # (parts, batch, channels)
-        g = torch.stack([torch.zeros_like(like) if g is None else g for g in gradients])
-        found = [_contract(g, trace, ctx.index[name]) for name, trace in ctx.traces.items()]
-        return (*none, *found)
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        closed = ctx.gate.closed or all(g is None for g in gradients)
+        if closed or not ctx.owing:
+            through = [None] * len(gradients) if closed else gradients
+            return None, None, *through, *[None] * (len(ctx.gate.traces) if ctx.owing else 0)
+        return None, None, *gradients, *ctx.gate.owed(ctx.given, gradients)
+
+
+class Entry(NamedTuple):
+    """With what a layer begins a window."""
+
+    state: State
+    gate: Gate | None = None
+    """Through which the state passed."""
+    weights: Mapping[int, Tensor] = {}
+    """Of linear maps, by their places, which passed as well."""
+
+
+class Graph(NamedTuple):
+    """What a layer did in a window, with its history where it has one."""
+
+    calls: list[Given]
+    """Of linear maps."""
+    before: list[Tensor]
+    """The tensors of its state, inside of the gate."""
+    after: list[Tensor]
+    gate: Gate | None
+
+
+class Heard(NamedTuple):
+    """What a layer was given in a window."""
+
+    x: Tensor
+    state: State
+    """Before the window, without a history."""
+    more: dict[str, Tensor]
+    """``reset`` and ``dt``, where there are such."""
+    graph: Graph = Graph([], [], [], None)
+
+
+def entered(layer: Mixer, known: Known, traces: Traces, state: State) -> Entry:
+    """The beginning of a window, where a state depends on its layer's parameters as traces say."""
+    gate = Gate(known, traces)
+    asked = torch.is_grad_enabled()
+    maps = weights(layer, known.linears) if asked else {}
+    by = {**_parameters(layer, known.named), **{linear_name(place): w for place, w in maps.items()}}
+    inside = gate.state(state, {n: p for n, p in by.items() if asked and p.requires_grad})
+    return Entry(inside, gate, {i: gate.weight(maps[i]) for i in known.linears.made if i in maps})
+
+
+def _parameters(layer: Mixer, names: Sequence[str]) -> dict[str, Tensor]:
+    return {n: layer.get_parameter(n) for n in names}
 
 
 def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
@@ -163,37 +256,13 @@ def _flat(trace: Tensor, index: Tensor) -> Tensor:
     return trace.reshape(*trace.shape[:2], len(index), -1)
 
 
-def owing(layer: Mixer, known: Known, traces: Traces, state: State) -> State:
-    """A state of a layer that depends on the layer's parameters as its traces say."""
-    if not torch.is_grad_enabled():
-        return state
-    maps = weights(layer, known.linears)
-    by = {linear_name(place): weight for place, weight in maps.items()}
-    by.update(layer.named_parameters())
-    asked = {n: t for n, t in traces.items() if by[n].requires_grad}
-    if not asked:
-        return state
-    parts = real_parts(state)
-    mine = [parts[i] for i in known.owners.parts]
-    new = _Owing.apply(known.index, asked, len(mine), *mine, *(by[n] for n in asked))
-    return _with_parts(state, known.owners, new)
-
-
-def _with_parts(state: State, owners: Owners, new: Sequence[Tensor]) -> State:
-    """A state with other parts in the place of those that depend on parameters."""
-    parts = real_parts(state)
-    for i, h in zip(owners.parts, new, strict=True):
-        parts[i] = h
-    return with_real_parts(state, parts)
-
-
 def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces:
     """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
 
     Both come from one backward pass for each part of the state: as channels are apart, the gradient
     of the sum over all channels holds that of each. Of parameters beside those of linear maps each
-    row's own is asked: by as many passes at once as there are rows if the window is short, else by
-    reading it once more, row by row.
+    row's own is asked: of the graph where they are few numbers a channel, else by reading the
+    window once more, row by row.
     """
     found = _by_graph(layer, known, heard) or _row_by_row(layer, known, heard)
     with without_autocast(found.across.device):
@@ -203,13 +272,16 @@ def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces
 def _advanced(known: Known, traces: Traces, heard: Heard, found: "_Found") -> Traces:
     index, calls = known.index, heard.graph.calls
     across = found.across.detach()
+    # what an output owes to its bias is what the state owes to the output, at all steps
+    own = {n: found.maps[place].sum(2) for place, n in known.linears.biases.items()} | found.own
     new = {
         n: _carried(wide(v.detach()).transpose(0, 1), across, traces.get(n), index[n])
-        for n, v in found.own.items()
+        for n, v in own.items()
     }
     for place, g in found.maps.items():
         name, x = linear_name(place), wide(calls[place].x.detach())
-        slope, keep = g.detach().to(x.dtype), across.to(x.dtype)
+        slope, keep, some = g.detach().to(x.dtype), across.to(x.dtype), known.pairs.get(name)
+        slope = slope if some is None else slope.index_select(-1, some[0])
         new[name] = advance(traces.get(name), keep, index[name], slope, x)
     return new
 
@@ -226,49 +298,76 @@ class _Found(NamedTuple):
 
 
 def _by_graph(layer: Mixer, known: Known, heard: Heard) -> _Found | None:
-    """From what the layer did, where that has a history and few enough steps."""
-    graph, moving = heard.graph, known.owners.parts
-    after = [graph.after[i] for i in moving]
-    mine = {n: layer.get_parameter(n) for n in known.others}
-    ys = [graph.calls[place].y for place in known.linears.index]
-    inputs = [*ys, *(graph.before[i] for i in moving)]
-    if not all(h.requires_grad for h in [*after, *inputs, *mine.values()]):
+    """From what the layer did, where that has a history."""
+    graph, parts, mine = heard.graph, known.owners.parts, _parameters(layer, known.others)
+    most = _FEW if heard.x.shape[1] <= _SHORT else len(parts)
+    if graph.gate is None or known.passes > most:
         return None
-    if mine and heard.x.shape[1] > _SHORT:
+    ys = [graph.calls[place].y for place in known.linears.index]
+    inputs, sums = [*ys, *graph.before], _sums(graph.after, parts)
+    if not all(h.requires_grad for h in [*(h for h, _ in sums), *inputs, *mine.values()]):
         return None
     pulled = [
-        torch.autograd.grad(
-            h, inputs, torch.ones_like(h), retain_graph=True, materialize_grads=True
-        )
-        for h in after
+        torch.autograd.grad(h, inputs, credit, retain_graph=True, materialize_grads=True)
+        for h, credit in sums
     ]
     maps = {
         place: torch.stack([p[i] for p in pulled], 1) for i, place in enumerate(known.linears.index)
     }
-    across = torch.stack([torch.stack(p[len(ys) :], 1) for p in pulled], 1)
+    before = [real_parts(p[len(ys) :]) for p in pulled]
+    across = torch.stack([torch.stack([of_part[i] for i in parts], 1) for of_part in before], 1)
     with graph.gate.shut():
-        own = _of_each_row(after, mine)
+        own = _of_each_row(graph.after, known, mine)
     return _Found(own, across, maps)
 
 
-def _of_each_row(after: list[Tensor], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of the sum over the channels of each part, by parameters: (batch, parts, ...)."""
+def _sums(after: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    """Of some parts of a state their tensor, and the credit that is the sum over the part."""
+    units = [(h, unit) for h in after for unit in ((1, 1j) if h.is_complex() else (1,))]
+    return [(units[i][0], torch.full_like(units[i][0], units[i][1])) for i in parts]
+
+
+def _of_each_row(
+    after: Sequence[Tensor], known: Known, mine: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Of the sum over the channels of each part, by parameters: (batch, parts, ...).
+
+    The gradient by a parameter is linear in the credit that the state is given. So its own
+    derivative, by the credit of a number of a row, is that of this number by the parameter, of all
+    rows and channels at once: one pass for each element of a parameter that a channel has.
+    """
     if not mine:
         return {}
-    rows, parts = len(after[0]), len(after)
-    one = torch.eye(rows, device=after[0].device, dtype=after[0].dtype)
-    one = one.view(rows, rows, *[1] * (after[0].ndim - 1))
-    asked = [h.new_zeros(rows, parts, *h.shape) for h in after]
-    for p, of_part in enumerate(asked):
-        of_part[:, p] = one
+    credit = [torch.ones_like(h, requires_grad=True) for h in after]
+    moved = [(h, c) for h, c in zip(after, credit, strict=True) if h.requires_grad]
+    slopes = torch.autograd.grad(
+        [h for h, _ in moved],
+        list(mine.values()),
+        [c for _, c in moved],
+        create_graph=True,
+        materialize_grads=True,
+    )
+    return {
+        n: _apart(slope, credit, known.turns[n], known)
+        for n, slope in zip(mine, slopes, strict=True)
+    }
 
-    def pulled(*credit: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(
-            after, list(mine.values()), credit, retain_graph=True, materialize_grads=True
+
+def _apart(slope: Tensor, credit: list[Tensor], turns: Turns, known: Known) -> Tensor:
+    """Of a parameter, from its gradient as a function of the credit."""
+    if not slope.requires_grad:  # it moved nothing this time
+        return slope.new_zeros(len(credit[0]), len(known.owners.parts), *slope.shape)
+    found: list[Tensor] = []
+    for elements in turns.asked.to(slope):
+        pulled = torch.autograd.grad(
+            slope, credit, elements, retain_graph=True, materialize_grads=True
         )
-
-    found = vmap(pulled)(*(of_part.flatten(0, 1) for of_part in asked))
-    return {n: g.unflatten(0, (rows, parts)) for n, g in zip(mine, found, strict=True)}
+        parts = real_parts(list(pulled))
+        found.append(torch.stack([parts[i] for i in known.owners.parts], 2))
+    # (batch, passes and channels, parts), and behind all 0 for what moves nothing
+    flat: Tensor = pad(torch.cat(found, 1), (0, 0, 0, 1))
+    own: Tensor = flat[:, turns.spots].transpose(1, 2).unflatten(2, slope.shape)
+    return own
 
 
 def _row_by_row(layer: Mixer, known: Known, heard: Heard) -> _Found:
@@ -293,7 +392,10 @@ def _row_by_row(layer: Mixer, known: Known, heard: Heard) -> _Found:
                 # adds 0, but for its derivative
                 return y if bias is None else y + (bias - bias.detach())
 
-            start = _with_parts(alone(state), known.owners, [h[None] for h in before])
+            parts = real_parts(alone(state))
+            for i, h in zip(moving, before, strict=True):
+                parts[i] = h[None]
+            start = with_real_parts(alone(state), parts)
             named = {n: v[None] for n, v in more.items()}
             with answered(layer, linears.count, answer) if ys else nullcontext():
                 _, last = functional_call(layer, {**rest, **some}, (x[None], start), named)

@@ -13,7 +13,8 @@ class ChunkedRTRL(Traced):
     each parameter of a recurrent layer: the derivative of the state of its channel. The gradient
     of a recurrent layer whose output reaches the loss through no other recurrence is that of the
     whole sequence, however short a window is. Memory is that of one window, and of one trace for
-    each row of a batch and each parameter (two for complex and two-part states).
+    each row of a batch and each parameter (two for complex and two-part states, but for the
+    weights of complex maps).
 
     What stands below the last recurrent layer, and below any the encoder, learns through time as
     far as a window reaches, as in `tbptt`. A layer must have channels apart, and parameters that

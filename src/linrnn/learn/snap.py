@@ -6,7 +6,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.learn._owners import NotDiagonalError
 from linrnn.learn._sparse import Reach, advanced, owing, reach
 from linrnn.learn._traced import Traced
-from linrnn.learn._traces import Heard, Traces
+from linrnn.learn._traces import Entry, Heard, Traces
 from linrnn.mixers import Mixer
 from linrnn.typing import State
 
@@ -65,9 +65,9 @@ class SnAp(Traced):
                 f"({type(layer).__name__}), {found}. Use tbptt."
             ) from None
 
-    def owing(self, layer: Mixer, found: Reach, traces: Traces, state: State) -> State:
+    def owing(self, layer: Mixer, found: Reach, traces: Traces, state: State) -> Entry:
         """A state that depends on the parameters as far as they reach."""
-        return owing(layer, found, traces, state)
+        return Entry(owing(layer, found, traces, state))
 
     def advance(self, layer: Mixer, found: Reach, traces: Traces, heard: Heard) -> Traces:
         """The traces after a step."""

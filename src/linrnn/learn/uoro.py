@@ -10,7 +10,7 @@ from torch.func import functional_call, jvp, vjp, vmap
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.learn._owners import real_parts, with_real_parts
 from linrnn.learn._traced import Traced
-from linrnn.learn._traces import Heard, Traces, alone, begun
+from linrnn.learn._traces import Entry, Heard, Traces, alone, begun
 from linrnn.mixers import Mixer
 from linrnn.typing import State
 
@@ -84,17 +84,17 @@ class UORO(Traced):
                 )
         self.directions = {name: a[:, :rows] for name, a in kept.items()}
 
-    def owing(self, layer: Mixer, name: str, traces: Traces, state: State) -> State:
+    def owing(self, layer: Mixer, name: str, traces: Traces, state: State) -> Entry:
         """A state of a layer that depends on the layer's parameters as its product says."""
         parameters = dict(layer.named_parameters())
         kept = {n: b for n, b in traces.items() if parameters[n].requires_grad}
         if not kept:
-            return state
+            return Entry(state)
         parts = real_parts(state)
         h: Tensor = _Owing.apply(
             self.directions[name], kept, torch.cat(parts, 1), *(parameters[n] for n in kept)
         )
-        return with_real_parts(state, h.split([part.shape[1] for part in parts], 1))
+        return Entry(with_real_parts(state, h.split([part.shape[1] for part in parts], 1)))
 
     def advance(self, layer: Mixer, name: str, traces: Traces, heard: Heard) -> Traces:
         """The product after a step."""

@@ -8,6 +8,7 @@ from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
 from linrnn.learn._owners import NotDiagonalError, owners
+from linrnn.learn._traces import known
 from linrnn.mixers import build
 from linrnn.state import detach, map_state
 from linrnn.tasks._base import IGNORE
@@ -96,6 +97,37 @@ def test_any_window_gives_the_gradient_of_the_layer(mixer, window, batch):
     model = make(mixer)
     whole, _ = gradients(model, "bptt", batch)
     close(gradients(model, "chunked_rtrl", batch, window=window)[0], whole, "mixer")
+
+
+@pytest.mark.parametrize("mixer", ["lru", "s5", "sru", "columnar", "modal"])
+def test_windows_of_many_steps_are_asked_by_their_graph_or_read_anew(mixer):
+    x, target = torch.randn(ROWS, 38, 2).double(), torch.randn(ROWS, 38, 3).double()
+    long, model = Batch(x, target, None, None), make(mixer)
+    whole, _ = gradients(model, "bptt", long)
+    close(gradients(model, "chunked_rtrl", long, window=19)[0], whole, "mixer")
+
+
+def test_a_bias_of_a_map_needs_no_pass_of_its_own():
+    """What is owed to it is what is owed to the outputs of the map."""
+    assert known(build("gilr", 4)).passes == 0
+    found = known(build("columnar", 4))  # its weights r are four a channel
+    assert found.passes == 4
+    assert {*found.index} == {"r", "in_proj.bias", "linear 0"}
+
+
+@pytest.mark.parametrize("mixer", ["lru", "s5"])
+def test_one_trace_of_a_complex_map_tells_the_other(mixer):
+    """What is owed to the imaginary part of a weight is i times what is owed to its real part."""
+    layer = build(mixer, 6)
+    found = known(layer)
+    ((name, (rows, _)),) = found.shapes.items()
+    assert rows == found.owners.channels
+    assert found.pairs[name].flatten().sort()[0].tolist() == list(range(2 * rows))
+
+
+@pytest.mark.parametrize("mixer", ["mingru", "unicornn", "hgrn", "aft"])
+def test_other_maps_have_a_trace_of_each_output(mixer):
+    assert known(build(mixer, 6)).pairs == {}
 
 
 @pytest.mark.parametrize("mixer", ["gru", "lstm", "tanh_rnn", "lru", "delta_net"])
