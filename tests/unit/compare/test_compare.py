@@ -7,6 +7,7 @@ import math
 import pytest
 
 from linrnn import recipes
+from linrnn.cli import main
 from linrnn.compare import Entry, Row, compare, match_parameters
 from linrnn.compare._match import count_parameters
 from linrnn.compare._report import by_depth
@@ -63,7 +64,7 @@ def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path):
         compare([Entry(label="a", config=tiny(batch_size=256))], seeds=(0,), out=tmp_path)
 
 
-def test_a_run_that_fails_is_a_row_and_not_the_end(tmp_path):
+def test_a_run_that_fails_is_a_row_and_not_the_end(tmp_path, runs_here):
     bad = dataclasses.replace(tiny(), mixer_options={"r_min": 0.9, "r_max": 0.1})
     entries = [Entry(label="bad", config=bad), Entry(label="good", config=tiny())]
     rows = compare(entries, seeds=(0,), out=tmp_path)
@@ -127,15 +128,17 @@ def test_nothing_to_compare_is_an_error(tmp_path, labels, seeds, what):
         compare(entries, seeds=seeds, out=tmp_path)
 
 
-def test_command_line(command, tmp_path):
+def test_command_line(capsys, tmp_path, runs_here):
+    """In this process; `test_processes_import_what_the_command_names` starts all of them."""
     out = tmp_path / "cmp"
     options = ["--train.epochs", "1", "--train.batch-size", "512", "--model.d-model", "8"]
     mixers = "lru:r_min=0.5,slru"
-    done = command(
-        "compare", "digits", "--mixers", mixers, "--seeds", "1", "--out", str(out), *options
+    assert (
+        main(["compare", "digits", "--mixers", mixers, "--seeds", "1", "--out", str(out), *options])
+        == 0
     )
-    assert done.returncode == 0, done.stderr
-    assert "| lru:r_min=0.5 |" in done.stdout
+    assert "| lru:r_min=0.5 |" in capsys.readouterr().out
+    assert runs_here == ["cmp/lru_r_min=0.5-seed0", "cmp/slru-seed0"]
     config = json.loads((out / "lru_r_min=0.5-seed0" / "config.json").read_text())["config"]
     assert config["mixer_options"]["r_min"] == 0.5
 
@@ -149,10 +152,9 @@ def test_command_line(command, tmp_path):
         (["digits", "--mixers", "lru", "--seeds", "0"], "seeds"),
     ],
 )
-def test_wrong_commands_are_explained(command, arguments, words):
-    done = command("compare", *arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
+def test_wrong_commands_are_explained(capsys, arguments, words):
+    assert main(["compare", *arguments]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.slow
