@@ -29,6 +29,13 @@ settings.register_profile("linrnn", derandomize=True, deadline=None)
 settings.load_profile("linrnn")
 
 
+# torch.manual_seed leaves word for devices that may come, each time with the stack of its caller as
+# a text: a millisecond, and tests call it some hundred thousand times
+for devices in (torch.cuda, torch.xpu):
+    if not devices.is_available():
+        devices.manual_seed_all = lambda seed: None
+
+
 def pytest_configure(config):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
