@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+import torch
 
 from linrnn import recipes
 from linrnn.cli import main
@@ -13,7 +14,9 @@ from linrnn.compare._match import count_parameters
 from linrnn.compare._report import by_depth
 from linrnn.compare._runs import folder_of
 from linrnn.errors import ArgumentError, RunFolderError
+from linrnn.mixers import LRU
 from linrnn.train import ModelConfig, TrainConfig
+from linrnn.train._model import build_model, build_task
 
 
 def tiny(mixer="lru", **train):
@@ -34,6 +37,24 @@ def test_widths_are_changed_until_sizes_agree(mixer):
     matched = match_parameters(dataclasses.replace(big, mixer=mixer), target)
     assert abs(count_parameters(matched) - target) <= 0.03 * target
     assert matched.model.n_layers == 2
+
+
+class Looking(LRU):
+    """Needs numbers to be drawn, which a layer without memory has not."""
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        assert torch.stack([p.isfinite().all() for p in self.parameters()]).all().item()
+
+
+@pytest.mark.parametrize("mixer", ["lru", "reservoir", "s4d", f"{__name__}:Looking"])
+def test_parameters_are_counted_without_being_drawn(mixer):
+    config = tiny(mixer)
+    model = build_model(config, build_task(config))
+    learn = [p for p in model.parameters() if p.requires_grad]
+    assert count_parameters(config) == sum(
+        torch.view_as_real(p).numel() if p.is_complex() else p.numel() for p in learn
+    )
 
 
 def test_sizes_that_cannot_agree_are_an_error():
