@@ -1,8 +1,22 @@
-"""Runs of comparisons and reproductions in the process of the test."""
+"""Runs that are not drawn, and runs of comparisons in the process of the test."""
+
+import sys
 
 import pytest
 
 from linrnn.errors import LinrnnError
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(monkeypatch):
+    """Nothing is drawn of a run that a test trains: it takes longer than to train one so small.
+
+    Runs that several tests share are trained before this, and drawn; so is the first of a process,
+    for to import what draws would take seconds of tests that train nothing.
+    """
+    plots = sys.modules.get("linrnn.train._plots")
+    if plots is not None:
+        monkeypatch.setattr(plots, "draw_plots", lambda *a, **k: None)
 
 
 @pytest.fixture
