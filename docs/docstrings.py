@@ -8,6 +8,7 @@ type.
 import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
@@ -18,6 +19,7 @@ sys.path.append(str(Path(__file__).parent))
 import equations
 from tex import NotUnderstoodError
 
+SHARED = re.compile(r"^(    )(\w+(?:, \w+)+):(?= )", re.MULTILINE)
 TITLE = re.compile(r"^(Equation|Returns|Departures from the paper|Reference|Example):{1,2}$")
 
 
@@ -39,6 +41,40 @@ class Sections(griffe.Extension):
                 func.parameters[argument.arg].annotation = ast.unparse(argument.annotation)
         if node.returns is not None:
             func.returns = ast.unparse(node.returns)
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Griffe calls this when it has read everything, so that inherited parameters are known."""
+        for obj in objects(pkg):
+            if obj.docstring is not None:
+                obj.docstring.value = with_types(obj.docstring.value, obj.parameters)
+
+
+def objects(parent: griffe.Object) -> Iterator[griffe.Class | griffe.Function]:
+    """Every class and function defined below that one."""
+    for member in parent.members.values():
+        if isinstance(member, griffe.Class | griffe.Function):
+            yield member
+        if isinstance(member, griffe.Class | griffe.Module):
+            yield from objects(member)
+
+
+def with_types(docstring: str, parameters: griffe.Parameters) -> str:
+    """The docstring with types at names that share an entry, where griffe finds none by itself."""
+
+    def typed(entry: re.Match[str]) -> str:
+        names = entry[2].split(", ")
+        if not all(name in parameters for name in names):
+            return entry[0]
+        kinds = dict.fromkeys(signature(parameters[name]) for name in names)
+        return f"{entry[1]}{entry[2]} ({', '.join(kinds)}):"
+
+    return SHARED.sub(typed, docstring)
+
+
+def signature(parameter: griffe.Parameter) -> str:
+    """Type and default as in a call's signature."""
+    default = "" if parameter.default is None else f" = {parameter.default}"
+    return f"{parameter.annotation}{default}"
 
 
 def rewrite(docstring: str) -> str:

@@ -175,3 +175,20 @@ def test_sections_of_a_docstring_become_markdown(monkeypatch):
     assert head == "One.\n\n**Equation:**\n\n"
     assert "= x + 1" in formulas
     assert rest == "\n\nArgs:\n    x: it.\n\nExamples:\n    >>> 1\n    1\n"
+
+
+def test_names_that_share_an_entry_show_their_types(monkeypatch, tmp_path):
+    griffe = pytest.importorskip("griffe")
+    (tmp_path / "shared.py").write_text(
+        "class Ring:\n"
+        '    """A ring.\n\n    Args:\n        low, high: radii.\n        n, name: others.\n'
+        '\n    Raises:\n        ValueError, TypeError: always.\n    """\n\n'
+        "    def __init__(self, low: float = 0.5, high: float = 0.5, *, n: int, name: str): ...\n"
+    )
+    monkeypatch.delitem(sys.modules, "docstrings", raising=False)
+    extensions = griffe.load_extensions(str(ROOT / "docs" / "docstrings.py"))
+    package = griffe.load("shared", search_paths=[tmp_path], extensions=extensions)
+    docstring = package["Ring"].docstring.value
+    assert "low, high (float = 0.5): radii." in docstring
+    assert "n, name (int, str): others." in docstring
+    assert "ValueError, TypeError: always." in docstring

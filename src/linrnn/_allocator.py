@@ -20,8 +20,8 @@ def keep_memory() -> bool:
     by 13 % (`mamba`) to 63 % (`mamba2`) there. ``benchmarks/kept_memory.py`` measured it.
 
     It is set for the whole process, all libraries in it included, so importing linrnn does not do
-    it; ``linrnn train`` and ``linrnn compare`` do, unless the environment has
-    ``LINRNN_KEEP_MEMORY=0``.
+    it; ``linrnn train``, ``linrnn compare`` and ``linrnn stream --learner`` do, unless the
+    environment has ``LINRNN_KEEP_MEMORY=0``.
 
     Returns:
         Whether the allocator was told: False where it is another one, or the variable is 0.

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from linrnn._allocator import keep_memory
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import learner_named
 from linrnn.cli._output import MANNER
@@ -80,6 +81,7 @@ def learn_from_lines(
         skip: told of a line that cannot be learned from; None raises.
     """
     need_train("learning from a stream")
+    keep_memory()
     from linrnn.cli._lines import Lines
     from linrnn.train._folder import RunFolder
     from linrnn.train._learning import learning

@@ -1,21 +1,31 @@
 """What is going on around a call of an op: plain eager mode, a compiler, a transform."""
 
 import cmath
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+#: What PyTorch's older ``vmap`` sets: that of ``is_grads_batched`` and ``vectorize``.
+_OLDER_VMAP: Any = torch._C._parse_dispatch_key("VmapMode")
+
 
 def transformed() -> bool:
-    """Inside a transform of `torch.func`, or under forward-mode differentiation."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    """Inside a transform of `torch.func`, an older ``vmap`` or forward-mode differentiation."""
+    functorch = torch._C._are_functorch_transforms_active()
+    return functorch or forward_ad._current_level >= 0 or older_vmap()
+
+
+def older_vmap() -> bool:
+    """Whether the ``vmap`` is around that knows no function of ours and maps operators alone."""
+    return torch._C._dispatch_tls_is_dispatch_key_included(_OLDER_VMAP)
 
 
 def eager(*tensors: Tensor) -> bool:
     """Plain tensors, nobody records the operators that are called, and no transform is around.
 
-    A transform is around gradients of several outputs at once, too (``is_grads_batched``).
+    A ``vmap`` is around gradients of several outputs at once, too (``is_grads_batched``).
     """
     return (
         all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)

@@ -162,8 +162,8 @@ def _agreement(outcome: Outcome, printed: Printed) -> str:
     apart = {label: printed[label] for label in pairs}
     ours_by_seed = {row.label: by_seed(row) for row in outcome.rows if row.label in pairs}
     return (
-        f"best first: published {printed_order(apart, higher)}; ours "
-        f"{groups(ours_by_seed, higher)} (> only where no errors overlap)."
+        f"best first: published {printed_order(apart, higher)} (> where no errors overlap); ours "
+        f"{groups(ours_by_seed, higher)} (> where better with every seed)."
     )
 
 

@@ -18,10 +18,10 @@ class Quoted(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a cell of a table."""
+        """As a cell of a table, with the digits it is given in."""
         if math.isnan(self.value):
             return "✗"
-        return f"{self.value:.1f}" + ("" if math.isnan(self.error) else f" ± {self.error:.1f}")
+        return f"{self.value}" + ("" if math.isnan(self.error) else f" ± {self.error}")
 
 
 FAILS = Quoted(math.nan)

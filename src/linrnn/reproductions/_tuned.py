@@ -130,8 +130,12 @@ def _table(
 ) -> Table:
     scale, unit = metric_scale(tried.task.metric)
     form = ".1f" if tried.task.metric == "accuracy" else ".3g"
+
+    def shown(value: float) -> str:
+        return f"{scale * value:{form}}" if math.isfinite(value) else "failed"
+
     cells = [
-        [label, *(f"{scale * found[at_rate(label, rate)]:{form}} at {rate:g}" for rate in rates)]
+        [label, *(f"{shown(found[at_rate(label, rate)])} at {rate:g}" for rate in rates)]
         for label, rates in candidates.items()
     ]
     most = max(map(len, candidates.values()))

@@ -34,7 +34,8 @@ def check_derivatives(
     * the Hessian is that of central differences of the gradient,
     * `torch.func`'s ``grad``, ``hessian``, ``jacrev(jacrev)``, ``jacfwd(jacfwd)`` and ``vmap``
       agree, and so does ``vmap`` over backward passes of a graph that was made without it, without
-      PyTorch falling back to a loop.
+      PyTorch falling back to a loop,
+    * such passes agree by PyTorch's older ``vmap`` as well, that of ``is_grads_batched``.
 
     Args:
         what: names the case in messages.
@@ -99,6 +100,9 @@ def _check(what: str, f: Scalar, *, modes: bool) -> None:
     check_close(f"{what}: Hessian", hess, torch.stack(columns, 1), roundings=_DIFFERENCE)
     if not modes:
         return
+    several, credits = torch.stack([gradient, 2 * gradient]), _POINT.new_tensor([1.0, 2.0])
+    passes = _passes(f, _POINT, lambda back: back(credits, is_grads_batched=True))
+    check_close(f"{what}: is_grads_batched", passes, several, roundings=_ROUNDINGS)
     with _no_fallback():
         check_close(f"{what}: func.grad", grad(f)(_POINT), gradient, roundings=_ROUNDINGS)
         for name, mode in (
@@ -110,8 +114,7 @@ def _check(what: str, f: Scalar, *, modes: bool) -> None:
         points = torch.stack([_POINT, -_POINT])
         mapped = vmap(grad(f))(points)[0]
         check_close(f"{what}: vmap(grad)", mapped, gradient, roundings=_ROUNDINGS)
-        several = torch.stack([gradient, 2 * gradient])
-        passes = _two_passes(f, _POINT)
+        passes = _passes(f, _POINT, lambda back: vmap(back)(credits))
         check_close(f"{what}: vmap of backward", passes, several, roundings=_ROUNDINGS)
 
 
@@ -121,16 +124,15 @@ def _gradient(f: Scalar, point: Tensor, *, create_graph: bool = False) -> Tensor
     return found.detach()
 
 
-def _two_passes(f: Scalar, point: Tensor) -> Tensor:
-    """The gradient and its double, by two passes at once through a graph."""
+def _passes(f: Scalar, point: Tensor, several: Callable[[Any], Tensor]) -> Tensor:
+    """Gradients by several passes at once through a graph; ``several`` makes them from one."""
     point = point.clone().requires_grad_()
     y = f(point)
 
-    def back(credit: Tensor) -> Tensor:
-        return torch.autograd.grad(y, point, credit, retain_graph=True)[0]
+    def back(credit: Tensor, **options: bool) -> Tensor:
+        return torch.autograd.grad(y, point, credit, retain_graph=True, **options)[0]
 
-    found: Tensor = vmap(back)(torch.tensor([1.0, 2.0], dtype=torch.float64))
-    return found
+    return several(back)
 
 
 def _real(x: Tensor) -> Tensor:

@@ -168,7 +168,10 @@ def test_conclusions_follow_from_what_was_changed():
 def test_orders_are_compared():
     printed = {"a": Quoted(50.0), "b": Quoted(70.0), "c": FAILS}
     found = findings([outcome({"a": 0.3, "b": 0.2, "c": 0.9})], {"ListOps": printed})
-    said = "ListOps: best first: published b > a; ours a > b (> only where no errors overlap)."
+    said = (
+        "ListOps: best first: published b > a (> where no errors overlap); "
+        "ours a > b (> where better with every seed)."
+    )
     assert said in found.notes
     assert [(judged.claim, judged.held) for judged in found.verdicts] == [
         ("ListOps: b is better than a", (False, False))

@@ -81,6 +81,18 @@ def test_the_rate_that_is_best_on_validation_is_trained_with_all_seeds(
     assert len(found.tried.rows[0]) == len(found.tried.head) == 3
 
 
+def test_a_rate_whose_run_failed_is_shown_as_that(tmp_path):
+    base = untuned("digits")
+
+    def train(rows, setting):
+        column = Column(name="x", config=base, paper=base, steps=0)
+        found = tuple(row(label, *[0.5] * len(setting.seeds)) for label in rows)
+        return Outcome(column=column, task=build_task(base), labels=tuple(rows), rows=found)
+
+    setting = Setting(scale="cpu", seeds=(0,), out=tmp_path)  # where no run of the rows has ended
+    assert tuned("x", {"a": {1e-3: base}}, train, setting).tried.rows == [["a", "failed at 0.001"]]
+
+
 def test_missing_data_is_an_outcome_without_rows(tmp_path):
     base = untuned("digits")
 

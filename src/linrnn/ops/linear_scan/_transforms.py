@@ -15,7 +15,7 @@ from torch import Tensor
 from linrnn.ops._derivatives import Gradients
 from linrnn.ops._layout import at_steps, clear_first, ends, previous_state, shift_time
 from linrnn.ops._loop import LINEAR, LOG, loop
-from linrnn.ops._modes import nested_forward_mode
+from linrnn.ops._modes import nested_forward_mode, older_vmap
 
 _ZERO = float("-inf")  # the logarithm of nothing
 
@@ -27,7 +27,7 @@ def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         compute: called with ``arguments``.
         arguments: those of `_op.linear`, and the backend.
     """
-    if nested_forward_mode():
+    if nested_forward_mode() or older_vmap():
         return loop(LINEAR, *arguments[:-1])
     h, final = TransformableScan.apply(compute, *arguments)
     return h, final
@@ -35,7 +35,7 @@ def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 def transformed_log_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
     """The same for `log_linear_scan`, whose arguments are those of its operator."""
-    if nested_forward_mode():
+    if nested_forward_mode() or older_vmap():
         return loop(LOG, *arguments[:-1])
     h, final = TransformableLogScan.apply(compute, *arguments)
     return h, final
