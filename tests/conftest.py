@@ -1,5 +1,6 @@
 """What every test shares: the seed, the share of the processor, fresh interpreters."""
 
+import gc
 import importlib.util
 import json
 import os
@@ -28,9 +29,27 @@ settings.register_profile("linrnn", derandomize=True, deadline=None)
 settings.load_profile("linrnn")
 
 
+# torch.manual_seed leaves word for devices that may come, each time with the stack of its caller as
+# a text: a millisecond, and tests call it some hundred thousand times
+for devices in (torch.cuda, torch.xpu):
+    if not devices.is_available():
+        devices.manual_seed_all = lambda seed: None
+
+
 def pytest_configure(config):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+    gc.disable()  # next to nothing of what collecting makes is garbage
+
+
+def pytest_collection_finish():
+    """Look for garbage more rarely, and not among the million objects that collecting made.
+
+    A tenth of the time went into that. Tests that ask for what is alive see what came afterwards.
+    """
+    gc.enable()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 10)
 
 
 @pytest.fixture(autouse=True)

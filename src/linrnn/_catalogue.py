@@ -8,6 +8,7 @@ catalogue's package, a name, and the import path of a class. A study adds recipe
 import ast
 import importlib
 import inspect
+import os
 import pkgutil
 import sys
 from functools import lru_cache
@@ -27,8 +28,22 @@ _RECIPES = "linrnn.recipes"
 
 def stems(package: str) -> list[str]:
     """The entries of a package, sorted: its modules that do not start with ``_``, not imported."""
-    path = importlib.import_module(package).__path__
-    return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
+    folders = tuple(importlib.import_module(package).__path__)
+    return [*_stems(folders, tuple(map(_changed, folders)))]
+
+
+def _changed(folder: str) -> int:
+    """When a file was last added or removed; 0 where that is not known, as inside an archive."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=32)
+def _stems(folders: tuple[str, ...], changed: tuple[int, ...]) -> tuple[str, ...]:
+    found = pkgutil.iter_modules(folders)
+    return tuple(sorted(m.name for m in found if not m.name.startswith("_")))
 
 
 def registered(package: str) -> dict[str, list[EntryPoint]]:
@@ -94,11 +109,12 @@ def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:
         LinrnnError: the file does not define exactly one such class; the name is that of several
             entries; or a package that registers it cannot be imported.
     """
-    known = [*stems(package), *registered(package)]
+    own = stems(package)
+    known = [*own, *registered(package)]
     if name not in known:
         raise UnknownNameError(kind, name, known)
     plugins = registered(package).get(name, [])
-    owners = ["linrnn"] * (name in stems(package)) + [_owner(plugin) for plugin in plugins]
+    owners = ["linrnn"] * (name in own) + [_owner(plugin) for plugin in plugins]
     if len(owners) > 1:
         raise LinrnnError(
             f"{package}: the name {name!r} must be that of one {kind}, got those of "

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,16 @@ def test_it_is_trained_streamed_and_compared(added, capsys):
     for t in range(x.shape[1]):
         y_t, state = model.step(x[:, t], state)
     torch.testing.assert_close(y_t, y, rtol=1e-3, atol=1e-4)
+
+
+def test_a_file_that_comes_or_goes_later_is_noticed(added, tmp_path):
+    assert "slower_lru" not in mixers.names()
+    time.sleep(0.05)  # clocks of file systems go by milliseconds
+    (tmp_path / "slower_lru.py").write_text(FILE)
+    assert {"slow_lru", "slower_lru"} <= {*mixers.names()}
+    time.sleep(0.05)
+    (tmp_path / "slower_lru.py").unlink()
+    assert "slower_lru" not in mixers.names()
 
 
 def test_the_pages_are_made_with_it(added, monkeypatch):

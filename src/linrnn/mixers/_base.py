@@ -118,7 +118,8 @@ class Mixer(nn.Module):
 
     in_laws: ClassVar[Mapping[str, Any]] = {}
     """Options that `linrnn.testing.check_mixer` gives a layer, where with those of the constructor
-    the few steps that it reads would not come to what is special: segments shorter than these."""
+    the few steps that it reads would not come to what is special: segments shorter than these. Or
+    where a graph of the same parts would be several times as long."""
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     """How a long sequence is read: by a few parallel operations, one step after another because

@@ -1,5 +1,6 @@
 """Liquid time-constant network."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -91,6 +92,7 @@ class LTC(FamilyRNN):
     """
 
     family: ClassVar[str] = "continuous"
+    in_laws: ClassVar[Mapping[str, Any]] = {"unfolds": 2}
     choices = Choices(
         transition="flow", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )

@@ -40,12 +40,15 @@ def build_task(config: Config, folder: RunFolder | None = None) -> Task:
         raise RunFolderError(f"{folder.path}: {error}") from error
 
 
-def build_model(config: Config, task: Task, limit: int | None = None) -> SequenceModel:
+def build_model(
+    config: Config, task: Task, limit: int | None = None, device: str | None = None
+) -> SequenceModel:
     """The model with the initial weights of ``config.seed``, on the CPU.
 
     Args:
         config, task: of the model.
         limit: bytes that it may take. Default: those of this machine's memory.
+        device: "meta" for a model without weights, which has sizes alone.
 
     Raises:
         UnknownNameError: an unknown mixer, or the mixer has no such option.
@@ -74,6 +77,7 @@ def build_model(config: Config, task: Task, limit: int | None = None) -> Sequenc
             documents=task.documents,
             **asdict(config.model),
             dtype=torch.float64 if config.train.precision == "64-true" else torch.float32,
+            device=device,
         )
 
 

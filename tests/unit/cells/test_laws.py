@@ -90,6 +90,7 @@ def test_cells_that_a_mixer_makes_are_their_steps(name):
     """Those made in functions, which no module has: whatever is alive; of one name one."""
     for _ in option_sets(mixers.load(name)):
         pass  # whose layers have made them
+    gc.unfreeze()  # and what was there before the first test
     alive = [x for x in gc.get_objects() if isinstance(x, Cell)]
     made = {x.name: x for x in alive if x.function.__module__.startswith("linrnn.")}
     new = sorted({*made} - CHECKED)

@@ -5,14 +5,18 @@ import json
 import math
 
 import pytest
+import torch
 
 from linrnn import recipes
+from linrnn.cli import main
 from linrnn.compare import Entry, Row, compare, match_parameters
 from linrnn.compare._match import count_parameters
 from linrnn.compare._report import by_depth
 from linrnn.compare._runs import folder_of
 from linrnn.errors import ArgumentError, RunFolderError
+from linrnn.mixers import LRU
 from linrnn.train import ModelConfig, TrainConfig
+from linrnn.train._model import build_model, build_task
 
 
 def tiny(mixer="lru", **train):
@@ -33,6 +37,24 @@ def test_widths_are_changed_until_sizes_agree(mixer):
     matched = match_parameters(dataclasses.replace(big, mixer=mixer), target)
     assert abs(count_parameters(matched) - target) <= 0.03 * target
     assert matched.model.n_layers == 2
+
+
+class Looking(LRU):
+    """Needs numbers to be drawn, which a layer without memory has not."""
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        assert torch.stack([p.isfinite().all() for p in self.parameters()]).all().item()
+
+
+@pytest.mark.parametrize("mixer", ["lru", "reservoir", "s4d", f"{__name__}:Looking"])
+def test_parameters_are_counted_without_being_drawn(mixer):
+    config = tiny(mixer)
+    model = build_model(config, build_task(config))
+    learn = [p for p in model.parameters() if p.requires_grad]
+    assert count_parameters(config) == sum(
+        torch.view_as_real(p).numel() if p.is_complex() else p.numel() for p in learn
+    )
 
 
 def test_sizes_that_cannot_agree_are_an_error():
@@ -63,7 +85,7 @@ def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path):
         compare([Entry(label="a", config=tiny(batch_size=256))], seeds=(0,), out=tmp_path)
 
 
-def test_a_run_that_fails_is_a_row_and_not_the_end(tmp_path):
+def test_a_run_that_fails_is_a_row_and_not_the_end(tmp_path, runs_here):
     bad = dataclasses.replace(tiny(), mixer_options={"r_min": 0.9, "r_max": 0.1})
     entries = [Entry(label="bad", config=bad), Entry(label="good", config=tiny())]
     rows = compare(entries, seeds=(0,), out=tmp_path)
@@ -127,15 +149,17 @@ def test_nothing_to_compare_is_an_error(tmp_path, labels, seeds, what):
         compare(entries, seeds=seeds, out=tmp_path)
 
 
-def test_command_line(command, tmp_path):
+def test_command_line(capsys, tmp_path, runs_here):
+    """In this process; `test_processes_import_what_the_command_names` starts all of them."""
     out = tmp_path / "cmp"
     options = ["--train.epochs", "1", "--train.batch-size", "512", "--model.d-model", "8"]
     mixers = "lru:r_min=0.5,slru"
-    done = command(
-        "compare", "digits", "--mixers", mixers, "--seeds", "1", "--out", str(out), *options
+    assert (
+        main(["compare", "digits", "--mixers", mixers, "--seeds", "1", "--out", str(out), *options])
+        == 0
     )
-    assert done.returncode == 0, done.stderr
-    assert "| lru:r_min=0.5 |" in done.stdout
+    assert "| lru:r_min=0.5 |" in capsys.readouterr().out
+    assert runs_here == ["cmp/lru_r_min=0.5-seed0", "cmp/slru-seed0"]
     config = json.loads((out / "lru_r_min=0.5-seed0" / "config.json").read_text())["config"]
     assert config["mixer_options"]["r_min"] == 0.5
 
@@ -149,10 +173,9 @@ def test_command_line(command, tmp_path):
         (["digits", "--mixers", "lru", "--seeds", "0"], "seeds"),
     ],
 )
-def test_wrong_commands_are_explained(command, arguments, words):
-    done = command("compare", *arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
+def test_wrong_commands_are_explained(capsys, arguments, words):
+    assert main(["compare", *arguments]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ def said(*arguments):
         return stopped.code
 
 
-def test_one_table_has_each_mixer_by_each_learner(tmp_path, capsys):
+def test_one_table_has_each_mixer_by_each_learner(tmp_path, capsys, runs_here):
     given = ["--mixers", "lru,mingru", "--learners", "BPTT,tbptt:window=16", "--model.pool", "last"]
     assert said(*given, *TINY, "--out", tmp_path) == 0
     with (tmp_path / "compare.csv").open() as file:
@@ -40,10 +40,11 @@ def test_one_table_has_each_mixer_by_each_learner(tmp_path, capsys):
     assert (config.mixer, config.learner) == ("mingru", "tbptt")
     assert config.learner_options == {"window": 16, "overlap": 0, "update": "batch"}
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/result.json")}
-    assert len(stamps) == 4
+    assert len(stamps) == len(runs_here) == 4
     capsys.readouterr()
     assert said(*given, *TINY, "--out", tmp_path) == 0  # nothing is trained again
     assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/result.json")} == stamps
+    assert len(runs_here) == 4
 
 
 @pytest.mark.unchecked

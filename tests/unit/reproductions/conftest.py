@@ -1,28 +1,8 @@
-"""Runs of reproductions in the process of the test, and a text in the place of tiny Shakespeare."""
+"""Runs without a report, and a text in the place of tiny Shakespeare."""
 
 import pytest
 
-from linrnn.compare import _compare, _runs
-from linrnn.errors import LinrnnError
-from linrnn.train import run
-
-
-@pytest.fixture
-def runs_here(monkeypatch):
-    """Runs are trained in this process and not drawn; the folders of those so far."""
-    folders = []
-
-    def train_here(folder, config):
-        folders.append(f"{folder.parent.name}/{folder.name}")
-        try:
-            run(config, out=folder)
-        except LinrnnError as error:
-            return str(error)
-        return None
-
-    monkeypatch.setattr(_runs, "train_in_process", train_here)
-    monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
-    return folders
+from linrnn.compare import _compare
 
 
 @pytest.fixture

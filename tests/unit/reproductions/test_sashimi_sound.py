@@ -45,7 +45,7 @@ def test_the_verdict_is_that_of_the_seeds(ours, theirs, word):
     assert table.rows[0][1] == word
 
 
-def test_a_small_run_leaves_a_page_with_a_sound(tmp_path, monkeypatch, made_digits):
+def test_a_small_run_leaves_a_page_with_a_sound(tmp_path, monkeypatch, made_digits, runs_here):
     monkeypatch.setenv("LINRNN_DATA", str(made_digits))
     base = recipes.load("sound").config
     base = replace(
