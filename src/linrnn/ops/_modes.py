@@ -19,6 +19,9 @@ def transformed() -> bool:
 
 def older_vmap() -> bool:
     """Whether the ``vmap`` is around that knows no function of ours and maps operators alone."""
+    # compilers cannot read what is asked then
+    if torch.compiler.is_compiling():
+        return False
     return torch._C._dispatch_tls_is_dispatch_key_included(_OLDER_VMAP)
 
 
