@@ -393,11 +393,15 @@ def _index(tape: Tape, to: Number, x: Tensor, indices: Sequence[Tensor | None]) 
     if len(axes) != 1 or at is None or at.dtype is not torch.int64:
         raise RefusedError("by several tensors, or by truth values")
     (axis,), given, place = axes, tape.view(real(tape.number(x))), real(tape.number(at))
-    shape, strides = ([*z[:axis], *[n] * at.ndim, *z[axis + 1 :]]
-                      for z, n in ((given.shape, 1), (given.strides, 0)))  # fmt: skip
+    rank = at.ndim
+
+    def spread(sizes: Sequence[int], here: int) -> tuple[int, ...]:
+        return (*sizes[:axis], *[here] * rank, *sizes[axis + 1 :])
+
+    shape, strides = spread(given.shape, 1), spread(given.strides, 0)
     for _ in given.shape[axis + 1 :]:
         place = tape.view(place).wider()
-    _take(tape, to, given._replace(shape=tuple(shape), strides=tuple(strides)), place, x, axis)
+    _take(tape, to, given._replace(shape=shape, strides=strides), place, x, axis)
 
 
 @rule("gather")

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from linrnn import recipes
-from linrnn.compare import Row, _runs
-from linrnn.errors import LinrnnError
+from linrnn.compare import Row
 from linrnn.recipes._lru import TABLE
 from linrnn.reproductions import Setting, lru_table_1, lru_table_5, lru_table_8
 from linrnn.reproductions import _lru_columns as lru
@@ -20,25 +19,8 @@ from linrnn.reproductions._trained import Column, Outcome, changes, train, with_
 from linrnn.reproductions.lru_appendix_e2 import LRUAppendixE2, Size
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.tasks.selective_copy import SelectiveCopyOptions
-from linrnn.train import ModelConfig, TrainConfig, run
+from linrnn.train import ModelConfig, TrainConfig
 from linrnn.train._model import build_model, build_task
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """Runs are trained in this process, which spares starting one; the folders of those so far."""
-    folders = []
-
-    def here(folder, config):
-        folders.append(folder.name)
-        try:
-            run(config, out=folder)
-        except LinrnnError as error:
-            return str(error)
-        return None
-
-    monkeypatch.setattr(_runs, "train_in_process", here)
-    return folders
 
 
 def tiny(config, **task_options):
@@ -185,7 +167,7 @@ def test_orders_are_compared():
     assert math.isnan(rank_correlation([1, 1], [1, 2]))
 
 
-def test_dense_recurrences_are_trained_once(trained, tmp_path):
+def test_dense_recurrences_are_trained_once(runs_here, tmp_path):
     where, said = setting(tmp_path)
     what = lru_table_1.LRUTable1([short_listops()])
     found = what.run(where)
@@ -196,14 +178,14 @@ def test_dense_recurrences_are_trained_once(trained, tmp_path):
     assert set(cells(first, "steps").values()) == {"2"}
     assert cells(found.tables[1], "ours")["optimiser steps"] == "2"
     assert "their order may be chance" in found.comparable
-    assert len(trained) == 3
+    assert len(runs_here) == 3
     assert said[-1].startswith("ListOps 3/3: linear seed 0: test accuracy")
     assert what.run(where).tables == found.tables
-    assert len(trained) == 3
+    assert len(runs_here) == 3
     assert set(found.figures) == {"listops"}
 
 
-def test_a_row_that_fails_says_so(trained, tmp_path):
+def test_a_row_that_fails_says_so(runs_here, tmp_path):
     good, bad = short_copying().config, replace(short_copying().config, mixer_options={})
     bad = replace(bad, mixer_options={"expansion": -1.0})
     column = short_copying()
@@ -215,11 +197,11 @@ def test_a_row_that_fails_says_so(trained, tmp_path):
     assert len(found.figures["selective-copying"].axes) == 2
 
 
-def test_missing_data_leaves_rows_that_were_not_run(trained, tmp_path):
+def test_missing_data_leaves_rows_that_were_not_run(runs_here, tmp_path):
     column = lru.small("scifar", replace(lru_table_5.CPU, task_options=SCIFAROptions(data="none")))
     where, said = setting(tmp_path)
     found = lru_table_5.LRUTable5(column, rings=[(0.0, 0.9)]).run(where)
-    assert not trained
+    assert not runs_here
     assert set(cells(found.tables[0], "ours").values()) == {"not run"}
     assert cells(found.tables[0], "published")["stable, ring [0, 0.9]"] == "86.2 ± 0.2"
     assert found.comparable == "sCIFAR: nothing, since no run finished."
@@ -228,7 +210,7 @@ def test_missing_data_leaves_rows_that_were_not_run(trained, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_depths_are_drawn(trained, tmp_path, monkeypatch):
+def test_depths_are_drawn(runs_here, tmp_path, monkeypatch):
     monkeypatch.setattr(depths, "MIXERS", {"minGRU": "mingru"})
     found = depths.MinRNNTable1(short_copying(), layers=(1, 2)).run(setting(tmp_path)[0])
     assert [row[0] for row in found.tables[0].rows] == ["minGRU, 1 layer", "minGRU, 2 layers"]
@@ -240,7 +222,7 @@ def test_depths_are_drawn(trained, tmp_path, monkeypatch):
     assert found.figures["depth"].axes[0].get_xlabel() == "depth (layers)"
 
 
-def test_speed_of_learning_is_counted_in_steps(trained, tmp_path):
+def test_speed_of_learning_is_counted_in_steps(runs_here, tmp_path):
     size = Size(d_state=4, steps=4, lrs=(1e-3,), reached=1e9)
     found = LRUAppendixE2(size).run(setting(tmp_path)[0])
     speed = found.tables[0]
@@ -253,7 +235,7 @@ def test_speed_of_learning_is_counted_in_steps(trained, tmp_path):
     assert len(found.tables) == 2
     never = LRUAppendixE2(replace(size, reached=1e-9)).run(setting(tmp_path)[0])
     assert set(cells(never.tables[0], "steps to").values()) == {"not in 4"}
-    assert len(trained) == 2
+    assert len(runs_here) == 2
 
 
 def test_published_sizes_of_selective_copying():

@@ -27,7 +27,7 @@ def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         compute: called with ``arguments``.
         arguments: those of `_op.linear`, and the backend.
     """
-    if nested_forward_mode() or older_vmap():
+    if _operators_alone():
         return loop(LINEAR, *arguments[:-1])
     h, final = TransformableScan.apply(compute, *arguments)
     return h, final
@@ -35,10 +35,15 @@ def transformed_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 def transformed_log_scan(compute: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
     """The same for `log_linear_scan`, whose arguments are those of its operator."""
-    if nested_forward_mode() or older_vmap():
+    if _operators_alone():
         return loop(LOG, *arguments[:-1])
     h, final = TransformableLogScan.apply(compute, *arguments)
     return h, final
+
+
+def _operators_alone() -> bool:
+    """Whether what is around knows nothing of functions with derivatives of their own."""
+    return nested_forward_mode() or older_vmap()
 
 
 class TransformableScan(torch.autograd.Function):
