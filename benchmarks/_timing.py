@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import linrnn
+
 MIN_CALLS = 3
 #: PyTorch's and XLA's worker threads look for more work for up to 5 ms after a call, measured as
 #: the CPU time of a sleeping process: a pause lets them rest before somebody else is timed. With
@@ -18,6 +20,7 @@ PAUSE_S = 0.01
 SHORT_S = 0.002
 #: What a first call does only once is lost in a call of this length.
 WARM_S = 0.5
+_kept = False
 
 
 class Timing(NamedTuple):
@@ -109,7 +112,8 @@ def _schedule(planned: dict[str, int], rounds: int) -> Iterator[str]:
 
 def _time(call: Callable[[], object], limit: float, repeat: int) -> float | None:
     """Seconds of one call, or None if it took longer than the limit."""
-    return_free_memory()
+    if not _kept:
+        return_free_memory()
     time.sleep(PAUSE_S)
     try:
         with _alarm(limit):
@@ -121,6 +125,20 @@ def _time(call: Callable[[], object], limit: float, repeat: int) -> float | None
         return None
     del result  # returning memory to the system is not part of the call
     return None if taken > limit else taken
+
+
+def keep_memory() -> bool:
+    """`linrnn.keep_memory` for everyone who is timed: calls then find what earlier ones left.
+
+    As in training: a step finds the pages of the step before. What the largest of all calls took
+    stays mapped, so after the first round it is the same for all, whoever went before.
+
+    Returns:
+        Whether the allocator was told.
+    """
+    global _kept
+    _kept = linrnn.keep_memory()
+    return _kept
 
 
 def return_free_memory() -> None:

@@ -23,8 +23,7 @@ from torch import Tensor
 from _layers import LAYERS as OTHERS
 from _peak import OPTION, megabytes, print_peak
 from _report import RESULTS, command_line, conditions, section, table, write_lines
-from _timing import Candidate, in_turn
-from linrnn import keep_memory
+from _timing import Candidate, in_turn, keep_memory
 from linrnn.mixers import DSS, S4, S4D, S5, Mamba
 from linrnn.ops import dplr, siso
 from sequential import Size, call

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-import linrnn
 from _layers import (
     LAYERS,
     PRODUCT_FLOORS,
@@ -23,7 +22,7 @@ from _layers import (
 )
 from _peak import megabytes, print_peak
 from _report import RESULTS, command_line, conditions, section, table, write_lines
-from _timing import Candidate, Timing, in_turn
+from _timing import Candidate, Timing, in_turn, keep_memory
 
 D_MODEL, N_LAYERS = 256, 6
 SHAPES = {256: 8, 512: 8, 1024: 8, 4096: 4, 16384: 1}  # time: batch
@@ -174,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name, batch, time = options.memory_of
         measure_memory(name, int(batch), int(time))
         return 0
-    kept = linrnn.keep_memory()
+    kept = keep_memory()
     missing = sorted({layer.package for layer in LAYERS.values() if layer.missing()})
     lines = report(options, missing, kept)
     print("\n".join(lines))

@@ -21,8 +21,8 @@ import torch
 from _peak import OPTION, megabytes, print_peak
 from _products import products_of
 from _report import RESULTS, command_line, conditions, section, table, write_lines
-from _timing import Candidate, in_turn
-from linrnn import keep_memory, mixers
+from _timing import Candidate, in_turn, keep_memory
+from linrnn import mixers
 from sequential import Size, call
 
 ATTENTION = "attention"

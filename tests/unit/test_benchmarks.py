@@ -1,6 +1,8 @@
 """The benchmarks compute what they say: peers solve the recurrence, tables show the ratios."""
 
 import importlib
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -117,6 +119,38 @@ def test_slow_candidate_is_stopped_and_the_others_are_timed_in_turn(module, monk
     assert times["a"].calls == times["b"].calls == 5
     fast = [name for name in order if name != "slow"]
     assert fast == ["a", "a", "b", "b"] + ["a", "b"] * 5  # two to estimate, then five rounds
+
+
+FAULTS = """
+import resource, sys
+import torch
+sys.path.insert(0, "benchmarks")
+import _timing
+
+found = []
+
+def call():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(1 << 24)
+    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+torch.set_num_threads(1)
+if sys.argv[1] == "kept":
+    assert _timing.keep_memory()
+_timing.in_turn({"ones": _timing.Candidate(call)}, seconds=0.1, limit=10, max_calls=3)
+print(*found)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="keep_memory is of Linux")
+def test_where_memory_is_kept_a_call_finds_the_pages_of_the_one_before():
+    def faults(how):
+        words = [sys.executable, "-c", FAULTS, how]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+        return [int(word) for word in done.stdout.split()]
+
+    assert min(faults("returned")) > 20  # 64 MB in pages of 4 kB, or of 2 MB
+    assert faults("kept")[-1] < 10
 
 
 def test_missing_peer_is_a_failure_unless_allowed(module, monkeypatch, tmp_path, capsys):
