@@ -16,16 +16,19 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from _report import RESULTS, command_line, conditions, section, table, write_lines
-from _timing import Candidate, Timing, in_turn
+from _timing import Candidate, Timing, in_turn, keep_memory
 from _traces import WRITTEN_OUT
-from linrnn import SequenceModel, keep_memory, learn, mixers
+from linrnn import SequenceModel, learn, mixers
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Learner, Loop
+from linrnn.learn._traces import known
+from linrnn.ops._traces import advance, credited
+from linrnn.ops._traces import kept as gone_on
 from linrnn.state import leaves
 from linrnn.typing import State
 
 STEPS = 20
-"""In a row, as a stream takes them: a single step would be timed with caches that others filled."""
+"""In a row, as a stream takes them: a single one would be timed with caches that others filled."""
 FLOORS = {"traces": 3.0, "chunks": 2.0}  # times a step alone, and a chunk of back-propagation
 
 
@@ -64,7 +67,7 @@ class Stream:
 def steps_in_turn(
     calls: Mapping[str, Callable[[], object]], options: argparse.Namespace
 ) -> dict[str, Timing]:
-    """Seconds of one step each, of some in a row."""
+    """Seconds of one step or chunk each, of some in a row."""
 
     def repeated(call: Callable[[], object]) -> Candidate:
         def run() -> None:
@@ -153,6 +156,27 @@ def check_agreement(mixer: str) -> None:
         torch.testing.assert_close(sums[name], p.grad, rtol=1e-9, atol=1e-12)
 
 
+def natively(stream: Stream) -> Callable[[], None]:
+    """What a step costs in traces alone: they go on, and give a state's credit to the weights."""
+    found, traces = known(stream.model.mixer), stream.rule.traces["mixer"]
+    rows, parts, channels = len(stream.batch.x), len(found.owners.parts), found.owners.channels
+    keep, credit = torch.rand(rows, parts, parts, channels) / 2, torch.rand(parts, rows, channels)
+
+    def run() -> None:
+        for name, trace in traces.items():
+            index = found.index[name]
+            flat = trace.reshape(*trace.shape[:2], len(index), -1)
+            if name in found.shapes:
+                advance(
+                    flat, keep, index, keep.new_ones(rows, parts, 1, len(index)), stream.batch.x
+                )
+            else:
+                gone_on(flat, keep, index)
+            credited(flat, credit, index, found.pairs.get(name))
+
+    return run
+
+
 def trace_rows(options: argparse.Namespace) -> list[list[str]]:
     """A row for each layer: a step alone, learned with traces and without, and the limits."""
     rows = []
@@ -173,14 +197,16 @@ def trace_rows(options: argparse.Namespace) -> list[list[str]]:
         calls = {
             "alone": alone,
             "traces": stream.step,
+            "natively": natively(stream),
             "without": Stream(learn.build("tbptt", {"window": 1}), layer, x, options.width).step,
             "by hand": lambda w=written, x=x, dy=dy: w.step(x[:, 0], dy),
             "bytes": lambda trace=trace: torch.add(trace, trace, out=trace),
         }
         found = steps_in_turn(calls, options)
-        times = found["traces"].seconds / found["alone"].seconds
-        said = f"{times:.1f}× ({_judged(times, 'traces')})"
-        rows.append([mixer, *(found[name].text() for name in calls), said])
+        step = found["alone"].seconds
+        own, times, none = (found[n].seconds / step for n in ("natively", "traces", "without"))
+        said = [f"{own:.1f}× ({_judged(own, 'traces')})", f"{times:.1f}×", f"{none:.1f}×"]
+        rows.append([mixer, *(found[name].text() for name in calls), *said])
     return rows
 
 
@@ -195,11 +221,10 @@ def chunk_rows(options: argparse.Namespace) -> list[list[str]]:
             name: Stream(learn.build(name, {"window": options.chunk}), layer, x, options.width)
             for name in ("tbptt", "chunked_rtrl")
         }
-        calls = {name: Candidate(stream.step) for name, stream in streams.items()}
-        found = in_turn(calls, seconds=options.seconds, limit=options.limit)
+        found = steps_in_turn({name: s.step for name, s in streams.items()}, options)
         times = found["chunked_rtrl"].seconds / found["tbptt"].seconds
         said = f"{times:.1f}× ({_judged(times, 'chunks')})"
-        rows.append([mixer, *(found[name].text() for name in calls), said])
+        rows.append([mixer, *(found[name].text() for name in streams), said])
     return rows
 
 
@@ -211,15 +236,16 @@ def report(options: argparse.Namespace) -> list[str]:
     """The page of results."""
     lines = ["# Learning online on a CPU", "", *conditions(command_line(), ["torch"])]
     lines += [
-        f"- medians, of {STEPS} steps in a row where a step is timed; memory is what a rule "
+        f"- medians, of {STEPS} steps or chunks in a row; memory is what a rule "
         "carries on, or back-propagation keeps of activations; freed memory is kept, as "
         "`linrnn train` does"
     ]
     head = ["learner", *(f"after {n:,} [ms, kB]" for n in options.lengths), "remark"]
     lines += ["", f"## A step, by what was read before: one minGRU, width {options.small}", ""]
     lines += section("flat", table(head, flat_rows(options)))
-    head = ["layer", "step [ms]", "with traces", "learned without", "by hand"]
-    head += ["`torch.add` on the traces", "with traces, times a step"]
+    head = ["layer", "step [ms]", "learned with traces", "traces alone", "learned without"]
+    head += ["by hand", "`torch.add` on the traces", "traces alone, times a step"]
+    head += ["learned with traces, times a step", "learned without, times a step"]
     lines += [f"## A step with its traces: batch {options.rows}, width {options.width}", ""]
     lines += section("traces", table(head, trace_rows(options)))
     head = ["layer", "`tbptt` [ms]", "`chunked_rtrl` [ms]", "times"]

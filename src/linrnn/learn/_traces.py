@@ -41,6 +41,8 @@ class Known:
 
     owners: Owners
     linears: Linears
+    device: torch.device
+    """Where the layer is, and what is asked of it step by step."""
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -58,12 +60,14 @@ class Known:
         linears = self.linears
         maps = {linear_name(place): found for place, found in linears.index.items()}
         maps |= {linear_name(i): linears.index[i][some[0]] for i, some in linears.pairs.items()}
-        return {**{n: self.owners.index[n] for n in self.named}, **maps}
+        every = {**{n: self.owners.index[n] for n in self.named}, **maps}
+        return {n: index.to(self.device) for n, index in every.items()}
 
     @cached_property
     def pairs(self) -> dict[str, Tensor]:
         """`Linears.pairs` by the names of traces, which are of the first outputs alone."""
-        return {linear_name(place): some for place, some in self.linears.pairs.items()}
+        pairs = self.linears.pairs.items()
+        return {linear_name(place): some.to(self.device) for place, some in pairs}
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
@@ -74,7 +78,8 @@ class Known:
     def turns(self) -> dict[str, "Turns"]:
         """How the graph of a window is asked for `others`."""
         channels, elements = self.owners.channels, self.owners.elements
-        return {n: _turns(elements[n], channels) for n in self.others}
+        found = {n: _turns(elements[n], channels) for n in self.others}
+        return {n: Turns(*(z.to(self.device) for z in turns)) for n, turns in found.items()}
 
     @cached_property
     def passes(self) -> int:
@@ -114,7 +119,8 @@ def known(layer: Mixer) -> Known:
         NotDiagonalError: it cannot have traces.
     """
     found = owners(layer)
-    return Known(found, linears_of(layer, found))
+    device = next((p.device for p in layer.parameters()), torch.device("cpu"))
+    return Known(found, linears_of(layer, found), device)
 
 
 def linear_name(place: int) -> str:
@@ -158,14 +164,10 @@ class Gate:
         return [self._contracted(n, credit) for n in self.traces]
 
     def _contracted(self, name: str, credit: Tensor) -> Tensor:
+        """Sum over parts and rows of the credit of a channel times what it owes."""
         trace, index, some = self.traces[name], self.known.index[name], self.known.pairs.get(name)
-        found = _contract(credit, trace, index)
-        if some is None:
-            return found
-        # the parts of the second are minus the imaginary part of the first, and its real part
-        other = _contract(torch.stack([credit[1], -credit[0]]), trace, index)
-        both = found.new_empty(2 * len(found), *found.shape[1:])
-        return both.index_copy_(0, some[0], found).index_copy_(0, some[1], other)
+        found = credited(_flat(trace, index), credit.to(trace.dtype), index, some)
+        return found.reshape(trace.shape[2:]) if some is None else found
 
     @contextmanager
     def shut(self) -> Iterator[None]:
@@ -237,11 +239,6 @@ def entered(layer: Mixer, known: Known, traces: Traces, state: State) -> Entry:
 
 def _parameters(layer: Mixer, names: Sequence[str]) -> dict[str, Tensor]:
     return {n: layer.get_parameter(n) for n in names}
-
-
-def _contract(g: Tensor, trace: Tensor, index: Tensor) -> Tensor:
-    """Sum over parts and rows of the credit of a channel times what it owes."""
-    return credited(_flat(trace, index), g.to(trace.dtype), index).reshape(trace.shape[2:])
 
 
 def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:

@@ -57,19 +57,27 @@ def kept(trace: Tensor, keep: Tensor, index: Tensor) -> Tensor:
     return torch.stack(parts)
 
 
-def credited(trace: Tensor, credit: Tensor, index: Tensor) -> Tensor:
+def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None = None) -> Tensor:
     """The gradient of the weight, (outputs, inputs).
 
     Args:
         trace: of the weight.
         credit: gradient of the state, (parts, batch, channels).
         index: channels of the outputs.
+        pairs: (2, outputs), the places of these among twice as many and of others, which move i
+            times what these do. The two parts of a channel are a complex number then.
     """
     kernels = _kernels(trace)
     if kernels is not None:
-        total: Tensor = kernels.credited(trace, credit, index)
+        total: Tensor = kernels.credited(trace, credit, index, pairs)
         return total
-    return torch.einsum("pbi,pbij->ij", credit.index_select(2, index), trace)
+    own = torch.einsum("pbi,pbij->ij", credit.index_select(2, index), trace)
+    if pairs is None:
+        return own
+    # the parts of the other are minus the imaginary part of the first, and its real part
+    other = credited(trace, torch.stack([credit[1], -credit[0]]), index)
+    both = own.new_empty(2 * len(own), *own.shape[1:])
+    return both.index_copy_(0, pairs[0], own).index_copy_(0, pairs[1], other)
 
 
 def _kernels(trace: Tensor) -> ModuleType | None:

@@ -9,7 +9,7 @@ from linrnn.ops._native import pointer
 
 _TRACES = _native.Kernel(
     "traces",
-    "parts rows outputs inputs channels index before after keep slope x credit total",
+    "parts rows outputs inputs channels index before after keep slope x credit total pairs",
 )
 
 
@@ -28,14 +28,16 @@ def advance(
     slope, x = None if slope is None else dense(slope), None if x is None else dense(x)
     after = torch.empty_like(trace)
     there = (pointer(z) for z in (index, trace, after, keep, slope, x))
-    _TRACES(trace.dtype, *trace.shape, keep.shape[-1], *there, 0, 0)
+    _TRACES(trace.dtype, *trace.shape, keep.shape[-1], *there, 0, 0, 0)
     return after
 
 
-def credited(trace: Tensor, credit: Tensor, index: Tensor) -> Tensor:
+def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None) -> Tensor:
     """`linrnn.ops._traces.credited`."""
     trace, credit, index = dense(trace), dense(credit), dense(index)
-    total = trace.new_empty(trace.shape[2:])
+    pairs = None if pairs is None else dense(pairs)
+    outputs, inputs = trace.shape[2:]
+    total = trace.new_empty(outputs if pairs is None else 2 * outputs, inputs)
     there = (pointer(index), pointer(trace), 0, 0, 0, 0, pointer(credit), pointer(total))
-    _TRACES(trace.dtype, *trace.shape, credit.shape[-1], *there)
+    _TRACES(trace.dtype, *trace.shape, credit.shape[-1], *there, pointer(pairs))
     return total

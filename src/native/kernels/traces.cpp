@@ -6,6 +6,10 @@
 // each a vector over the inputs, and each by a call of its own. Memory is all that they cost: every
 // trace is read once and written once, and a total stays in the cache while all rows are added to it.
 //
+// Where the two parts are those of a complex channel, a second output may move i times what the one
+// at hand does; it has no trace, for its parts would be (-before[1], before[0]). Pairs name the rows
+// of both among (2 outputs) of the total.
+//
 // Compiled once for every instruction set: see scan.cpp.
 #include <algorithm>
 
@@ -53,6 +57,18 @@ struct Traces {
         }
     }
 
+    static void sum(S* __restrict y, S by, const S* __restrict e, S with, const S* __restrict f, i64 n) {
+        for (i64 i = 0; i < n; ++i) y[i] += by * e[i] + with * f[i];
+    }
+    static void both(S* __restrict y, S* __restrict z, S by, const S* __restrict e, S with,
+                     const S* __restrict f, i64 n) {
+        for (i64 i = 0; i < n; ++i) {
+            const S re = e[i], im = f[i];
+            y[i] += by * re + with * im;
+            z[i] += with * re - by * im;
+        }
+    }
+
     void advance(i64 b, i64 o, i64 c) const {
         const i64 n = args.inputs, parts = args.parts;
         const S* x = args.slope ? at(args.x, b * n) : nullptr;
@@ -72,28 +88,73 @@ struct Traces {
                 add(after, keep(b, p, q, c), at(args.before, place(q, b, o)), n);
         }
     }
+    // Of a single input, where a vector over inputs would be one number.
+    void advance_numbers(i64 b, i64 first, i64 end, const i64* __restrict index) const {
+        const S x = args.slope ? *at(args.x, b) : S(0);
+        for (i64 p = 0; p < args.parts; ++p) {
+            S* __restrict after = at(args.after, place(p, b, 0));
+            for (i64 o = first; o < end; ++o) after[o] = slope(b, p, o) * x;
+            for (i64 q = 0; args.before && q < args.parts; ++q) {
+                const S* __restrict before = at(args.before, place(q, b, 0));
+                const S* __restrict by = at(args.keep, ((b * args.parts + p) * args.parts + q) * args.channels);
+                for (i64 o = first; o < end; ++o) after[o] += by[index[o]] * before[o];
+            }
+        }
+    }
+
+    S credit(i64 p, i64 b, i64 c) const { return *at(args.credit, (p * args.rows + b) * args.channels + c); }
+    S* total(i64 which, i64 o) const {
+        const i64* rows = reinterpret_cast<const i64*>(args.pairs);
+        return at(args.total, (rows ? rows[which * args.outputs + o] : o) * args.inputs);
+    }
     void gather(i64 b, i64 o, i64 c) const {
-        S* total = at(args.total, o * args.inputs);
-        for (i64 p = 0; p < args.parts; ++p)
-            add(total, *at(args.credit, (p * args.rows + b) * args.channels + c), at(args.before, place(p, b, o)),
-                args.inputs);
+        const i64 n = args.inputs;
+        if (args.pairs)
+            return both(total(0, o), total(1, o), credit(0, b, c), at(args.before, place(0, b, o)),
+                        credit(1, b, c), at(args.before, place(1, b, o)), n);
+        if (args.parts == 2)
+            return sum(total(0, o), credit(0, b, c), at(args.before, place(0, b, o)), credit(1, b, c),
+                       at(args.before, place(1, b, o)), n);
+        for (i64 p = 0; p < args.parts; ++p) add(total(0, o), credit(p, b, c), at(args.before, place(p, b, o)), n);
+    }
+    void gather_numbers(i64 b, i64 first, i64 end, const i64* __restrict index) const {
+        S* __restrict y = at(args.total, 0);
+        for (i64 p = 0; p < args.parts; ++p) {
+            const S* __restrict before = at(args.before, place(p, b, 0));
+            const S* __restrict by = at(args.credit, (p * args.rows + b) * args.channels);
+            for (i64 o = first; o < end; ++o) y[o] += by[index[o]] * before[o];
+        }
+    }
+
+    void vectors_of(i64 b, i64 first, i64 end, const i64* index) const {
+        for (i64 o = first; o < end; ++o) {
+            if (args.after) advance(b, o, index[o]);
+            if (args.total) gather(b, o, index[o]);
+        }
+    }
+    void numbers_of(i64 b, i64 first, i64 end, const i64* index) const {
+        if (args.after) advance_numbers(b, first, end, index);
+        if (args.total && !args.pairs) gather_numbers(b, first, end, index);
+        for (i64 o = first; args.total && args.pairs && o < end; ++o) gather(b, o, index[o]);
     }
 
     int run() const {
         const auto* index = reinterpret_cast<const i64*>(args.index);
         const i64 bytes = std::max<i64>(1, args.inputs * i64(sizeof(S)));
-        const i64 size = std::max<i64>(1, BLOCK / bytes), blocks = (args.outputs + size - 1) / size;
         const i64 numbers = args.parts * args.rows * args.outputs * args.inputs;
-        const i64 team = std::max<i64>(1, std::min({args.threads, blocks, numbers / WORTH}));
+        const i64 most = std::max<i64>(1, std::min(args.threads, numbers / WORTH));
+        // without a total to keep at hand, one run through memory is as long as can be
+        const i64 size = std::max<i64>(1, args.total ? BLOCK / bytes : (args.outputs + most - 1) / most);
+        const i64 blocks = (args.outputs + size - 1) / size, team = std::max<i64>(1, std::min(most, blocks));
 #pragma omp parallel for schedule(static) num_threads(int(team)) if (team > 1)
         for (i64 block = 0; block < blocks; ++block) {
             const i64 first = block * size, end = std::min(first + size, args.outputs);
-            if (args.total) std::fill(at(args.total, first * args.inputs), at(args.total, end * args.inputs), S(0));
-            for (i64 b = 0; b < args.rows; ++b)
-                for (i64 o = first; o < end; ++o) {
-                    if (args.after) advance(b, o, index[o]);
-                    if (args.total) gather(b, o, index[o]);
-                }
+            for (i64 which = 0; args.total && which < (args.pairs ? 2 : 1); ++which)
+                for (i64 o = first; o < end; ++o) std::fill_n(total(which, o), args.inputs, S(0));
+            for (i64 b = 0; b < args.rows; ++b) {
+                if (args.inputs == 1) numbers_of(b, first, end, index);
+                else vectors_of(b, first, end, index);
+            }
         }
         return 0;
     }

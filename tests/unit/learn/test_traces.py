@@ -1,5 +1,7 @@
 """Learners that carry derivatives: against back-propagation and against loops, in float64."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.functional import mse_loss
@@ -343,3 +345,26 @@ def test_padding_and_what_is_not_asked_are_read_alone():
         learn.build(name, options).step(model, Batch(x, target, None, None), None, Loop(loss))
         found.append({n: p.grad.clone() for n, p in model.named_parameters()})
     close(*found, "mixer")
+
+
+@pytest.mark.parametrize("mixer", ["lru", "mingru", "sru", "unicornn"])
+@pytest.mark.parametrize("window", [1, 4])
+def test_a_step_is_learned_from_where_the_layer_is(mixer, window):
+    model = make(mixer)
+    layer = model.blocks[0].mixer
+    found = replace(known(layer), device=torch.device("meta"))
+    model.to("meta")
+    there = [
+        *found.index.values(),
+        *found.pairs.values(),
+        *sum(map(tuple, found.turns.values()), ()),
+    ]
+    assert {z.device.type for z in there} == {"meta"}
+    rule, state = learn.build("chunked_rtrl", {"window": window}), None
+    rule._found[layer] = found
+    batch = Batch(
+        *(torch.empty(2, 2 * window, n, device="meta").double() for n in (2, 3)), None, None
+    )
+    for _ in range(2):
+        state = rule.step(model, batch, state, Loop(mse_loss)).state
+    assert {trace.device.type for trace in rule.state_dict().values()} == {"meta"}

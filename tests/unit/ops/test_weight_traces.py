@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from linrnn.ops import _native, use_backend
-from linrnn.ops._traces import advance, credited
+from linrnn.ops._traces import advance, credited, kept
 from linrnn.testing import check_close
 
 BACKENDS = ["reference"] if _native.load()[0] is None else ["cpu", "reference"]
 SIZES = [(1, 3, 5, 7, 4), (2, 8, 33, 300, 12), (3, 2, 4, 5, 2), (1, 1, 1, 1, 1), (2, 0, 3, 2, 3)]
-"""Parts, rows, outputs, inputs, channels; of the second more than fit a block."""
+SIZES += [(2, 3, 5, 1, 4), (1, 2, 9000, 1, 7)]
+"""Parts, rows, outputs, inputs, channels; of the second and the last more than fit a block."""
 
 
 @pytest.fixture(autouse=True, params=BACKENDS)
@@ -57,6 +58,28 @@ def test_a_trace_goes_on_as_in_a_loop(sizes, steps):
     check_close("credited", credited(given[0], credit, given[2]), total, roundings=64)
 
 
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_what_is_kept_is_a_trace_that_nothing_is_added_to(sizes):
+    trace, keep, index, slope, x, _ = case(sizes, 0, torch.float64)
+    expected = loop(trace, keep, index, slope, x)
+    check_close("kept", kept(trace, keep, index), expected, roundings=64)
+
+
+@pytest.mark.parametrize("sizes", [size for size in SIZES if size[0] == 2], ids=str)
+def test_outputs_that_move_i_times_what_others_do_need_no_trace(sizes):
+    trace, _, index, *_, credit = case(sizes, 0, torch.float64)
+    outputs = sizes[2]
+    order = torch.randperm(2 * outputs, generator=torch.Generator().manual_seed(1))
+    pairs = order.view(2, outputs)
+    # of h = u + iv and another output: du = -dv of the one, dv = du of the one
+    every = trace.new_zeros(2, sizes[1], 2 * outputs, sizes[3])
+    every[:, :, pairs[0]] = trace
+    every[:, :, pairs[1]] = torch.stack([-trace[1], trace[0]])
+    channels = index.new_zeros(2 * outputs).index_copy(0, order, index.repeat(2))
+    expected = credited(every, credit, channels)
+    check_close("pairs", credited(trace, credit, index, pairs), expected, roundings=64)
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_first_window_owes_to_nothing_before_it(steps):
     trace, keep, index, slope, x, _ = case(SIZES[0], steps, torch.float64)
@@ -78,7 +101,7 @@ def test_any_memory_gives_the_same_and_what_is_given_stays():
     *given, credit = case(SIZES[1], 1, torch.float64)
     once, total = advance(*given), credited(given[0], credit, given[2])
     turned = [z.mT.contiguous().mT if z.ndim > 1 else z[::1] for z in given]
-    kept = [z.clone() for z in turned]
+    before = [z.clone() for z in turned]
     assert advance(*turned).equal(once)
     assert credited(turned[0], credit.mT.contiguous().mT, given[2]).equal(total)
-    assert all(a.equal(b) for a, b in zip(turned, kept, strict=True))
+    assert all(a.equal(b) for a, b in zip(turned, before, strict=True))
