@@ -21,6 +21,7 @@ from linrnn.learn._owners import (
     with_tensors,
 )
 from linrnn.mixers import Mixer
+from linrnn.ops._layout import like
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops._traces import advance, credited, kept
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
@@ -424,12 +425,8 @@ def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
     ended = reset[:, 0]
     new = detach(layer.init_state(len(heard.x), device=heard.x.device))
     old, fresh = flatten(ordered(heard.state)), flatten(ordered(new))
-    mixed = {k: torch.where(_like(ended, h), fresh[k].to(h), h) for k, h in old.items()}
+    mixed = {k: torch.where(like(ended, h), fresh[k].to(h), h) for k, h in old.items()}
     return unflatten(mixed, heard.state), ~ended
-
-
-def _like(rows: Tensor, h: Tensor) -> Tensor:
-    return rows.view(-1, *[1] * (h.ndim - 1))
 
 
 def alone(state: State) -> State:

@@ -12,6 +12,7 @@ from linrnn.learn._owners import real_parts, with_real_parts
 from linrnn.learn._traced import Traced
 from linrnn.learn._traces import Entry, Heard, Traces, alone, begun
 from linrnn.mixers import Mixer
+from linrnn.ops._layout import like
 from linrnn.typing import State
 
 _PREFIX = "direction"
@@ -203,5 +204,4 @@ def _inverse(ratio: Tensor) -> Tensor:
 
 
 def _times(scale: Tensor, b: Tensor) -> Tensor:
-    rows: Tensor = scale.to(b.dtype).view(*scale.shape, *[1] * (b.ndim - 2))
-    return rows * b
+    return like(scale.to(b.dtype), b) * b

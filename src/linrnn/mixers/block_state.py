@@ -153,7 +153,7 @@ class BlockState(SegmentMixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.o_proj.weight.dtype)
-        given = torch.cat([x] * self._copies, -1)
+        given = x.repeat(1, 1, self._copies)
         if x.shape[1] == 1 and reset is None:
             e, last = self.layer.step(given[:, 0], state["ssm"])
             e = e[:, None]

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_map
 
 from linrnn import state as states
 from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.ops._layout import like
 from linrnn.state_spec import Spec, check_state, initial, integer, real
 from linrnn.typing import State
 
@@ -354,7 +355,7 @@ def _choose(rows: Tensor, state: State, other: State) -> Any:
     def choose(h: Tensor, g: Tensor) -> Tensor:
         if h.shape != g.shape:
             _refuse(h, g)
-        return torch.where(rows.view(-1, *[1] * (h.ndim - 1)), h.to(g.dtype), g)
+        return torch.where(like(rows, h), h.to(g.dtype), g)
 
     return _both(choose, state, other)
 
@@ -381,7 +382,7 @@ _DIFFERENT = (
 def _last(x: Tensor, count: Tensor, other: float = 0.0) -> Tensor:
     """The last ``count`` steps of each row, with ``other`` in the place of those before."""
     kept = torch.arange(x.shape[1], device=x.device) >= x.shape[1] - count[:, None]
-    return torch.where(kept.view(*kept.shape, *[1] * (x.ndim - 2)), x, other)
+    return torch.where(like(kept, x), x, other)
 
 
 def _as(state: dict[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -17,6 +17,11 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in _HALF else dtype
 
 
+def like(mask: Tensor, x: Tensor) -> Tensor:
+    """``mask``, of the first axes of ``x``, with as many axes as it."""
+    return mask.view(*mask.shape, *[1] * (x.ndim - mask.ndim))
+
+
 def n_sequences(x: Tensor, cu_seqlens: Tensor | None) -> int:
     """How many independent sequences ``x`` (B, T, ...) holds."""
     return x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1

@@ -373,6 +373,29 @@ def _roll(
     _cat(tape, to, [x.narrow(axis, at, n - at), x.narrow(axis, 0, at)], axis)
 
 
+@rule("repeat")
+def _repeat(tape: Tape, to: Number, x: Tensor, repeats: Sequence[int]) -> None:
+    sizes = (*[1] * (len(repeats) - x.ndim), *x.shape)
+
+    def apart(view: View, counts: Sequence[int], strides: Sequence[int]) -> View:
+        """Each axis as two: which copy, and where in it."""
+        pairs = zip(counts, sizes, strict=True), zip(sizes, strides, strict=True)
+        shape = tuple(n for pair in pairs[0] for n in pair)
+        steps = tuple(step for n, one in pairs[1] for step in (n * one, one))
+        return view._replace(shape=shape, strides=steps)
+
+    def given(part: Real) -> Real:
+        if not isinstance(part, View):
+            return part
+        strides = (*[0] * (len(sizes) - x.ndim), *part.strides)
+        return apart(part, [1] * len(sizes), strides)
+
+    re, im = (apart(z, repeats, z.strides) if isinstance(z, View) else None for z in to)
+    assert re is not None
+    x_re, x_im = tape.number(x)
+    _each("move", tape, Number(re, im), Number(given(x_re), None if x_im is None else given(x_im)))
+
+
 @rule("constant_pad_nd")
 def _padded(tape: Tape, to: Number, x: Tensor, pad: Sequence[int], value: float = 0) -> None:
     if min(pad) < 0:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn.ops._layout import like
+
 
 class Semiring(NamedTuple):
     """What "times" and "plus" mean; times distributes over plus."""
@@ -73,5 +75,4 @@ def _carry(ring: Semiring, a: Tensor, h: Tensor, live: Tensor | None) -> Tensor:
     carried = ring.times(a.to(h.dtype), h)
     if live is None:
         return carried
-    live = live.view(*live.shape, *[1] * (carried.ndim - 2))
-    return torch.where(live, carried, ring.zero)
+    return torch.where(like(live, carried), carried, ring.zero)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from linrnn.ops._derivatives import fused, through_definition
+from linrnn.ops._layout import like
 from linrnn.ops._modes import eager, seen_finite
 from linrnn.ops._opaque import opaque
 from linrnn.ops._relative import relative
@@ -164,7 +165,7 @@ def in_sight(kept: Tensor, position: Tensor) -> Tensor:
         tensor([[0., 2., 3.]])
     """
     age = torch.arange(kept.shape[1], device=kept.device).flip(0)
-    return torch.where(_like(age <= position[:, None], kept), kept, 0)
+    return torch.where(like(age <= position[:, None], kept), kept, 0)
 
 
 def attend(
@@ -198,14 +199,14 @@ def attend(
     bad = None
     if not (seen_finite(k) and seen_finite(v)):
         bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
-        k, v = torch.where(_like(bad, k), 0, k), torch.where(_like(bad, v), 0, v)
+        k, v = torch.where(like(bad, k), 0, k), torch.where(like(bad, v), 0, v)
     y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
     if bad is None:
         return y
     count = F.pad(bad.cumsum(1), (1, 0))
     step = torch.arange(before, before + time, device=q.device)
     seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
-    return torch.where(_like(seen > 0, y), float("nan"), y)
+    return torch.where(like(seen > 0, y), float("nan"), y)
 
 
 def _shapes(
@@ -337,8 +338,3 @@ def _chunk(
     age = entry[k.shape[1] - q.shape[1] :, None] - entry
     visible = (age >= 0) & (age <= sight[..., None])
     return read(q, k, v, visible) if far is None else read(q, k, v, visible, far)
-
-
-def _like(mask: Tensor, x: Tensor) -> Tensor:
-    """``mask`` (B, T) with as many axes as ``x``."""
-    return mask.view(*mask.shape, *[1] * (x.ndim - 2))

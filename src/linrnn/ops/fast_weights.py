@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrnn.ops._layout import like
 from linrnn.ops._opaque import opaque
 
 _SEQUENCE = "Tensor S, Tensor y, Tensor? reset"
@@ -163,7 +164,7 @@ def self_referential_step(x: Tensor, W: Tensor, shift: Tensor) -> tuple[Tensor, 
 
 
 def _cleared(now: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.where(now.view(-1, *[1] * (x.ndim - 1)), 0, x) for x in state)
+    return tuple(torch.where(like(now, x), 0, x) for x in state)
 
 
 def _times(y: Tensor, R: Tensor) -> Tensor:

@@ -12,9 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from linrnn.ops._layout import like
 from linrnn.ops._modes import eager, may_look, seen_finite, transformed
 from linrnn.ops._opaque import opaque
 from linrnn.ops._recorder import assumed
+from linrnn.ops._segment_plan import Plan, Rows, rows_of
 
 Tensors = Sequence[Tensor]
 Age: TypeAlias = Tensor | None
@@ -187,30 +189,15 @@ def _tied(results: Tensors, sources: Tensors, linked: bool) -> list[Tensor]:
     ]
 
 
-def _like(mask: Tensor, x: Tensor) -> Tensor:
-    """``mask`` (B, ...) with as many axes as ``x``."""
-    return mask.view(*mask.shape, *[1] * (x.ndim - mask.ndim))
-
-
-Rows: TypeAlias = bool | Tensor
-"""Which rows of a batch: all, none, or a mask (B,)."""
-
-
-def _rows(mask: Tensor) -> list[Rows]:
-    """Of each column of a mask (B, count)."""
-    every, some = mask.all(0).tolist(), mask.any(0).tolist()
-    return [a or (s and mask[:, i]) for i, (a, s) in enumerate(zip(every, some, strict=True))]
-
-
 def _chosen(where: Rows, new: Tensors, old: Tensors) -> list[Tensor]:
     if isinstance(where, bool):
         return list(new if where else old)
-    return [torch.where(_like(where, o), n, o) for n, o in zip(new, old, strict=True)]
+    return [torch.where(like(where, o), n, o) for n, o in zip(new, old, strict=True)]
 
 
 def _spoilt(where: Tensor, x: Tensor) -> Tensor:
     """``x`` (B, ...), NaN there."""
-    return torch.where(_like(where, x), float("nan"), x)
+    return torch.where(like(where, x), float("nan"), x)
 
 
 def _bad(parts: Tensors) -> Tensor:
@@ -220,7 +207,7 @@ def _bad(parts: Tensors) -> Tensor:
 
 def _hidden(bad: Tensor, parts: Tensors) -> list[Tensor]:
     # what is not finite must not reach what does not see it, as a product with zero would let it
-    return [torch.where(_like(bad, z), 0, z) for z in parts]
+    return [torch.where(like(bad, z), 0, z) for z in parts]
 
 
 def _left(begun: Tensor, entries: Tensor, place: Tensor | int, n: int) -> Tensor:
@@ -232,7 +219,7 @@ def _left(begun: Tensor, entries: Tensor, place: Tensor | int, n: int) -> Tensor
     if isinstance(place, Tensor):
         kept = torch.cat([begun, entries], 1)[:, time:]
         age = torch.arange(n - 2, -1, -1, device=kept.device)
-        return torch.where(_like(age < ((place + 1) % n)[:, None], kept), kept, 0)
+        return torch.where(like(age < ((place + 1) % n)[:, None], kept), kept, 0)
     count = (place + 1) % n
     parts = [entries.new_zeros(entries.shape[0], n - 1 - count, *entries.shape[2:])]
     if count > time:
@@ -302,7 +289,7 @@ class _Reader:
         y = self.rule.attend(self.mode, q, every, ages, memory, self.weights)
         # what is of an earlier segment is zero, so what is not finite is seen: zero times it is NaN
         nothing = [z @ z.new_zeros(z.shape[1]) for z in (x.flatten(1) for x in every)]
-        return [y + _like(torch.stack(nothing).sum(0), y), *every, *memory]
+        return [y + like(torch.stack(nothing).sum(0), y), *every, *memory]
 
     def _shared(self, position: Tensor) -> int | None:
         """The place of all rows in their segments, if they share one and one may look."""
@@ -320,7 +307,7 @@ class _Reader:
         place: int,
     ) -> list[Tensor]:
         """One step of rows at one place of their segments, all of whose entries are finite."""
-        fresh = _rows((position == 0)[:, None])[0] if place == 0 else False
+        fresh = rows_of((position == 0)[:, None])[0] if place == 0 else False
         number = position // self.n
         held = self._entered(memory, fresh, number)
         y = self.rule.attend(self.mode, q, mine, None, held, self.weights)
@@ -343,7 +330,7 @@ class _Reader:
         """All steps, cut into segments that begin where each row begins one."""
         if position.shape[0] == 0:
             return [q[0], *begun, *memory]
-        plan = _Plan(position, self.n)
+        plan = Plan(position, self.n)
         last = [_left(b, e, plan.left, self.n) for b, e in zip(begun, entries, strict=True)]
         bad: list[Tensor] = []
         if not all(map(seen_finite, (*begun, *entries))):
@@ -368,7 +355,7 @@ class _Reader:
         return [plan.outputs(ys), *last, *held]
 
     def _together(
-        self, plan: "_Plan", q: Tensors, parts: list[Any], bad: Any, memory: Tensors
+        self, plan: Plan, q: Tensors, parts: list[Any], bad: Any, memory: Tensors
     ) -> tuple[Tensor, list[Tensor]]:
         """All segments at once, as rows: what each writes follows from its entries alone."""
         rows, count, n = plan.begin.shape[0], plan.count, self.n
@@ -379,7 +366,7 @@ class _Reader:
         # where no segment of the call comes before it, a segment reads what was held
         follows = F.pad(plan.length[:, :-1] > 0, (1, 0)).flatten()
         held = _chosen(follows, [h.roll(1, 0) for h in written], before)
-        held = self._entered(held, _rows(plan.fresh.view(-1, 1))[0], number)
+        held = self._entered(held, rows_of(plan.fresh.view(-1, 1))[0], number)
         age = plan.age(n, n, number.device)
         y = self.rule.attend(self.mode, asked, mine, age, held, self.weights)
         y = y if spoilt is None else _spoilt(spoilt.cumsum(1) > 0, y)
@@ -388,7 +375,7 @@ class _Reader:
         return plan.taken(y.view(rows, count * n, *y.shape[2:])), [h[end] for h in last]
 
     def _segment(
-        self, plan: "_Plan", i: int, q: list[Any], parts: list[Any], bad: Any, held: Tensors
+        self, plan: Plan, i: int, q: list[Any], parts: list[Any], bad: Any, held: Tensors
     ) -> tuple[Tensor, list[Tensor]]:
         """One of them: its outputs, and the memory after it."""
         number = plan.number[:, i]
@@ -420,105 +407,3 @@ class _Reader:
     ) -> list[Tensor]:
         written = self.rule.write(self.mode, entries, memory, self.weights, number)
         return list(written) if spoilt is None else [_spoilt(spoilt, h) for h in written]
-
-
-class _Plan:
-    """Which steps of a call belong to which segment of their row.
-
-    Segments are cut out where all rows begin them together; elsewhere they are gathered.
-    """
-
-    def __init__(self, position: Tensor, n: int) -> None:
-        (rows, time), self.n = position.shape, n
-        place = position % n
-        number = (place == 0).cumsum(1)
-        number = number - number.min()  # of the segments of the call, those begun before it first
-        self.count = int(number.max()) + 1
-        step = torch.arange(time, device=position.device)
-        table = position.new_zeros(rows, self.count)
-        self.begin = table.scatter(1, number, n - 1 + step - place)  # among begun and new entries
-        self.length = table.scatter_reduce(1, number, place + 1, "amax")
-        self.number = table.scatter(1, number, position // n)
-        self.fresh = table.scatter_reduce(1, number, (position == 0).long(), "amax") > 0
-        self.where = number * n + place
-        self.fresh_rows, self.full_rows = _rows(self.fresh), _rows(self.length == n)
-        self.read_rows = _rows(self.length > 0)
-        self.together = bool(((number == number[:1]) & (place == place[:1])).all())
-        self.left: int | Tensor = int(place[0, -1]) if self.together else place[:, -1]
-        """The place of the last step."""
-        self._ages: dict[tuple[int, int], Tensor] = {}
-        if self.together:
-            begin, length = self.begin[0].tolist(), self.length[0].tolist()
-            self.begun = n - 1 - min(begin[0], n - 1)  # entries that the first has from before
-            self.sizes = [length[0] - self.begun, *length[1:]]
-
-    def entries(self, begun: Tensor, new: Tensor) -> Any:
-        """Entries, for `entries_of`."""
-        if not self.together:
-            return torch.cat([begun, new], 1)
-        parts = list(new.split(self.sizes, 1))
-        if self.begun:
-            parts[0] = torch.cat([begun[:, begun.shape[1] - self.begun :], parts[0]], 1)
-        return parts
-
-    def queries(self, x: Tensor) -> Any:
-        """Queries, for `queries_of`."""
-        return x.split(self.sizes, 1) if self.together else x
-
-    def entries_of(self, parts: Any, i: int) -> Tensor:
-        """Those of a segment."""
-        if self.together:
-            return parts[i]  # type: ignore[no-any-return]
-        return self._gathered(parts, self.begin[:, i])
-
-    def queries_of(self, parts: Any, i: int) -> Tensor:
-        """Those of a segment; where gathered, some that nobody asks for."""
-        if self.together:
-            return parts[i]  # type: ignore[no-any-return]
-        return self._gathered(parts, self.begin[:, i] - self.n + 1)
-
-    def _gathered(self, x: Tensor, begin: Tensor) -> Tensor:
-        place = begin[:, None] + torch.arange(self.n, device=begin.device)
-        return _gather(x, place.clamp(0, x.shape[1] - 1))
-
-    def outputs(self, ys: list[Tensor]) -> Tensor:
-        """The outputs of all segments as those of the steps of the call."""
-        y = torch.cat(ys, 1)
-        return y if self.together else _gather(y, self.where)
-
-    def age(self, queries: int, entries: int, device: torch.device) -> Tensor:
-        """How far the last ``queries`` of so many steps are behind each, -1 where before it."""
-        found = self._ages.get((queries, entries))
-        if found is None:
-            step = torch.arange(entries, device=device)
-            found = (step[entries - queries :, None] - step)[None].clamp(min=-1)
-            self._ages[queries, entries] = found
-        return found
-
-    def whole(self, begun: Tensor | None, new: Tensor) -> Tensor:
-        """Segments as rows (B * count, n, ...), of entries, or of queries if nothing is begun."""
-        if self._even():
-            lacking = self.count * self.n - new.shape[1]
-            new = F.pad(new, (0, 0) * (new.ndim - 2) + (0, lacking)) if lacking else new
-            rows: Tensor = new.unflatten(1, (self.count, self.n)).flatten(0, 1)
-            return rows
-        place = self.begin[..., None] + torch.arange(self.n, device=new.device)
-        if begun is None:
-            x, place = new, place - (self.n - 1)
-        else:
-            x = torch.cat([begun, new], 1)
-        found = _gather(x, place.clamp(0, x.shape[1] - 1).flatten(1))
-        return found.view(-1, self.n, *x.shape[2:])
-
-    def taken(self, y: Tensor) -> Tensor:
-        """The outputs of segments in a row, as those of the steps of the call."""
-        return y[:, : self.where.shape[1]] if self._even() else _gather(y, self.where)
-
-    def _even(self) -> bool:
-        """Whether all segments but the last are whole, and none was begun before."""
-        return self.together and not self.begun and all(s == self.n for s in self.sizes[:-1])
-
-
-def _gather(x: Tensor, place: Tensor) -> Tensor:
-    """Steps of ``x`` (B, S, ...) by number, (B, T)."""
-    return x.gather(1, _like(place, x).expand(*place.shape, *x.shape[2:]))

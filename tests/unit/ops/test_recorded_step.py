@@ -398,6 +398,10 @@ FEW_HAVE = {
         y.gather(2, m.mask.expand_as(y)) + y.mT.gather(1, m.mask[:, None].expand_as(y.mT) + 2).mT
     ),
     "roll": lambda m, y: y.roll(5, -1) - y.mT.roll(-2, 1).mT + y.roll(0, 2),
+    "repeat": lambda m, y: (
+        y.repeat(1, 2, 3)[:, : y.shape[1], : y.shape[2]] * y.mT.repeat(2, 1, 1, 1)[1].mT
+        + m.gain.repeat(1, 4, 1)[:, : y.shape[1], : y.shape[2]]
+    ),
     "floor_divide": lambda m, y: y * ((m.mask - 7) // 3) + (-m.mask // 2),
     "pad": lambda m, y: nn.functional.pad(y[..., 2:-1], (2, 1, 1, 0), value=0.5)[:, 1:],
 }
