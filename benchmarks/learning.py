@@ -30,6 +30,7 @@ from linrnn.typing import State
 STEPS = 20
 """In a row, as a stream takes them: a single one would be timed with caches that others filled."""
 FLOORS = {"traces": 3.0, "chunks": 2.0}  # times a step alone, and a chunk of back-propagation
+ALONE, LEARNED = "a step", "learned with traces"
 
 
 class Layer(nn.Module):
@@ -178,8 +179,8 @@ def natively(stream: Stream) -> Callable[[], None]:
 
 
 def trace_rows(options: argparse.Namespace) -> list[list[str]]:
-    """A row for each layer: a step alone, learned with traces and without, and the limits."""
-    rows = []
+    """A step alone, learned with traces and without, and the limits: two columns for each layer."""
+    columns = []
     for mixer in WRITTEN_OUT:
         check_agreement(mixer)
         torch.manual_seed(0)
@@ -195,19 +196,21 @@ def trace_rows(options: argparse.Namespace) -> list[list[str]]:
                 layer.mixer.step(x[:, 0], state)
 
         calls = {
-            "alone": alone,
-            "traces": stream.step,
-            "natively": natively(stream),
-            "without": Stream(learn.build("tbptt", {"window": 1}), layer, x, options.width).step,
-            "by hand": lambda w=written, x=x, dy=dy: w.step(x[:, 0], dy),
-            "bytes": lambda trace=trace: torch.add(trace, trace, out=trace),
+            ALONE: alone,
+            "its traces alone, in native code": natively(stream),
+            "`torch.add` on the traces": lambda trace=trace: torch.add(trace, trace, out=trace),
+            "learned without traces": Stream(
+                learn.build("tbptt", {"window": 1}), layer, x, options.width
+            ).step,
+            LEARNED: stream.step,
+            "learned with traces, by hand": lambda w=written, x=x, dy=dy: w.step(x[:, 0], dy),
         }
         found = steps_in_turn(calls, options)
-        step = found["alone"].seconds
-        own, times, none = (found[n].seconds / step for n in ("natively", "traces", "without"))
-        said = [f"{own:.1f}× ({_judged(own, 'traces')})", f"{times:.1f}×", f"{none:.1f}×"]
-        rows.append([mixer, *(found[name].text() for name in calls), *said])
-    return rows
+        times = {name: time.seconds / found[ALONE].seconds for name, time in found.items()}
+        said = {name: f"{n:.2g}×" for name, n in times.items()}
+        said[LEARNED] += f" ({_judged(times[LEARNED], 'traces')})"
+        columns.append([{name: time.text() for name, time in found.items()}, said])
+    return [[name, *(part[name] for both in columns for part in both)] for name in columns[0][0]]
 
 
 def chunk_rows(options: argparse.Namespace) -> list[list[str]]:
@@ -243,9 +246,7 @@ def report(options: argparse.Namespace) -> list[str]:
     head = ["learner", *(f"after {n:,} [ms, kB]" for n in options.lengths), "remark"]
     lines += ["", f"## A step, by what was read before: one minGRU, width {options.small}", ""]
     lines += section("flat", table(head, flat_rows(options)))
-    head = ["layer", "step [ms]", "learned with traces", "traces alone", "learned without"]
-    head += ["by hand", "`torch.add` on the traces", "traces alone, times a step"]
-    head += ["learned with traces, times a step", "learned without, times a step"]
+    head = ["", *(cell for mixer in WRITTEN_OUT for cell in (f"{mixer} [ms]", "times a step"))]
     lines += [f"## A step with its traces: batch {options.rows}, width {options.width}", ""]
     lines += section("traces", table(head, trace_rows(options)))
     head = ["layer", "`tbptt` [ms]", "`chunked_rtrl` [ms]", "times"]
