@@ -1,8 +1,6 @@
 """The benchmarks compute what they say: peers solve the recurrence, tables show the ratios."""
 
 import importlib
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -121,36 +119,19 @@ def test_slow_candidate_is_stopped_and_the_others_are_timed_in_turn(module, monk
     assert fast == ["a", "a", "b", "b"] + ["a", "b"] * 5  # two to estimate, then five rounds
 
 
-FAULTS = """
-import resource, sys
-import torch
-sys.path.insert(0, "benchmarks")
-import _timing
-
-found = []
-
-def call():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(1 << 24)
-    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-
-torch.set_num_threads(1)
-if sys.argv[1] == "kept":
-    assert _timing.keep_memory()
-_timing.in_turn({"ones": _timing.Candidate(call)}, seconds=0.1, limit=10, max_calls=3)
-print(*found)
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="keep_memory is of Linux")
-def test_where_memory_is_kept_a_call_finds_the_pages_of_the_one_before():
-    def faults(how):
-        words = [sys.executable, "-c", FAULTS, how]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-        return [int(word) for word in done.stdout.split()]
-
-    assert min(faults("returned")) > 20  # 64 MB in pages of 4 kB, or of 2 MB
-    assert faults("kept")[-1] < 10
+@pytest.mark.parametrize("kept", [True, False])
+def test_no_call_begins_by_giving_back_memory_that_is_kept(module, monkeypatch, kept):
+    timing, order = module("_timing"), []
+    monkeypatch.setattr(timing, "_kept", False)
+    monkeypatch.setattr(timing.linrnn, "keep_memory", lambda: kept)  # not for all of these tests
+    monkeypatch.setattr(timing, "return_free_memory", lambda: order.append("returned"))
+    monkeypatch.setattr(timing, "SHORT_S", 0.0)  # a call is a measurement
+    assert timing.keep_memory() is kept
+    candidates = {"one": timing.Candidate(lambda: order.append("called"))}
+    timing.in_turn(candidates, seconds=0.01, limit=1, max_calls=3)
+    calls = order.count("called")
+    assert calls > 3
+    assert order == (["called"] if kept else ["returned", "called"]) * calls
 
 
 def test_missing_peer_is_a_failure_unless_allowed(module, monkeypatch, tmp_path, capsys):
