@@ -12,6 +12,7 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.nn import Heads, RelativePositions, lecun_normal
 from linrnn.nn.relative import distance_keys, distance_scores
+from linrnn.ops._layout import gathered
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops._relative import relative, relative_weights
 from linrnn.ops.attention import positions, softmax_over, softmax_read
@@ -286,7 +287,7 @@ def _use(mode: str, entries: Tensors, memory: Tensors, turn: Tensor, number: Ten
 def _most(o: Tensor, use: Tensor, count: int) -> Tensor:
     """The rows of ``o`` (B, n, d_model) of most use (B, n), in their order."""
     place = use.topk(count, -1).indices.sort(-1).values
-    return o.gather(1, place[..., None].expand(-1, -1, o.shape[2]))
+    return gathered(o, place)
 
 
 def _there(mode: str, position: Tensor, c: int, m: int) -> Tensor:

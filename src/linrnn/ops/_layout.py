@@ -22,6 +22,11 @@ def like(mask: Tensor, x: Tensor) -> Tensor:
     return mask.view(*mask.shape, *[1] * (x.ndim - mask.ndim))
 
 
+def gathered(x: Tensor, place: Tensor) -> Tensor:
+    """Steps of ``x`` (B, S, ...) by number, (B, T): (B, T, ...)."""
+    return x.gather(1, like(place, x).expand(*place.shape, *x.shape[2:]))
+
+
 def n_sequences(x: Tensor, cu_seqlens: Tensor | None) -> int:
     """How many independent sequences ``x`` (B, T, ...) holds."""
     return x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1

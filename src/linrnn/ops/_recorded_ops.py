@@ -51,12 +51,9 @@ def _simple(op: str, swapped: bool = False) -> Rule:
 
 for _op in ("reciprocal", "sqrt", "expm1", "log", "log1p", "sigmoid", "tanh"):
     RULES[_op] = _simple(_op)
-for _op in ("relu", "erf", "sin", "cos", "maximum", "minimum", "lt", "le"):
+for _op in ("relu", "erf", "sin", "cos", "maximum", "minimum", "lt", "le", "remainder"):
     RULES[_op] = _simple(_op)
 RULES |= {"gt": _simple("lt", True), "ge": _simple("le", True), "square": _simple("square")}
-
-
-RULES["remainder"] = _simple("remainder")
 
 
 @rule("floor_divide")
@@ -375,25 +372,22 @@ def _roll(
 
 @rule("repeat")
 def _repeat(tape: Tape, to: Number, x: Tensor, repeats: Sequence[int]) -> None:
-    sizes = (*[1] * (len(repeats) - x.ndim), *x.shape)
+    x = x[(None,) * (len(repeats) - x.ndim)]
+    sizes = x.shape
 
-    def apart(view: View, counts: Sequence[int], strides: Sequence[int]) -> View:
+    def apart(part: Real | None) -> Real | None:
         """Each axis as two: which copy, and where in it."""
-        pairs = zip(counts, sizes, strict=True), zip(sizes, strides, strict=True)
-        shape = tuple(n for pair in pairs[0] for n in pair)
-        steps = tuple(step for n, one in pairs[1] for step in (n * one, one))
-        return view._replace(shape=shape, strides=steps)
-
-    def given(part: Real) -> Real:
         if not isinstance(part, View):
             return part
-        strides = (*[0] * (len(sizes) - x.ndim), *part.strides)
-        return apart(part, [1] * len(sizes), strides)
+        shape = [n for pair in zip(repeats, sizes, strict=True) for n in pair]
+        steps = [k for n, step in zip(sizes, part.strides, strict=True) for k in (n * step, step)]
+        return part._replace(shape=tuple(shape), strides=tuple(steps))
 
-    re, im = (apart(z, repeats, z.strides) if isinstance(z, View) else None for z in to)
+    for axis in range(len(sizes)):
+        x = x.unsqueeze(2 * axis)
+    re, im = map(apart, to)
     assert re is not None
-    x_re, x_im = tape.number(x)
-    _each("move", tape, Number(re, im), Number(given(x_re), None if x_im is None else given(x_im)))
+    _each("move", tape, Number(re, im), tape.number(x))
 
 
 @rule("constant_pad_nd")

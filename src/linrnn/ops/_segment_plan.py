@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops._layout import like
+from linrnn.ops._layout import gathered
 
 Rows: TypeAlias = bool | Tensor
 """Which rows of a batch: all, none, or a mask (B,)."""
@@ -75,12 +75,12 @@ class Plan:
 
     def _gathered(self, x: Tensor, begin: Tensor) -> Tensor:
         place = begin[:, None] + torch.arange(self.n, device=begin.device)
-        return _gather(x, place.clamp(0, x.shape[1] - 1))
+        return gathered(x, place.clamp(0, x.shape[1] - 1))
 
     def outputs(self, ys: list[Tensor]) -> Tensor:
         """The outputs of all segments as those of the steps of the call."""
         y = torch.cat(ys, 1)
-        return y if self.together else _gather(y, self.where)
+        return y if self.together else gathered(y, self.where)
 
     def age(self, queries: int, entries: int, device: torch.device) -> Tensor:
         """How far the last ``queries`` of so many steps are behind each, -1 where before it."""
@@ -103,18 +103,13 @@ class Plan:
             x, place = new, place - (self.n - 1)
         else:
             x = torch.cat([begun, new], 1)
-        found = _gather(x, place.clamp(0, x.shape[1] - 1).flatten(1))
+        found = gathered(x, place.clamp(0, x.shape[1] - 1).flatten(1))
         return found.view(-1, self.n, *x.shape[2:])
 
     def taken(self, y: Tensor) -> Tensor:
         """The outputs of segments in a row, as those of the steps of the call."""
-        return y[:, : self.where.shape[1]] if self._even() else _gather(y, self.where)
+        return y[:, : self.where.shape[1]] if self._even() else gathered(y, self.where)
 
     def _even(self) -> bool:
         """Whether all segments but the last are whole, and none was begun before."""
         return self.together and not self.begun and all(s == self.n for s in self.sizes[:-1])
-
-
-def _gather(x: Tensor, place: Tensor) -> Tensor:
-    """Steps of ``x`` (B, S, ...) by number, (B, T)."""
-    return x.gather(1, like(place, x).expand(*place.shape, *x.shape[2:]))

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from linrnn.ops._layout import gathered, like
 from linrnn.ops._opaque import opaque
 from linrnn.ops.attention import QUERIES, softmax_read
 
@@ -31,9 +32,7 @@ def first_entries(
     every = torch.cat([first, entries[:, entries.shape[1] - time :]], 1)
     place = torch.where(step < 0, number, step + first.shape[1]).clamp(max=every.shape[1] - 1)
     read = number <= position[:, None]
-    axes = [1] * (first.ndim - 2)
-    found = every.gather(1, place.view(*place.shape, *axes).expand(-1, -1, *first.shape[2:]))
-    return torch.where(read.view(*read.shape, *axes), found, 0)
+    return torch.where(like(read, every), gathered(every, place), 0)
 
 
 def attend_with_sinks(

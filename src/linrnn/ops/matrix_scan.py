@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.ops._layout import like
 from linrnn.ops._opaque import opaque
 
 Apply = Callable[[Tensor], Tensor]
@@ -172,7 +173,7 @@ def _scan(
         return b, initial
     live = None
     if reset is not None:
-        live = ~reset.reshape(*reset.shape, *[1] * (b.ndim - 2))
+        live = ~like(reset, b)
     first = next(powers)
     entering = _carry(first, initial[:, None], None if live is None else live[:, :1])
     b = torch.cat([b[:, :1] + entering, b[:, 1:]], 1)

@@ -134,8 +134,7 @@ struct Traces {
     }
     void numbers_of(i64 b, i64 first, i64 end, const i64* index) const {
         if (args.after) advance_numbers(b, first, end, index);
-        if (args.total && !args.pairs) gather_numbers(b, first, end, index);
-        for (i64 o = first; args.total && args.pairs && o < end; ++o) gather(b, o, index[o]);
+        if (args.total) gather_numbers(b, first, end, index);
     }
 
     int run() const {
@@ -152,7 +151,7 @@ struct Traces {
             for (i64 which = 0; args.total && which < (args.pairs ? 2 : 1); ++which)
                 for (i64 o = first; o < end; ++o) std::fill_n(total(which, o), args.inputs, S(0));
             for (i64 b = 0; b < args.rows; ++b) {
-                if (args.inputs == 1) numbers_of(b, first, end, index);
+                if (args.inputs == 1 && !args.pairs) numbers_of(b, first, end, index);
                 else vectors_of(b, first, end, index);
             }
         }
