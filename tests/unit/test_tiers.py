@@ -12,7 +12,7 @@ from linrnn import state as states
 from linrnn.cli import main
 from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.nn import Resample
-from linrnn.ops import _native, _recorded_step
+from linrnn.ops import _native, _recorded_program, _recorded_step
 from linrnn.state import leaves
 from linrnn.streaming import Sessions
 from linrnn.train import Config, ModelConfig, load_model
@@ -220,7 +220,7 @@ def test_most_steps_leave_the_lower_tiers_alone():
 
 
 @pytest.mark.skipif(
-    _native.load()[0] is None or not _recorded_step._operations(),
+    _native.load()[0] is None or not _recorded_program.operations(),
     reason="the native kernels are not installed, or not these",
 )
 def test_blocks_are_one_native_call_each_with_the_same_numbers():

@@ -259,6 +259,15 @@ def _silu(tape: Tape, to: Number, x: Any) -> None:
     tape.put("mul", target(to), given, tape.new("sigmoid", given))
 
 
+@rule("elu")
+def _elu(tape: Tape, to: Number, x: Any, alpha: float = 1, *scales: float) -> None:
+    if any(scale != 1 for scale in scales):
+        raise RefusedError("with scales")
+    z = real(tape.number(x))
+    below = tape.new("mul_v", tape.new("expm1", z), value=float(alpha))
+    tape.put("where", target(to), tape.new("lt", 0.0, z), z, below)
+
+
 @rule("gelu")
 def _gelu(tape: Tape, to: Number, x: Any, approximate: str = "none") -> None:
     given = real(tape.number(x))
@@ -286,13 +295,17 @@ def _rsqrt(tape: Tape, to: Number, x: Any) -> None:
 @rule("pow")
 def _pow(tape: Tape, to: Number, x: Any, exponent: Any) -> None:
     known = {2: ["square"], 0.5: ["sqrt"], -1: ["reciprocal"], -0.5: ["sqrt", "reciprocal"]}
+    known |= {1: ["move"], 3: ["cube"]}
     if isinstance(exponent, Tensor) or exponent not in known:
         raise RefusedError(f"of {exponent if not isinstance(exponent, Tensor) else 'tensors'}")
     given = real(tape.number(x))
     *first, last = known[exponent]
     for op in first:
         given = tape.new(op, given)
-    tape.put(last, target(to), given)
+    if last == "cube":
+        tape.put("mul_mul", target(to), given, given, given)
+    else:
+        tape.put(last, target(to), given)
 
 
 @rule("addcmul")

@@ -142,6 +142,8 @@ class Tape:
 
     def result(self, x: Tensor) -> Number:
         """Where a new tensor of the recording is written to."""
+        if x.is_neg() or x.is_conj():
+            raise RefusedError("it changes a part of a conjugate")
         if self.slot(x) is None:
             self.know(x, self._room_of(x))
         return self._parts(x, self.written(x))
@@ -179,8 +181,9 @@ class Tape:
         if slot.kind == "constant":
             return self._constant(x)
         found = self._parts(x, slot)
-        if x.is_neg() or (x.is_conj() and found.im is None):
-            raise RefusedError("a part of a conjugate")
+        if x.is_neg():  # a part of a conjugate
+            re, im = found
+            found = Number(self.new("neg", re), None if im is None else self.new("neg", im))
         if x.is_conj() and found.im is not None:
             return Number(found.re, self.new("neg", found.im))
         return found

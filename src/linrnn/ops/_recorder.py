@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from linrnn.ops._layout import aligned
 from linrnn.ops._op import ALL
 from linrnn.ops._recorded_ops import is_constant
-from linrnn.ops._recorded_sums import RULES
+from linrnn.ops._recorded_slopes import RULES
 from linrnn.ops._recorded_tape import RefusedError, Slot, Tape
 
 #: What numbers are stored as.

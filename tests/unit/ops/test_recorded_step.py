@@ -13,7 +13,7 @@ from torch import nn
 from linrnn import SequenceModel
 from linrnn.mixers import Mixer, load, names
 from linrnn.mixers._segments import SegmentMixer
-from linrnn.ops import _native, _recorded_step, explain, linear_scan
+from linrnn.ops import _native, _recorded_program, _recorded_step, explain, linear_scan
 from linrnn.ops._recorded_tape import RefusedError, Tape
 from linrnn.ops._recorder import assumed
 from linrnn.state import leaves, map_state
@@ -44,7 +44,7 @@ BLOCKS = [
 ]
 
 pytestmark = pytest.mark.skipif(
-    _native.load()[0] is None or not _recorded_step._operations(),
+    _native.load()[0] is None or not _recorded_program.operations(),
     reason="the native kernels are not installed, or not these",
 )
 
@@ -441,7 +441,7 @@ def test_a_step_that_never_goes_the_way_of_most_is_given_up():
     layer = odd(ways)(4)
     x, state = torch.ones(1, 4), torch.zeros(1, 4)
     with torch.no_grad():
-        for _ in range(_recorded_step._TRIES):
+        for _ in range(_recorded_program.TRIES):
             assert _recorded_step.recorded_step(layer, layer._step, -x, state) is None
         assert _recorded_step.recorded_step(layer, layer._step, x, state) is None
     assert "another way than most" in _recorded_step.explain_step(layer, layer._step, x, state)
@@ -474,7 +474,7 @@ def test_steps_inside_segments_are_one_native_call(mixer):
     assert program(layer) is not None
     inside = map_state(torch.clone, layer.init_state(2)) | {"position": torch.tensor([1, 14])}
     with torch.no_grad():
-        _, after = program(layer)(torch.randn(2, WIDTH), inside)
+        _, after = layer.step(torch.randn(2, WIDTH), inside)
     pairs = zip(leaves(after["memory"]), leaves(inside["memory"]), strict=True)
     assert all(h is before for h, before in pairs)  # which is not written
 
@@ -528,7 +528,7 @@ def test_what_is_remembered_is_bounded_and_goes_with_the_model():
     for batch, dtype in itertools.product(range(1, 5), (F32, F64, BF16)):
         x = torch.randn(batch, 3, dtype=dtype)
         settled(model.to(dtype), x, model.init_state(batch))
-    assert len(_recorded_step._kinds[model]) <= _recorded_step._KEPT
+    assert len(_recorded_step._kinds[model]) <= _recorded_program.KEPT
     ref = weakref.ref(model)
     del model
     gc.collect()
