@@ -15,7 +15,8 @@
     WORD(x)       /* (rows, inputs): what the map was given, or 0 */                       \
     WORD(credit)  /* (parts, rows, channels): of a state, or 0 */                          \
     WORD(total)   /* (outputs, inputs), written: credit times what is owed before, or 0 */  \
-    WORD(pairs)   /* (2, outputs): of 64 bits, or 0: see the kernel */
+    WORD(pairs)   /* (2, outputs): of 64 bits, or 0: see the kernel */                     \
+    WORD(gain)    /* (rows, rows of total): more gradient of outputs, at x, or 0 */
 
 namespace linrnn {
 LINRNN_RECORD(TracesArgs, LINRNN_TRACES_FIELDS)

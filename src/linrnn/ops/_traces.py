@@ -80,6 +80,36 @@ def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None 
     return both.index_copy_(0, pairs[0], own).index_copy_(0, pairs[1], other)
 
 
+def learned(
+    trace: Tensor | None,
+    keep: Tensor,
+    index: Tensor,
+    slope: Tensor,
+    x: Tensor,
+    credit: Tensor,
+    gain: Tensor,
+    pairs: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """A trace after one step, as of `advance`, and the gradient of the weight, as of `credited`.
+
+    Args:
+        trace, keep, index, credit, pairs: as of these two.
+        slope: (batch, parts, outputs).
+        x: what the map was given, (batch, inputs).
+        gain: gradient of all outputs of the map at this step, (batch, outputs), which adds
+            ``gain^T x`` to that of the weight.
+    """
+    kernels = _kernels(x)
+    if kernels is not None:
+        found: tuple[Tensor, Tensor] = kernels.learned(
+            trace, keep, index, slope, x, credit, gain, pairs
+        )
+        return found
+    after = advance(trace, keep, index, slope[:, :, None], x[:, None])
+    total = gain.mT @ x
+    return after, total if trace is None else total + credited(trace, credit, index, pairs)
+
+
 def _kernels(trace: Tensor) -> ModuleType | None:
     name, _ = choose("traces", _MODULES, None, trace.device, trace.dtype)
     modules = dict(_MODULES)

@@ -9,7 +9,7 @@ from linrnn.ops._native import pointer
 
 _TRACES = _native.Kernel(
     "traces",
-    "parts rows outputs inputs channels index before after keep slope x credit total pairs",
+    "parts rows outputs inputs channels index before after keep slope x credit total pairs gain",
 )
 
 
@@ -28,7 +28,7 @@ def advance(
     slope, x = None if slope is None else dense(slope), None if x is None else dense(x)
     after = torch.empty_like(trace)
     there = (pointer(z) for z in (index, trace, after, keep, slope, x))
-    _TRACES(trace.dtype, *trace.shape, keep.shape[-1], *there, 0, 0, 0)
+    _TRACES(trace.dtype, *trace.shape, keep.shape[-1], *there, 0, 0, 0, 0)
     return after
 
 
@@ -39,5 +39,28 @@ def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None)
     outputs, inputs = trace.shape[2:]
     total = trace.new_empty(outputs if pairs is None else 2 * outputs, inputs)
     there = (pointer(index), pointer(trace), 0, 0, 0, 0, pointer(credit), pointer(total))
-    _TRACES(trace.dtype, *trace.shape, credit.shape[-1], *there, pointer(pairs))
+    _TRACES(trace.dtype, *trace.shape, credit.shape[-1], *there, pointer(pairs), 0)
     return total
+
+
+def learned(
+    trace: Tensor | None,
+    keep: Tensor,
+    index: Tensor,
+    slope: Tensor,
+    x: Tensor,
+    credit: Tensor,
+    gain: Tensor,
+    pairs: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """`linrnn.ops._traces.learned`."""
+    trace = None if trace is None else dense(trace)
+    pairs = None if pairs is None else dense(pairs)
+    given = [dense(z) for z in (keep, index, slope, x, credit, gain)]
+    keep, index, slope, x, credit, gain = given
+    rows, parts, outputs = slope.shape
+    shape = (parts, rows, outputs, x.shape[1])
+    after, total = x.new_empty(shape), x.new_empty(gain.shape[1], x.shape[1])
+    there = (pointer(z) for z in (index, trace, after, keep, slope, x, credit, total, pairs, gain))
+    _TRACES(x.dtype, *shape, keep.shape[-1], *there)
+    return after, total

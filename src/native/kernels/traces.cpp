@@ -1,10 +1,10 @@
 // Traces of a linear map y = W x whose outputs each move one channel of a state with few parts:
 //
 //   after[p, b, o] = sum_q keep[b, p, q, channel of o] before[q, b, o] + slope[b, p, o] x[b]
-//   total[o]       = sum_{p, b} credit[p, b, channel of o] before[p, b, o]
+//   total[o]       = sum_{p, b} credit[p, b, channel of o] before[p, b, o] + sum_b gain[b, o] x[b]
 //
-// each a vector over the inputs, and each by a call of its own. Memory is all that they cost: every
-// trace is read once and written once, and a total stays in the cache while all rows are added to it.
+// each a vector over the inputs; one of them, or both. Memory is all that they cost: every trace is
+// read once and written once, and a total stays in the cache while all rows are added to it.
 //
 // Where the two parts are those of a complex channel, a second output may move i times what the one
 // at hand does; it has no trace, for its parts would be (-before[1], before[0]). Pairs name the rows
@@ -69,6 +69,41 @@ struct Traces {
         }
     }
 
+    // What `one` and `two` do, with sums at the same time: w(e, f, x) of the numbers that are read.
+    template <class W>
+    static void one_and(S* __restrict y, S k, const S* __restrict e, S g, const S* __restrict x, i64 n,
+                        S* __restrict t, W w) {
+        for (i64 i = 0; i < n; ++i) {
+            const S was = e[i], in = x[i];
+            y[i] = k * was + g * in;
+            t[i] += w(was, in);
+        }
+    }
+    template <class W>
+    static void two_and(S* __restrict y, S* __restrict z, const S* k, const S* __restrict e,
+                        const S* __restrict f, const S* g, const S* __restrict x, i64 n,
+                        S* __restrict t, W w) {
+        const S a = k[0], b = k[1], c = k[2], d = k[3], u = g[0], v = g[1];
+        for (i64 i = 0; i < n; ++i) {
+            const S re = e[i], im = f[i], in = x[i];
+            y[i] = a * re + b * im + u * in;
+            z[i] = c * re + d * im + v * in;
+            t[i] += w(re, im, in);
+        }
+    }
+    static void two_and_both(S* __restrict y, S* __restrict z, const S* k, const S* __restrict e,
+                             const S* __restrict f, const S* g, const S* __restrict x, i64 n,
+                             S* __restrict t, S* __restrict r, S by, S with, S to_t, S to_r) {
+        const S a = k[0], b = k[1], c = k[2], d = k[3], u = g[0], v = g[1];
+        for (i64 i = 0; i < n; ++i) {
+            const S re = e[i], im = f[i], in = x[i];
+            y[i] = a * re + b * im + u * in;
+            z[i] = c * re + d * im + v * in;
+            t[i] += by * re + with * im + to_t * in;
+            r[i] += with * re - by * im + to_r * in;
+        }
+    }
+
     void advance(i64 b, i64 o, i64 c) const {
         const i64 n = args.inputs, parts = args.parts;
         const S* x = args.slope ? at(args.x, b * n) : nullptr;
@@ -126,15 +161,50 @@ struct Traces {
         }
     }
 
+    S gain(i64 which, i64 b, i64 o) const {
+        const i64* rows = reinterpret_cast<const i64*>(args.pairs);
+        const i64 row = rows ? rows[which * args.outputs + o] : o;
+        return args.gain ? *at(args.gain, b * args.outputs * (rows ? 2 : 1) + row) : S(0);
+    }
+    // Both at once, where a trace has one part or two; false of others.
+    bool both_of(i64 b, i64 o, i64 c) const {
+        const i64 n = args.inputs;
+        const S* x = at(args.x, b * n);
+        const S more = gain(0, b, o);
+        if (args.parts == 1 && !args.pairs) {
+            const S by = credit(0, b, c);
+            one_and(at(args.after, place(0, b, o)), keep(b, 0, 0, c), at(args.before, place(0, b, o)),
+                    slope(b, 0, o), x, n, total(0, o), [=](S e, S in) { return by * e + more * in; });
+            return true;
+        }
+        if (args.parts != 2) return false;
+        const S k[] = {keep(b, 0, 0, c), keep(b, 0, 1, c), keep(b, 1, 0, c), keep(b, 1, 1, c)};
+        const S g[] = {slope(b, 0, o), slope(b, 1, o)};
+        const S by = credit(0, b, c), with = credit(1, b, c);
+        S *y = at(args.after, place(0, b, o)), *z = at(args.after, place(1, b, o));
+        const S *e = at(args.before, place(0, b, o)), *f = at(args.before, place(1, b, o));
+        if (args.pairs)
+            two_and_both(y, z, k, e, f, g, x, n, total(0, o), total(1, o), by, with, more, gain(1, b, o));
+        else
+            two_and(y, z, k, e, f, g, x, n, total(0, o),
+                    [=](S re, S im, S in) { return by * re + with * im + more * in; });
+        return true;
+    }
+
     void vectors_of(i64 b, i64 first, i64 end, const i64* index) const {
         for (i64 o = first; o < end; ++o) {
-            if (args.after) advance(b, o, index[o]);
-            if (args.total) gather(b, o, index[o]);
+            const i64 c = index[o];
+            if (args.after && args.total && args.before && args.slope && both_of(b, o, c)) continue;
+            if (args.after) advance(b, o, c);
+            if (args.total && args.before) gather(b, o, c);
+            for (i64 which = 0; args.gain && which < (args.pairs ? 2 : 1); ++which)
+                add(total(which, o), gain(which, b, o), at(args.x, b * args.inputs), args.inputs);
         }
     }
     void numbers_of(i64 b, i64 first, i64 end, const i64* index) const {
         if (args.after) advance_numbers(b, first, end, index);
-        if (args.total) gather_numbers(b, first, end, index);
+        if (args.total && args.before) gather_numbers(b, first, end, index);
+        for (i64 o = first; args.gain && o < end; ++o) *total(0, o) += gain(0, b, o) * *at(args.x, b);
     }
 
     int run() const {

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linrnn.ops import _native, use_backend
-from linrnn.ops._traces import advance, credited, kept
+from linrnn.ops._traces import advance, credited, kept, learned
 from linrnn.testing import check_close
 
 BACKENDS = ["reference"] if _native.load()[0] is None else ["cpu", "reference"]
@@ -78,6 +78,26 @@ def test_outputs_that_move_i_times_what_others_do_need_no_trace(sizes):
     channels = index.new_zeros(2 * outputs).index_copy(0, order, index.repeat(2))
     expected = credited(every, credit, channels)
     check_close("pairs", credited(trace, credit, index, pairs), expected, roundings=64)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_one_pass_gives_a_trace_and_the_gradient(sizes, paired, first):
+    trace, keep, index, slope, x, credit = case(sizes, 1, torch.float64)
+    parts, outputs = sizes[0], sizes[2]
+    if paired and parts != 2:
+        return
+    order = torch.randperm(2 * outputs, generator=torch.Generator().manual_seed(1))
+    pairs = order.view(2, outputs) if paired else None
+    shape = sizes[1], outputs * (2 if paired else 1)
+    gain = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    before = None if first else trace
+    after, total = learned(before, keep, index, slope[:, :, 0], x[:, 0], credit, gain, pairs)
+    old = torch.zeros_like(trace) if first else trace
+    check_close("trace", after, loop(old, keep, index, slope, x), roundings=64)
+    expected = credited(old, credit, index, pairs) + gain.T @ x[:, 0]
+    check_close("gradient", total, expected, roundings=64)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
