@@ -1,8 +1,9 @@
 """What learning online costs: a step of each rule by what was read before, and its traces.
 
 Prints three tables: time and memory of a step after more and more steps, beside back-propagation
-through all of them; a step of an LRU and of a minGRU with its traces, beside the step alone, the
-rule written out by hand and the memory it moves; and chunks with traces beside chunks without.
+through all of them; a step of an LRU and of a minGRU beside its traces, which are one native call
+for each linear map, and beside the whole of what is learned from it, with traces, without, and by
+the rule written out by hand; and chunks with traces beside chunks without.
 Writes ``benchmarks/results/learning-cpu.md``. ``--quick`` checks that everything runs.
 """
 
@@ -21,16 +22,16 @@ from _traces import WRITTEN_OUT
 from linrnn import SequenceModel, learn, mixers
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Learner, Loop
-from linrnn.learn._traces import known
-from linrnn.ops._traces import advance, credited
-from linrnn.ops._traces import kept as gone_on
+from linrnn.learn._step_derivatives import stepped
+from linrnn.learn._traces import linear_name
+from linrnn.ops._traces import learned
 from linrnn.state import leaves
 from linrnn.typing import State
 
 STEPS = 20
 """In a row, as a stream takes them: a single one would be timed with caches that others filled."""
 FLOORS = {"traces": 3.0, "chunks": 2.0}  # times a step alone, and a chunk of back-propagation
-ALONE, LEARNED = "a step", "learned with traces"
+ALONE, TRACES = "a step", "its traces and their gradients, in native code"
 
 
 class Layer(nn.Module):
@@ -158,22 +159,21 @@ def check_agreement(mixer: str) -> None:
 
 
 def natively(stream: Stream) -> Callable[[], None]:
-    """What a step costs in traces alone: they go on, and give a state's credit to the weights."""
-    found, traces = known(stream.model.mixer), stream.rule.traces["mixer"]
+    """What a step costs in traces alone: they go on, and give the weights their gradients."""
+    layer = stream.model.mixer
+    found, traces = stepped(layer), dict(stream.rule.traces["mixer"])
     rows, parts, channels = len(stream.batch.x), len(found.owners.parts), found.owners.channels
     keep, credit = torch.rand(rows, parts, parts, channels) / 2, torch.rand(parts, rows, channels)
+    maps = found.linears.index
+    gains = {place: torch.rand(rows, len(index)) for place, index in maps.items()}
 
     def run() -> None:
-        for name, trace in traces.items():
-            index = found.index[name]
-            flat = trace.reshape(*trace.shape[:2], len(index), -1)
-            if name in found.shapes:
-                advance(
-                    flat, keep, index, keep.new_ones(rows, parts, 1, len(index)), stream.batch.x
-                )
-            else:
-                gone_on(flat, keep, index)
-            credited(flat, credit, index, found.pairs.get(name))
+        for place, gain in gains.items():
+            name = linear_name(place)
+            index, pairs = found.index[name], found.pairs.get(name)
+            slope = keep.new_ones(rows, parts, len(index))
+            x = stream.batch.x[:, 0]
+            traces[name], _ = learned(traces[name], keep, index, slope, x, credit, gain, pairs)
 
     return run
 
@@ -197,18 +197,18 @@ def trace_rows(options: argparse.Namespace) -> list[list[str]]:
 
         calls = {
             ALONE: alone,
-            "its traces alone, in native code": natively(stream),
+            TRACES: natively(stream),
             "`torch.add` on the traces": lambda trace=trace: torch.add(trace, trace, out=trace),
             "learned without traces": Stream(
                 learn.build("tbptt", {"window": 1}), layer, x, options.width
             ).step,
-            LEARNED: stream.step,
+            "learned with traces": stream.step,
             "learned with traces, by hand": lambda w=written, x=x, dy=dy: w.step(x[:, 0], dy),
         }
         found = steps_in_turn(calls, options)
         times = {name: time.seconds / found[ALONE].seconds for name, time in found.items()}
         said = {name: f"{n:.2g}×" for name, n in times.items()}
-        said[LEARNED] += f" ({_judged(times[LEARNED], 'traces')})"
+        said[TRACES] += f" ({_judged(times[TRACES], 'traces')})"
         columns.append([{name: time.text() for name, time in found.items()}, said])
     return [[name, *(part[name] for both in columns for part in both)] for name in columns[0][0]]
 

@@ -5,9 +5,10 @@ outputs and of the input. Found so, it is added to a trace as it is made, where 
 out the product of every row first.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -49,12 +50,16 @@ class Linears:
     """Of the parameters that are the weights of some of them."""
     biases: Mapping[int, str]
     """Of the parameters that are their biases, and nothing else."""
+    whole: Mapping[int, torch.Size]
+    """Of their weights."""
     shapes: Mapping[int, torch.Size]
-    """Of their weights, of pairs of the first alone."""
+    """Of their traces: those of their weights, of pairs of the first alone."""
     still: frozenset[int]
     """Those that move nothing of the state, such as the map to the output."""
     others: tuple[str, ...]
     """The parameters that move the state by another way than those weights and biases, too."""
+    timed: bool
+    """Whether steps that are given their times call others: then all have to be given them."""
 
     @property
     def made(self) -> list[int]:
@@ -64,7 +69,7 @@ class Linears:
         return [i for i in self.index if i not in self.names or self.names[i] in self.others]
 
 
-NO_LINEARS = Linears(0, {}, {}, {}, {}, {}, frozenset(), ())
+NO_LINEARS = Linears(0, {}, {}, {}, {}, {}, {}, frozenset(), (), False)
 
 
 class Given(NamedTuple):
@@ -119,35 +124,57 @@ class _EnoughError(Exception):
 
 
 @contextmanager
-def noted(weights: Mapping[int, Tensor] | None = None) -> Iterator[list[Given]]:
+def noted(
+    weights: Mapping[int, Tensor] | None = None, constant: Collection[int] = ()
+) -> Iterator[list[Given]]:
     """Inside, all calls of linear maps are noted down, in their order.
 
     Args:
         weights: of some calls, by place, which are used in the place of their own.
+        constant: places of calls whose weights are taken for constants.
     """
     found: list[Given] = []
 
     def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         used = weights.get(place, weight) if weights else weight
-        found.append(Given(x, weight, bias, linear(x, used, bias)))
-        return found[-1].y
+        y = linear(x, used.detach() if place in constant else used, bias)
+        if place in constant and not y.requires_grad:
+            y.requires_grad_()  # which is asked for, whatever it was made of
+        found.append(Given(x, weight, bias, y))
+        return y
 
     with _Calls(note):
         yield found
 
 
-def given(layer: Mixer, x: Tensor, state: State) -> tuple[list[Given], State]:
+def by_window(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
+    """The state after a window; with ``timed``, one whose steps are given times of 1."""
+    dt = {"dt": x.new_ones(x.shape[:2])} if timed else {}
+    _, after = layer.forward(x, state, **dt)  # past the hooks, which may be why we ask
+    return after
+
+
+def by_step(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
+    """The state after a window of one step, as `Mixer.step` makes it."""
+    dt = {"dt": x.new_ones(len(x))} if timed else {}
+    _, after = layer.step(x[:, 0], state, **dt)
+    return after
+
+
+Read = Callable[..., State]
+
+
+def given(layer: Mixer, x: Tensor, state: State, read: Read) -> tuple[list[Given], State]:
     """What the linear maps of a layer were called with, and the state after."""
     with torch.enable_grad(), noted() as found:
-        _, after = layer.forward(x, state)  # past the hooks, which may be why we ask
+        after = read(layer, x, state)
     return found, after
 
 
-def weights(layer: Mixer, linears: Linears) -> dict[int, Tensor]:
+def weights(layer: Mixer, linears: Linears, read: Read = by_window) -> dict[int, Tensor]:
     """The weights of maps that move the state, as functions of the layer's parameters."""
-    own: dict[int, Tensor] = {
-        place: layer.get_parameter(name) for place, name in linears.names.items()
-    }
+    shapes, names = linears.whole, linears.names
+    own = {i: layer.get_parameter(name).view(shapes[i]) for i, name in names.items()}
     made = [place for place in linears.index if place not in own]
     if not made:
         return own
@@ -163,40 +190,60 @@ def weights(layer: Mixer, linears: Linears) -> dict[int, Tensor]:
     x = torch.zeros(1, 1, layer.d_model, device=p.device, dtype=p.dtype)
     state = layer.init_state(1, device=p.device)
     with suppress(_EnoughError), torch.enable_grad(), _Calls(note):
-        layer.forward(x, state)
+        read(layer, x, state, timed=linears.timed)
     return own
 
 
-def linears_of(layer: Mixer, owners: Owners) -> Linears:
+def linears_of(layer: Mixer, owners: Owners, read: Read = by_window) -> Linears:
     """Find the linear maps of a layer whose outputs move one channel each.
 
     Args:
         layer: any that reads forward.
         owners: of its parameters.
+        read: how it will read; there may be other maps in its steps.
     """
+    by_steps = read is by_step
+    steps = 1 if by_steps else _STEPS
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         probe = shaken(layer)
-        x, before = _drawn(probe, _STEPS)
-        calls, after = given(probe, x, before)
-        if not _same_weights(calls, given(probe, *_drawn(probe, 1))[0]):
+        x, before = _drawn(probe, steps)
+        calls, after = given(probe, x, before, read)
+        timed = layer.timed and getattr(layer, "form", "") not in layer.without_dt
+        if timed:  # such steps may be given to other maps
+            again = given(probe, x, before, partial(read, timed=True))
+            timed = not _same_weights(calls, again[0])
+        if timed:
+            read, (calls, after) = partial(read, timed=True), again
+        if not _same_weights(calls, given(probe, *_drawn(probe, 1), read)[0]):
             return NO_LINEARS
-        index, still = _moved(calls, real_parts(after), owners)
+        axes = {tuple(x.shape[:2]), *([(_ROWS,)] if by_steps else [])}
+        index, still = _moved(calls, real_parts(after), owners, axes)
         if not index:
             return NO_LINEARS
-        others = _others(probe, len(calls), index)
+        others = _others(probe, len(calls), index, read, steps)
         pairs = _pairs(calls, before, after, index, owners.parts)
-    shapes = {place: calls[place].weight.shape for place in index}
-    shapes |= {
-        place: torch.Size([len(some[0]), *shapes[place][1:]]) for place, some in pairs.items()
+    whole = {place: calls[place].weight.shape for place in index}
+    shapes = whole | {
+        place: torch.Size([len(some[0]), *whole[place][1:]]) for place, some in pairs.items()
     }
     named = {id(p): name for name, p in probe.named_parameters()}
-    names = {i: named[id(calls[i].weight)] for i in index if id(calls[i].weight) in named}
+    names = {i: n for i in index if (n := _name(calls[i].weight, probe)) is not None}
     biases = {i: named[id(calls[i].bias)] for i in index if id(calls[i].bias) in named}
     if len({*biases.values()} - {*others}) < len(biases):
         return NO_LINEARS  # one is used twice
     mine = tuple(n for n in others if n in owners.index)
-    return Linears(len(calls), index, pairs, names, biases, shapes, still, mine)
+    return Linears(len(calls), index, pairs, names, biases, whole, shapes, still, mine, timed)
+
+
+def _name(weight: Tensor, layer: Mixer) -> str | None:
+    """Of the parameter that a weight is, maybe in another shape."""
+
+    def is_all_of(p: Tensor) -> bool:
+        same = weight.data_ptr() == p.data_ptr() and weight.numel() == p.numel()
+        return same and weight.is_contiguous() and p.is_contiguous()
+
+    return next((name for name, p in layer.named_parameters() if is_all_of(p)), None)
 
 
 def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
@@ -213,7 +260,10 @@ def _same_weights(some: Sequence[Given], others: Sequence[Given]) -> bool:
 
 
 def _moved(
-    calls: Sequence[Given], after: Sequence[Tensor], owners: Owners
+    calls: Sequence[Given],
+    after: Sequence[Tensor],
+    owners: Owners,
+    axes: Collection[tuple[int, ...]],
 ) -> tuple[dict[int, Tensor], frozenset[int]]:
     """The channels that maps move, and the places of maps that move nothing."""
     index: dict[int, Tensor] = {}
@@ -222,9 +272,9 @@ def _moved(
         sums = [weighted(part, [call.y])[0] for part in after]
         if not any(bool((s != 0).any()) for part in sums for s in part):
             still.add(place)
-        elif call.y.shape[:2] == (_ROWS, _STEPS):
+        elif tuple(call.y.shape[:-1]) in axes:
             found = _channels([sums[i] for i in owners.parts], owners.channels)
-            if found is not None and call.y.ndim == 3:
+            if found is not None:
                 index[place] = found
     return index, frozenset(still)
 
@@ -278,7 +328,9 @@ def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
     return first.clamp(min=0) if bool(alike.all()) else None
 
 
-def _others(layer: Mixer, count: int, index: Mapping[int, Tensor]) -> list[str]:
+def _others(
+    layer: Mixer, count: int, index: Mapping[int, Tensor], read: Read, steps: int
+) -> list[str]:
     """Names of parameters that move the state where those maps are taken for constants."""
     own = {id(p) for p in layer.parameters()}
 
@@ -290,7 +342,7 @@ def _others(layer: Mixer, count: int, index: Mapping[int, Tensor]) -> list[str]:
         return linear(x, weight.detach(), bias)
 
     with answered(layer, count, constant):
-        _, after = layer(*_drawn(layer, _STEPS))
+        after = read(layer, *_drawn(layer, steps))
     named = dict(layer.named_parameters())
     some = torch.stack([(part * torch.rand_like(part)).sum() for part in real_parts(after)])
     grads = torch.autograd.grad(

@@ -1,7 +1,6 @@
 """Pieces of time that meet in states: each a function of the state that it begins with."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from linrnn.learn._again import drawn_again, generators
 from linrnn.learn._batch import Batch, read
 from linrnn.learn._owners import real_parts, with_real_parts
 from linrnn.learn._windows import Answers, Window
@@ -58,8 +58,7 @@ class Pieces:
         cuts = [*range(0, time, window), time] if time else [0, 0]
         self.windows = [Window(a, a, b, b) for a, b in pairwise(cuts)]
         self._buffers = {n: b.detach().clone() for n, b in model.named_buffers()}
-        self._devices = [batch.x.device] if batch.x.is_cuda else []
-        self._random = _generators(self._devices)
+        self._random = generators(batch.x.device)
         self._groups = self._grouped()
         self._between: list[State] = []
         self.first = self._first()
@@ -136,7 +135,7 @@ class Pieces:
         def called(*args: Any, **kwargs: Any) -> Any:
             return functional_call(self.model, buffers, args, kwargs)
 
-        with self._same_random_numbers():
+        with drawn_again(self.batch.x.device, self._random):
             read_ones = [one for group in self._groups for one in self._ones(called, group, values)]
         answers: Answers | None = None
         losses = []
@@ -162,15 +161,6 @@ class Pieces:
         states = [select(after, slice(start, start + rows)) for start in starts]
         return list(zip(y.split(rows), states, strict=True))
 
-    @contextmanager
-    def _same_random_numbers(self) -> Iterator[None]:
-        with torch.random.fork_rng(devices=self._devices):
-            cpu, *others = self._random
-            torch.set_rng_state(cpu)
-            for device, state in zip(self._devices, others, strict=True):
-                torch.cuda.set_rng_state(state, device)
-            yield
-
 
 class _Group(NamedTuple):
     places: list[int]
@@ -193,7 +183,3 @@ def _mixes_rows(part: nn.Module) -> bool:
         return part.random_training or "constant_memory" in part.declared
     random = isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0
     return random or isinstance(part, nn.modules.batchnorm._NormBase)
-
-
-def _generators(devices: Sequence[torch.device]) -> list[Tensor]:
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]

@@ -1,7 +1,6 @@
 """A model read in segments of time, whose activations are computed again for the gradient."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import log
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from linrnn.learn._again import Mode, generators
 from linrnn.learn._batch import Batch, read
 from linrnn.ops.linear_scan._inverse import watched
 from linrnn.state import leaves, map_state
@@ -50,7 +50,7 @@ class Segments:
             for start in range(0, max(time, 1), self.steps)
         ]
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.mode = _Mode(self.batch.x.device)
+        self.mode = Mode(self.batch.x.device)
 
     def answers(self) -> Tensor:
         """What the model answers, with a gradient that comes from reading once more."""
@@ -70,7 +70,7 @@ class Segments:
         parts: list[Tensor] = []
         state, cost = self.before, 0.0
         for i, steps in enumerate(self.slices):
-            self.random.append(_generators(self.batch.x.device))
+            self.random.append(generators(self.batch.x.device))
             before = state
             with watched() if self.reverse else nullcontext() as watch:
                 y, state = read(self.model, self.batch, before, steps)
@@ -100,7 +100,7 @@ class Segments:
             end = self.states.pop(i) if i in self.states else self._start_of(i, end)
             before = _leaf(end)
             own = g[:, steps] if g.ndim > 2 else g * self.here(steps)
-            with self.mode.again(self.random[i]):
+            with self.mode.again(self.random[i]), torch.enable_grad():
                 y, state = read(self.model, self.batch, before, steps)
             after = leaves(state)
             given = [(y, own), *((after[k], v) for k, v in later.items())]
@@ -133,37 +133,6 @@ class _Read(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> Any:
         return (None, *ctx.segments.backward(g))
-
-
-class _Mode:
-    """How the forward pass computed: autocast and the default dtype."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.autocast = torch.is_autocast_enabled(device.type)
-        self.dtype = torch.get_autocast_dtype(device.type)
-        self.default = torch.get_default_dtype()
-
-    @contextmanager
-    def again(self, generators: list[Tensor]) -> Iterator[None]:
-        """Inside, a segment is read as it was, with a graph and the same random numbers."""
-        outside, on_gpu = torch.get_default_dtype(), self.device.type == "cuda"
-        torch.set_default_dtype(self.default)
-        autocast = torch.autocast(self.device.type, self.dtype, self.autocast, False)
-        try:
-            with torch.random.fork_rng(devices=[self.device] if on_gpu else []):
-                torch.set_rng_state(generators[0])
-                if on_gpu:
-                    torch.cuda.set_rng_state(generators[1], self.device)
-                with torch.enable_grad(), autocast:
-                    yield
-        finally:
-            torch.set_default_dtype(outside)
-
-
-def _generators(device: torch.device) -> list[Tensor]:
-    found = [torch.get_rng_state()]
-    return [*found, torch.cuda.get_rng_state(device)] if device.type == "cuda" else found
 
 
 def _most(state: State) -> float:

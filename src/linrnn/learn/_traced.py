@@ -90,13 +90,19 @@ class Traced(Windowed):
         layers = self.layers(model)
         with self._listening(layers) as heard:
             y, after = read(model, batch, before, slice(window.start, window.stop))
+        self.traces = self._advanced(layers, heard)
+        return y, detach(after)
+
+    def _advanced(
+        self, layers: list[tuple[str, Mixer]], heard: Mapping[str, Heard]
+    ) -> dict[str, Traces]:
+        """The traces after a window of those layers that were heard in it."""
         new: dict[str, Traces] = {}
         for name, layer in layers:
             if name in heard:
                 found, traces = self._known(name, layer), self.traces.get(name, {})
                 new[name] = self.advance(layer, found, traces, heard[name])
-        self.traces = {name: traces for name, traces in new.items() if traces}
-        return y, detach(after)
+        return {name: traces for name, traces in new.items() if traces}
 
     def find(self, name: str, layer: Mixer) -> Any:
         """What has to be known of a layer, once.
@@ -107,11 +113,15 @@ class Traced(Windowed):
         try:
             return known(layer)
         except NotDiagonalError as found:
-            raise ArgumentError(
-                f"{type(self).__name__}: every layer must have channels apart, each with "
-                f"parameters of its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, "
-                "snap, or rtrl where the model is small."
-            ) from None
+            raise self.refused(name, layer, found) from None
+
+    def refused(self, name: str, layer: Mixer, why: NotDiagonalError) -> ArgumentError:
+        """What is said of a layer that cannot have such traces."""
+        return ArgumentError(
+            f"{type(self).__name__}: every layer must have channels apart, each with parameters of "
+            f"its own, got {name} ({type(layer).__name__}), {why}. Use tbptt, snap, or rtrl where "
+            "the model is small."
+        )
 
     def shapes(self, layer: Mixer, found: Any) -> Mapping[str, torch.Size]:
         """Of what a layer may have traces of, by their names."""
@@ -149,7 +159,8 @@ class Traced(Windowed):
 
     def _listener(self, name: str, layer: Mixer, heard: dict[str, Heard]) -> "_Listener":
         found, traces = self._known(name, layer), self.traces.get(name, {})
-        return _Listener(name, heard, partial(self.owing, layer, found, traces))
+        timed = isinstance(found, Known) and found.linears.timed
+        return _Listener(name, heard, partial(self.owing, layer, found, traces), timed)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The traces of every layer, by its name and that of the parameter."""
@@ -176,8 +187,10 @@ class Traced(Windowed):
 class _Listener:
     """Hooks of a layer that note down what it was given, and the graph of what it did."""
 
-    def __init__(self, name: str, heard: dict[str, Heard], start: Callable[[State], Entry]) -> None:
-        self.name, self.heard, self.start = name, heard, start
+    def __init__(
+        self, name: str, heard: dict[str, Heard], start: Callable[[State], Entry], timed: bool
+    ) -> None:
+        self.name, self.heard, self.start, self.timed = name, heard, start, timed
         self.noting = ExitStack()
 
     def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -185,6 +198,8 @@ class _Listener:
         x, state = args[0], args[1] if len(args) > 1 else kwargs.get("state")
         if state is None:
             state = layer.init_state(len(x), device=x.device)
+        if self.timed and kwargs.get("dt") is None:
+            kwargs = {**kwargs, "dt": x.new_ones(x.shape[:2])}
         more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
         given, entry = Heard(x.detach(), detach(state), more), self.start(state)
         if entry.gate is not None:

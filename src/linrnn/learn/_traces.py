@@ -27,7 +27,7 @@ from linrnn.ops._traces import advance, credited, kept
 from linrnn.state import detach, flatten, map_state, ordered, unflatten
 from linrnn.typing import State
 
-_SHORT, _FEW = 16, 16
+_SHORT, FEW = 16, 16
 """Steps up to which a window is not read anew where that takes so many passes through its graph;
 beyond, where it takes no more than reading anew does."""
 
@@ -58,11 +58,19 @@ class Known:
     @cached_property
     def index(self) -> dict[str, Tensor]:
         """By the name of a trace, the channel that its first axis, or each element, moves."""
+        return {n: index.to(self.device) for n, index in self._index().items()}
+
+    @cached_property
+    def in_order(self) -> frozenset[str]:
+        """The traces whose numbers, or rows, are one for each channel, in their order."""
+        every = torch.arange(self.owners.channels)
+        return frozenset(n for n, index in self._index().items() if index.equal(every))
+
+    def _index(self) -> dict[str, Tensor]:
         linears = self.linears
         maps = {linear_name(place): found for place, found in linears.index.items()}
         maps |= {linear_name(i): linears.index[i][some[0]] for i, some in linears.pairs.items()}
-        every = {**{n: self.owners.index[n] for n in self.named}, **maps}
-        return {n: index.to(self.device) for n, index in every.items()}
+        return {**{n: self.owners.index[n] for n in self.named}, **maps}
 
     @cached_property
     def pairs(self) -> dict[str, Tensor]:
@@ -80,7 +88,7 @@ class Known:
         """How the graph of a window is asked for `others`."""
         channels, elements = self.owners.channels, self.owners.elements
         found = {n: _turns(elements[n], channels) for n in self.others}
-        return {n: Turns(*(z.to(self.device) for z in turns)) for n, turns in found.items()}
+        return {n: turns.to(self.device) for n, turns in found.items()}
 
     @cached_property
     def passes(self) -> int:
@@ -93,16 +101,21 @@ class Turns(NamedTuple):
 
     asked: Tensor
     """(turns, *shape): which elements."""
-    spots: Tensor
-    """(elements,): where each is found among (turns, channels), flat; behind all: it moves none."""
+    spots: Tensor | None
+    """(elements,): where each is found among (turns, channels), flat; behind all: it moves none.
+    None where that is their order."""
+
+    def to(self, device: torch.device) -> "Turns":
+        """On a device."""
+        return Turns(self.asked.to(device), None if self.spots is None else self.spots.to(device))
 
 
 def _turns(owner: Tensor, channels: int) -> Turns:
     number = _among(owner.flatten()).view_as(owner)
     count = int(number.max()) + 1
     asked = torch.stack([(number == k) & (owner >= 0) for k in range(count)])
-    spots = torch.where(owner < 0, count * channels, number * channels + owner)
-    return Turns(asked, spots.flatten())
+    spots = torch.where(owner < 0, count * channels, number * channels + owner).flatten()
+    return Turns(asked, None if spots.equal(torch.arange(count * channels)) else spots)
 
 
 def _among(owner: Tensor) -> Tensor:
@@ -159,6 +172,8 @@ class Gate:
 
     def owed(self, state: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
         """What gradients of a state before the window add to those of what has traces."""
+        if not self.traces:
+            return []
         pairs = zip(state, gradients, strict=True)
         parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
         credit = torch.stack([parts[i] for i in self.known.owners.parts])
@@ -262,6 +277,8 @@ def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces
     row's own is asked: of the graph where they are few numbers a channel, else by reading the
     window once more, row by row.
     """
+    if not known.owners.parts:  # no parameter moves the state
+        return {}
     found = _by_graph(layer, known, heard) or _row_by_row(layer, known, heard)
     with without_autocast(found.across.device):
         return _advanced(known, traces, heard, found)
@@ -298,16 +315,16 @@ class _Found(NamedTuple):
 def _by_graph(layer: Mixer, known: Known, heard: Heard) -> _Found | None:
     """From what the layer did, where that has a history."""
     graph, parts, mine = heard.graph, known.owners.parts, _parameters(layer, known.others)
-    most = _FEW if heard.x.shape[1] <= _SHORT else len(parts)
+    most = FEW if heard.x.shape[1] <= _SHORT else len(parts)
     if graph.gate is None or known.passes > most:
         return None
     ys = [graph.calls[place].y for place in known.linears.index]
-    inputs, sums = [*ys, *graph.before], _sums(graph.after, parts)
-    if not all(h.requires_grad for h in [*(h for h, _ in sums), *inputs, *mine.values()]):
+    inputs, asked = [*ys, *graph.before], sums(graph.after, parts)
+    if not all(h.requires_grad for h in [*(h for h, _ in asked), *inputs, *mine.values()]):
         return None
     pulled = [
         torch.autograd.grad(h, inputs, credit, retain_graph=True, materialize_grads=True)
-        for h, credit in sums
+        for h, credit in asked
     ]
     maps = {
         place: torch.stack([p[i] for p in pulled], 1) for i, place in enumerate(known.linears.index)
@@ -315,17 +332,17 @@ def _by_graph(layer: Mixer, known: Known, heard: Heard) -> _Found | None:
     before = [real_parts(p[len(ys) :]) for p in pulled]
     across = torch.stack([torch.stack([of_part[i] for i in parts], 1) for of_part in before], 1)
     with graph.gate.shut():
-        own = _of_each_row(graph.after, known, mine)
+        own = of_each_row(graph.after, known, mine)
     return _Found(own, across, maps)
 
 
-def _sums(after: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+def sums(after: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
     """Of some parts of a state their tensor, and the credit that is the sum over the part."""
     units = [(h, unit) for h in after for unit in ((1, 1j) if h.is_complex() else (1,))]
     return [(units[i][0], torch.full_like(units[i][0], units[i][1])) for i in parts]
 
 
-def _of_each_row(
+def of_each_row(
     after: Sequence[Tensor], known: Known, mine: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Of the sum over the channels of each part, by parameters: (batch, parts, ...).
@@ -356,15 +373,16 @@ def _apart(slope: Tensor, credit: list[Tensor], turns: Turns, known: Known) -> T
     if not slope.requires_grad:  # it moved nothing this time
         return slope.new_zeros(len(credit[0]), len(known.owners.parts), *slope.shape)
     found: list[Tensor] = []
-    for elements in turns.asked.to(slope):
+    for elements in turns.asked.to(slope.dtype):
         pulled = torch.autograd.grad(
             slope, credit, elements, retain_graph=True, materialize_grads=True
         )
         parts = real_parts(list(pulled))
         found.append(torch.stack([parts[i] for i in known.owners.parts], 2))
-    # (batch, passes and channels, parts), and behind all 0 for what moves nothing
-    flat: Tensor = pad(torch.cat(found, 1), (0, 0, 0, 1))
-    own: Tensor = flat[:, turns.spots].transpose(1, 2).unflatten(2, slope.shape)
+    flat = torch.cat(found, 1)  # (batch, passes and channels, parts)
+    if turns.spots is not None:  # behind all is 0 for what moves nothing
+        flat = pad(flat, (0, 0, 0, 1))[:, turns.spots]
+    own: Tensor = flat.transpose(1, 2).unflatten(2, slope.shape)
     return own
 
 

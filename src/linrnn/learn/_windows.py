@@ -52,17 +52,20 @@ class Windowed(Learner):
             answers = answers or Answers(batch, per_step=y.ndim > 2)
             own, target = answers.add(window, y)
             weight = answers.weight(window)
-            if not weight:
-                continue
-            loss = loop.loss(own, target)
-            loop.backward(loss if self.update == "window" else loss * weight)
-            losses.append(loss.detach() * weight)
-            pending = True
+            if weight:
+                loss = loop.loss(own, target)
+                loop.backward(loss if self.update == "window" else loss * weight)
+                losses.append(loss.detach() * weight)
+                pending = True
+            self.end_window()
         assert answers is not None
         return Step(torch.stack(losses).sum(), answers.whole(), cast(State, state))
 
     def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
         """Before the first window of a batch; ``anew``: no state is carried into it."""
+
+    def end_window(self) -> None:
+        """After the gradients of a window, where any were asked."""
 
     @abstractmethod
     def read_window(

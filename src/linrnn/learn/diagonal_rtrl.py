@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from linrnn.learn._traced import Traced
+from linrnn.learn._stepwise import Stepwise
 
 
-class DiagonalRTRL(Traced):
+class DiagonalRTRL(Stepwise):
     r"""Real-time recurrent learning of diagonal recurrences: a step is learned from as it comes.
 
     Nothing of the past is kept but a trace for each row of a batch and each parameter of a
@@ -40,4 +40,4 @@ class DiagonalRTRL(Traced):
     """
 
     def __init__(self, *, update: Literal["batch", "step"] = "batch") -> None:
-        super().__init__(1, "window" if update == "step" else "batch")
+        super().__init__("window" if update == "step" else "batch")

@@ -10,9 +10,11 @@ from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
 from linrnn.learn._owners import NotDiagonalError, owners
+from linrnn.learn._step_derivatives import stepped
 from linrnn.learn._traces import known
-from linrnn.mixers import build
+from linrnn.mixers import Mixer, build, load
 from linrnn.state import detach, map_state
+from linrnn.state_spec import real
 from linrnn.tasks._base import IGNORE
 
 TIME, ROWS = 13, 3
@@ -57,9 +59,13 @@ def close(ours, theirs, only=""):
 @pytest.mark.parametrize("mixer", APART)
 def test_a_recurrent_layer_learns_as_by_back_propagation(mixer, batch):
     model = make(mixer)
-    whole, _ = gradients(model, "bptt", batch)
-    close(gradients(model, "chunked_rtrl", batch, window=3)[0], whole, "mixer")
-    close(gradients(model, "diagonal_rtrl", batch)[0], whole, "mixer")
+    for dt in (torch.rand(ROWS, TIME, dtype=torch.float64) + 0.5, None):
+        if dt is not None and not load(mixer).timed:
+            continue
+        times = batch._replace(dt=dt)
+        whole, _ = gradients(model, "bptt", times)
+        close(gradients(model, "chunked_rtrl", times, window=3)[0], whole, "mixer")
+        close(gradients(model, "diagonal_rtrl", times)[0], whole, "mixer")
     cut, _ = gradients(model, "tbptt", batch, window=3)
     far = max(float((g - cut[n]).norm() / g.norm()) for n, g in whole.items() if "mixer" in n)
     assert far > 1e-3  # there is something across the borders to be learned
@@ -231,6 +237,32 @@ def test_an_answer_at_the_end_reaches_its_cause_before_the_window():
     assert not torch.allclose(cut[name], whole[name], rtol=1e-2)
 
 
+class Average(Mixer):
+    """No parameter moves its state."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.d_model, self.out = d_model, torch.nn.Linear(d_model, d_model)
+
+    def state_spec(self):
+        return real(d_state=self.d_model)
+
+    def _read(self, x, h, reset):
+        means = [h := 0.9 * h + z for z in x.unbind(1)]
+        return self.out(torch.stack(means, 1)), h
+
+
+@pytest.mark.parametrize("name", ["chunked_rtrl", "diagonal_rtrl"])
+def test_a_state_that_no_parameter_moves_has_no_traces(name):
+    torch.manual_seed(0)
+    model = Average(4).double()
+    batch = Batch(*torch.randn(2, 2, 5, 4).double(), None, None)
+    whole, _ = gradients(model, "bptt", batch)
+    learner = learn.build(name)
+    close(gradients(model, name, batch, learner=learner)[0], whole)
+    assert learner.state_dict() == {}
+
+
 def test_the_memory_of_a_learner_does_not_grow_with_what_was_read():
     model = make("lru", d_model=3)
     learner, state, sizes = learn.build("diagonal_rtrl"), None, []
@@ -352,15 +384,17 @@ def test_padding_and_what_is_not_asked_are_read_alone():
 def test_a_step_is_learned_from_where_the_layer_is(mixer, window):
     model = make(mixer)
     layer = model.blocks[0].mixer
-    found = replace(known(layer), device=torch.device("meta"))
+    name, options = ("diagonal_rtrl", {}) if window == 1 else ("chunked_rtrl", {"window": window})
+    find = stepped if window == 1 else known
+    found = replace(find(layer), device=torch.device("meta"))
     model.to("meta")
     there = [
         *found.index.values(),
         *found.pairs.values(),
-        *sum(map(tuple, found.turns.values()), ()),
+        *(z for turns in found.turns.values() for z in turns if z is not None),
     ]
     assert {z.device.type for z in there} == {"meta"}
-    rule, state = learn.build("chunked_rtrl", {"window": window}), None
+    rule, state = learn.build(name, options), None
     rule._found[layer] = found
     batch = Batch(
         *(torch.empty(2, 2 * window, n, device="meta").double() for n in (2, 3)), None, None

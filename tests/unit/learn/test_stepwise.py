@@ -1,0 +1,233 @@
+"""Steps that are learned from as they come: programs of derivatives, and traces in one pass."""
+
+from contextlib import suppress
+from functools import partial
+
+import pytest
+import torch
+from test_traces import APART
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from linrnn import SequenceModel, learn
+from linrnn.learn import Batch, Loop
+from linrnn.learn._owners import NotDiagonalError, owners, tensors
+from linrnn.learn._step_derivatives import Stepped, stepped
+from linrnn.learn._stepwise import Call
+from linrnn.mixers import build, load
+from linrnn.ops import _native
+from linrnn.ops._recorded_program import operations
+from linrnn.state import leaves, map_state
+from linrnn.testing._options import option_sets
+
+F32, F64 = torch.float32, torch.float64
+TOLERANCE = {F64: 1e-12, F32: 2e-5}
+native = pytest.mark.skipif(
+    _native.load()[0] is None or not operations(),
+    reason="the native kernels are not installed, or not these",
+)
+
+
+def layers_of(mixer, dtype):
+    """With all options of which channels are apart, in float32 the first alone."""
+    for options in option_sets(load(mixer)):
+        layer = build(mixer, 6, options).to(dtype).eval()
+        with suppress(NotDiagonalError):
+            owners(layer)
+            yield options, layer
+        if dtype is F32:
+            return
+
+
+def step_of(layer, dtype, rows=3):
+    """A step of a layer, with traces that are not zero."""
+    torch.manual_seed(0)
+    found = stepped(layer)
+    assert isinstance(found, Stepped)
+    state = map_state(lambda h: h + torch.randn_like(h) / 3, layer.init_state(rows))
+    x = torch.randn(rows, layer.d_model, dtype=dtype)
+    timed = layer.timed and getattr(layer, "form", "") not in layer.without_dt
+    dt = torch.rand(rows, dtype=dtype) + 0.5 if timed else None
+    call = Call(layer, found, {}, x, state, dt)
+    traces = {n: torch.randn_like(call._trace(n)) for n in found.named}
+    return partial(Call, layer, found, traces, x, state, dt)
+
+
+@native
+@pytest.mark.parametrize("dtype", [F64, F32])
+@pytest.mark.parametrize("mixer", APART)
+def test_derivatives_of_a_step_are_one_program(mixer, dtype):
+    for options, layer in layers_of(mixer, dtype):
+        begin = step_of(layer, dtype)
+        call = begin()
+        credit = {"y": torch.randn_like(call.y)}
+        credit |= {str(i): torch.randn_like(h) for i, h in enumerate(tensors(call.after))}
+        wanted = ["x", *(str(i) for i in range(len(tensors(call.state))))]
+        for some in (credit, {}):
+            got = begin()._derivatives(some, wanted if some else [])
+            kind = [*call.known.kinds.values()][-1]
+            assert kind.program is not None, (options, kind.reason)
+            plain = begin()
+            plain._recordable = lambda given: False
+            want = plain._derivatives(some, wanted if some else [])
+            assert got.keys() == want.keys()
+            for name, z in want.items():
+                most = TOLERANCE[dtype] * max(1.0, z.abs().max().item())
+                torch.testing.assert_close(
+                    got[name], z, rtol=TOLERANCE[dtype], atol=most, msg=f"{options}: {name}"
+                )
+
+
+def learned(model, name, batch, options=None, **more):
+    """Gradients, and what the learner remembers."""
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(3)
+    rule = learn.build(name, options or {})
+    step = rule.step(model, batch, None, Loop(mse_loss, **more))
+    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return found, rule, step
+
+
+def model_of(mixer="lru", dtype=F64, **options):
+    torch.manual_seed(0)
+    options = {"d_model": 6, "n_layers": 1, "norm": "layer", "pool": "none"} | options
+    return SequenceModel(2, 3, mixer=mixer, **options, dtype=dtype)
+
+
+def batch_of(model, time=7, rows=3, **more):
+    random = torch.Generator().manual_seed(1)
+    x, target = (torch.randn(rows, time, n, generator=random).to(F64) for n in (2, 3))
+    dtype = model.head.weight.dtype
+    target = target[:, -1] if model.pool.kind == "last" else target
+    return Batch(x.to(dtype), target.to(dtype), None, more.get("reset"), more.get("dt"))
+
+
+def check_equal(found, wanted, tolerance=1e-10):
+    assert found.keys() == wanted.keys()
+    for name, g in wanted.items():
+        torch.testing.assert_close(found[name], g, rtol=tolerance, atol=tolerance, msg=name)
+
+
+def by_windows(model, batch):
+    """The same numbers another way: windows of one step, each with its graph."""
+    return learned(model, "chunked_rtrl", batch, {"window": 1})
+
+
+@pytest.mark.parametrize("mixer", APART)
+def test_steps_learn_as_windows_of_one_step_do(mixer):
+    model = model_of(mixer, n_layers=2)
+    reset = torch.rand(3, 7, generator=torch.Generator().manual_seed(2)) < 0.3
+    dt = torch.rand(3, 7, dtype=F64) + 0.5 if load(mixer).timed else None
+    batch = batch_of(model, reset=reset, dt=dt)
+    found, _, step = learned(model, "diagonal_rtrl", batch)
+    wanted, _, other = by_windows(model, batch)
+    check_equal(found, wanted)
+    check_equal(dict(enumerate(leaves(step.state))), dict(enumerate(leaves(other.state))))
+
+
+def test_steps_of_which_nothing_is_asked_are_remembered():
+    for mixer in ("lru", "mingru"):
+        model = model_of(mixer, pool="last")
+        batch = batch_of(model)
+        whole, _, _ = learned(model, "bptt", batch)
+        found, _, _ = learned(model, "diagonal_rtrl", batch)
+        check_equal(
+            {n: g for n, g in found.items() if "mixer" in n},
+            {n: g for n, g in whole.items() if "mixer" in n},
+        )
+
+
+def test_frozen_weights_have_no_gradient_and_others_theirs():
+    for frozen in ("B", "nu_log", "C"):
+        model = model_of("lru")
+        model.blocks[0].mixer.get_parameter(frozen).requires_grad_(False)
+        found, _, _ = learned(model, "diagonal_rtrl", batch_of(model))
+        assert f"blocks.0.mixer.{frozen}" not in found
+        check_equal(found, by_windows(model, batch_of(model))[0])
+
+
+def test_what_a_layer_draws_in_training_is_drawn_again():
+    model = model_of("qrnn", mixer_options={"zoneout": 0.5}).train()
+    batch = batch_of(model)
+    found, rule, _ = learned(model, "diagonal_rtrl", batch)
+    check_equal(found, by_windows(model, batch)[0])
+    (kind,) = rule._found[model.blocks[0].mixer].kinds.values()
+    assert kind.program is None
+    after = torch.rand(1)
+    by_windows(model, batch)
+    assert torch.rand(1).equal(after)  # no number is drawn twice of the stream itself
+
+
+def test_weights_that_moved_or_were_replaced_are_those_of_the_step():
+    model = model_of("lru")
+    layer, batch = model.blocks[0].mixer, batch_of(model)
+    rule = learn.build("diagonal_rtrl")
+    for change in ("none", "moved", "replaced", "hooked"):
+        with torch.no_grad():
+            if change == "moved":
+                layer.nu_log += 0.1
+            if change == "replaced":
+                layer.B = nn.Parameter(layer.B * 1.1)
+        seen = []
+        if change == "hooked":
+            layer.register_forward_hook(lambda *_, seen=seen: seen.append(1))
+        model.zero_grad(set_to_none=True)
+        rule.step(model, batch, None, Loop(mse_loss))
+        found = {n: p.grad for n, p in model.named_parameters()}
+        check_equal(found, by_windows(model, batch)[0])
+        assert bool(seen) == (change == "hooked")
+
+
+def test_precision_of_autocast_is_that_of_the_answer():
+    model = model_of("mingru", dtype=F32)
+    batch = batch_of(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, rule, _ = learned(model, "diagonal_rtrl", batch)
+        wanted, _, _ = by_windows(model, batch)
+    assert not rule._found[model.blocks[0].mixer].kinds  # nothing was recorded
+    check_equal(found, wanted, 2e-2)
+    assert all(t.dtype is F32 for t in rule.state_dict().values())
+
+
+class Through(nn.Module):
+    """Answers with what a layer answers, and with its state after the step."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, state=None):
+        y, state = self.layer(x, state)
+        return y + state.real.unsqueeze(1), state
+
+
+def test_a_state_after_the_step_has_its_credit_too():
+    torch.manual_seed(0)
+    model = Through(build("lru", 6).double())
+    x, target = torch.randn(2, 5, 6).double(), torch.randn(2, 5, 6).double()
+    found, _, _ = learned(model, "diagonal_rtrl", Batch(x, target, None, None))
+    model.zero_grad()
+    state, answers = None, []
+    for t in range(5):
+        y, state = model(x[:, t : t + 1], state)
+        answers.append(y)
+    mse_loss(torch.cat(answers, 1), target).backward()
+    check_equal(found, {n: p.grad for n, p in model.named_parameters()})
+
+
+def test_a_layer_is_as_it_was_after_an_error():
+    model = model_of("lru")
+    rule, layer = learn.build("diagonal_rtrl"), model.blocks[0].mixer
+
+    def fail(*_):
+        raise RuntimeError("stop")
+
+    handle = model.head.register_forward_hook(fail)
+    with pytest.raises(RuntimeError, match="stop"):
+        rule.step(model, batch_of(model), None, Loop(mse_loss))
+    handle.remove()
+    assert "forward" not in vars(layer)
+    found, _, _ = learned(model, "diagonal_rtrl", batch_of(model))
+    model.zero_grad(set_to_none=True)
+    rule.step(model, batch_of(model), None, Loop(mse_loss))
+    check_equal({n: p.grad for n, p in model.named_parameters()}, found)
