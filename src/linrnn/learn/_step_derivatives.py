@@ -4,6 +4,7 @@ Whoever asks gives tensors by name and gets tensors by name, so that one program
 that lies between (`linrnn.ops._recorded_program`).
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from linrnn.learn._linears import Given, by_step, linears_of, noted
 from linrnn.learn._owners import owners, real_parts, tensors
 from linrnn.learn._traces import FEW, Known, known, of_each_row, sums
 from linrnn.mixers import Mixer
+from linrnn.mixers._added import added_losses
 from linrnn.ops._precision import wide
 from linrnn.ops._recorded_program import Kinds
 from linrnn.ops._recorded_step import Tree
@@ -62,7 +64,20 @@ def stepped(layer: Mixer) -> Known:
     found = owners(layer)
     device = next((p.device for p in layer.parameters()), torch.device("cpu"))
     steps = Stepped(found, linears_of(layer, found, by_step), device)
-    return steps if found.parts and steps.passes <= FEW else known(layer)
+    apart = found.parts and steps.passes <= FEW
+    # a step gives no loss of its own, and is not what somebody has put in the place of forward
+    whole = "forward" not in vars(layer) and not _adds_losses(layer)
+    return steps if apart and whole else known(layer)
+
+
+def _adds_losses(layer: Mixer) -> bool:
+    """Whether a layer has training minimise something beside the loss of its model."""
+    probe = copy.deepcopy(layer).train()
+    p = next(probe.parameters())
+    x = torch.zeros(1, 2, layer.d_model, device=p.device, dtype=p.dtype)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), added_losses() as added:
+        probe(x)
+    return added.take() is not None
 
 
 class _Graph(NamedTuple):

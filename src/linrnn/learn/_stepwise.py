@@ -267,6 +267,9 @@ class Stepwise(Traced):
         reset: Tensor | None = None,
         dt: Tensor | None = None,
     ) -> tuple[Tensor, State]:
+        layer._check_input(x, time=True)
+        if reset is not None:
+            layer._check_reset(reset, x)
         if x.shape[1] == 0:
             return type(layer).forward(layer, x, state, reset=reset, dt=dt)
         if state is None:

@@ -25,6 +25,7 @@ from linrnn.learn._traces import (
 )
 from linrnn.learn._windows import Window, Windowed
 from linrnn.mixers import Mixer
+from linrnn.mixers._added import added_losses
 from linrnn.nn import Pool
 from linrnn.state import detach
 from linrnn.typing import State
@@ -140,7 +141,8 @@ class Traced(Windowed):
 
     def _known(self, name: str, layer: Mixer) -> Any:
         if layer not in self._found:
-            self._found[layer] = self.find(name, layer)
+            with added_losses():  # those of looking at it are nobody's
+                self._found[layer] = self.find(name, layer)
         return self._found[layer]
 
     @contextmanager

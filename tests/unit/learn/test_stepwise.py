@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from functools import partial
+from types import MethodType
 
 import pytest
 import torch
@@ -10,11 +11,13 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from linrnn import SequenceModel, learn
+from linrnn.errors import ShapeError
 from linrnn.learn import Batch, Loop
 from linrnn.learn._owners import NotDiagonalError, owners, tensors
 from linrnn.learn._step_derivatives import Stepped, stepped
 from linrnn.learn._stepwise import Call
-from linrnn.mixers import build, load
+from linrnn.mixers import MinGRU, build, load
+from linrnn.mixers._added import added_losses
 from linrnn.ops import _native
 from linrnn.ops._recorded_program import operations
 from linrnn.state import leaves, map_state
@@ -231,3 +234,51 @@ def test_a_layer_is_as_it_was_after_an_error():
     model.zero_grad(set_to_none=True)
     rule.step(model, batch_of(model), None, Loop(mse_loss))
     check_equal({n: p.grad for n, p in model.named_parameters()}, found)
+
+
+class Lossy(MinGRU):
+    """Has training keep its answers small."""
+
+    def _read(self, x, state, reset):
+        y, after = super()._read(x, state, reset)
+        if self.asks_for_loss():
+            self.add_loss(y.square().mean())
+        return y, after
+
+
+def test_what_a_layer_adds_to_the_loss_is_not_lost():
+    torch.manual_seed(0)
+    model = Through(Lossy(6).double())
+    batch = Batch(*torch.randn(2, 2, 5, 6).double(), None, None)
+    found = []
+    for name, options in (("diagonal_rtrl", {}), ("chunked_rtrl", {"window": 1})):
+        with added_losses() as added:
+            grads, _, _ = learned(model, name, batch, options)
+            found.append((grads, added.take()))
+    assert found[0][1] is not None
+    torch.testing.assert_close(found[0][1], found[1][1])
+    check_equal(found[0][0], found[1][0])
+
+
+def test_a_forward_pass_of_somebody_else_is_read():
+    torch.manual_seed(0)
+    layer = build("mingru", 6).double()
+    model = Through(layer)
+
+    def doubled(self, x, state=None, **more):
+        return type(self).forward(self, 2 * x, state, **more)
+
+    layer.forward = MethodType(doubled, layer)
+    batch = Batch(*torch.randn(2, 2, 5, 6).double(), None, None)
+    found, _, step = learned(model, "diagonal_rtrl", batch)
+    wanted, _, other = by_windows(model, batch)
+    check_equal(found | {"y": step.y}, wanted | {"y": other.y})
+
+
+def test_bad_input_is_said_as_without_a_learner():
+    model, rule = Through(build("lru", 6)), learn.build("diagonal_rtrl")
+    batch = Batch(torch.randn(2, 5, 7), torch.randn(2, 5, 6), None, None)
+    with pytest.raises(
+        ShapeError, match=r"^LRU.forward: x must have shape \(batch, time, d_model=6\)"
+    ):
+        rule.step(model, batch, None, Loop(mse_loss))
