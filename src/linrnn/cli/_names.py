@@ -22,7 +22,7 @@ def canonical(name: str, known: Iterable[str]) -> str:
         >>> canonical("RG-LRU", known), canonical("RGLRU", known), canonical("x", known)
         ('rg_lru', 'rg_lru', 'x')
     """
-    known = list(known)
+    known = list(dict.fromkeys(known))  # catalogues share some names
     for spelling in (str, _plain, _letters):  # the last is how classes and papers call it
         found = [one for one in known if spelling(one) == spelling(name)]
         if len(found) == 1:

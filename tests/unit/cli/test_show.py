@@ -6,6 +6,7 @@ import pytest
 
 from linrnn import learn, mixers, recipes, tasks
 from linrnn.cli import show as verb
+from linrnn.cli._names import known_as
 from linrnn.errors import UnknownNameError
 
 
@@ -91,6 +92,14 @@ def test_show_prints_everything_of_a_name(capsys):
 
 
 @pytest.mark.unchecked
+def test_every_name_is_known_however_it_is_spelt():
+    known = verb._known()  # with some names in two catalogues
+    assert len({*known}) < len(known)
+    for name in known:
+        for spelt in (name.replace("_", "-"), name.upper(), name.upper().replace("_", "-")):
+            assert known_as("entry", spelt, known) == name
+
+
 def test_unknown_name_is_a_wrong_command():
     message = (
         r"no mixer, task, learner, recipe or reproduction named 'lur'\. Did you mean 'lru'\? "
