@@ -20,7 +20,7 @@ from linrnn.learn._linears import by_step, weights
 from linrnn.learn._owners import NotDiagonalError, tensors, with_tensors
 from linrnn.learn._step_derivatives import Named, Stepped, derivatives, stepped
 from linrnn.learn._traced import Traced
-from linrnn.learn._traces import Heard, Known, Traces, begun, linear_name
+from linrnn.learn._traces import Known, Traces, linear_name, restarted
 from linrnn.learn._windows import Window
 from linrnn.mixers import Mixer
 from linrnn.ops._layout import like
@@ -29,7 +29,7 @@ from linrnn.ops._precision import without_autocast
 from linrnn.ops._recorded_program import Kind, kind_of, operations
 from linrnn.ops._recorded_step import tree_of
 from linrnn.ops._traces import learned
-from linrnn.state import detach
+from linrnn.state import detach, ordered
 from linrnn.typing import State
 
 _NATIVE = (torch.float32, torch.float64)
@@ -56,7 +56,8 @@ class Call:
         dt: Tensor | None,
     ) -> None:
         self.layer, self.known, self.traces, self.x, self.state = layer, known, traces, x, state
-        self.tree, self.leaves = tree_of(state), list[Tensor]()
+        # in one order, whoever made the state
+        self.tree, self.leaves = tree_of(ordered(state)), list[Tensor]()
         self.tree.leaves(state, self.leaves)
         self.times = {} if dt is None else {"dt": dt}
         self.mode, self.random = Mode(x.device), generators(x.device) if layer.training else None
@@ -275,10 +276,10 @@ class Stepwise(Traced):
         if state is None:
             state = layer.init_state(len(x), device=x.device)
         traces: Traces = self.traces.get(name, {})
-        more = {} if reset is None else {"reset": reset}
-        state, on = begun(layer, Heard(x, state, more))
-        if on is not None:
-            traces = {n: torch.where(like(on, t[0]), t, 0) for n, t in traces.items()}
+        if reset is not None:
+            ended = reset[:, 0]
+            state = restarted(layer, state, ended)
+            traces = {n: torch.where(like(ended, t[0]), 0, t) for n, t in traces.items()}
         found = self._known(name, layer)
         if found.linears.timed and dt is None:
             dt = x.new_ones(x.shape[:2])

@@ -23,8 +23,9 @@ from linrnn.learn._owners import (
 from linrnn.mixers import Mixer
 from linrnn.ops._layout import like
 from linrnn.ops._precision import wide, without_autocast
+from linrnn.ops._recorded_step import tree_of
 from linrnn.ops._traces import advance, credited, kept
-from linrnn.state import detach, flatten, map_state, ordered, unflatten
+from linrnn.state import detach, map_state
 from linrnn.typing import State
 
 _SHORT, FEW = 16, 16
@@ -441,10 +442,18 @@ def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
     if reset is None:
         return heard.state, None
     ended = reset[:, 0]
-    new = detach(layer.init_state(len(heard.x), device=heard.x.device))
-    old, fresh = flatten(ordered(heard.state)), flatten(ordered(new))
-    mixed = {k: torch.where(like(ended, h), fresh[k].to(h), h) for k, h in old.items()}
-    return unflatten(mixed, heard.state), ~ended
+    return detach(restarted(layer, heard.state, ended)), ~ended
+
+
+def restarted(layer: Mixer, state: State, ended: Tensor) -> State:
+    """New states in the rows that end, (batch,); old and new have their histories."""
+    new = layer.init_state(len(ended), device=ended.device)
+    tree, before, fresh = tree_of(state), list[Tensor](), list[Tensor]()
+    tree.leaves(state, before)
+    tree.leaves(new, fresh)
+    pairs = zip(before, fresh, strict=True)
+    mixed: State = tree.joined(torch.where(like(ended, h), z.to(h), h) for h, z in pairs)
+    return mixed
 
 
 def alone(state: State) -> State:

@@ -121,11 +121,21 @@ def test_steps_learn_as_windows_of_one_step_do(mixer):
     model = model_of(mixer, n_layers=2)
     reset = torch.rand(3, 7, generator=torch.Generator().manual_seed(2)) < 0.3
     dt = torch.rand(3, 7, dtype=F64) + 0.5 if load(mixer).timed else None
-    batch = batch_of(model, reset=reset, dt=dt)
-    found, _, step = learned(model, "diagonal_rtrl", batch)
-    wanted, _, other = by_windows(model, batch)
-    check_equal(found, wanted)
-    check_equal(dict(enumerate(leaves(step.state))), dict(enumerate(leaves(other.state))))
+    for batch in (batch_of(model, reset=reset, dt=dt), batch_of(model)):
+        found, _, step = learned(model, "diagonal_rtrl", batch)
+        wanted, _, other = by_windows(model, batch)
+        check_equal(found, wanted)
+        check_equal(dict(enumerate(leaves(step.state))), dict(enumerate(leaves(other.state))))
+
+
+@pytest.mark.parametrize("mixer", ["gated_lru", "qrnn"])
+def test_what_a_sequence_begins_from_is_learned(mixer):
+    model = model_of(mixer, mixer_options={"learn_initial": True})
+    reset = torch.rand(3, 7, generator=torch.Generator().manual_seed(2)) < 0.3
+    for batch in (batch_of(model, reset=reset), batch_of(model)):
+        found, _, _ = learned(model, "diagonal_rtrl", batch)
+        check_equal(found, by_windows(model, batch)[0])
+        assert any(n.endswith(("h0", "c0")) and g.any() for n, g in found.items())
 
 
 def test_steps_of_which_nothing_is_asked_are_remembered():
