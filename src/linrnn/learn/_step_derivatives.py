@@ -6,7 +6,7 @@ that lies between (`linrnn.ops._recorded_program`).
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -31,6 +31,10 @@ class Stepped(Known):
 
     kinds: Kinds = field(default_factory=dict)
     """Of programs that find derivatives."""
+
+    def __deepcopy__(self, memo: object) -> "Stepped":
+        """What is known never changes; a copy makes programs of its own."""
+        return replace(self, kinds={})
 
     @cached_property
     def constants(self) -> list[Tensor]:

@@ -33,6 +33,8 @@ from linrnn.state import detach, ordered
 from linrnn.typing import State
 
 _NATIVE = (torch.float32, torch.float64)
+_ROWS = 64
+"""More sequences at once are better served by the matrix products of PyTorch."""
 
 
 class Call:
@@ -158,9 +160,8 @@ class Call:
     def _recordable(self, given: Named) -> bool:
         plain = eager(*given.values()) and self.x.is_cpu and self.x.dtype in _NATIVE
         same = all(p.dtype in _NATIVE and p.is_cpu for p in self.layer.parameters())
-        return (
-            plain and same and not self.mode.autocast and not transformed() and bool(operations())
-        )
+        few = len(self.x) <= _ROWS and not self.mode.autocast
+        return plain and same and few and not transformed() and bool(operations())
 
     def _recorded(
         self, function: Callable[[Named], Named], given: Named, what: tuple[Any, ...]
@@ -214,6 +215,10 @@ class Stepwise(Traced):
     def __init__(self, update: Any) -> None:
         super().__init__(1, update)
         self._calls: dict[str, Call] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the calls of a window that something has ended in the middle."""
+        return {**vars(self), "_calls": {}}
 
     def find(self, name: str, layer: Mixer) -> Known:
         """What has to be known of a layer, once."""

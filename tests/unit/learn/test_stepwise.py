@@ -1,5 +1,6 @@
 """Steps that are learned from as they come: programs of derivatives, and traces in one pass."""
 
+import copy
 from contextlib import suppress
 from functools import partial
 from types import MethodType
@@ -240,6 +241,8 @@ def test_a_layer_is_as_it_was_after_an_error():
         rule.step(model, batch_of(model), None, Loop(mse_loss))
     handle.remove()
     assert "forward" not in vars(layer)
+    rule = copy.deepcopy(rule)  # as a checkpoint does, of all but what was broken off
+    assert not rule._calls
     found, _, _ = learned(model, "diagonal_rtrl", batch_of(model))
     model.zero_grad(set_to_none=True)
     rule.step(model, batch_of(model), None, Loop(mse_loss))

@@ -97,8 +97,9 @@ def test_every_learner_minimises_what_layers_add(name, batch):
         else:
             assert own is None
             assert (n in found) == (n in plain)  # a norm before a layer has none by `lra`
-            if n in plain:
-                torch.testing.assert_close(found[n], plain[n], rtol=0, atol=0)
+            if n in plain:  # a layer without a loss of its own is learned from by its steps
+                near = 1e-12 if name == "diagonal_rtrl" else 0
+                torch.testing.assert_close(found[n], plain[n], rtol=near, atol=near / 1000)
 
 
 def test_layers_are_asked_in_training_with_gradients_and_never_else(batch):
