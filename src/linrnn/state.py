@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -74,7 +74,7 @@ def concat(states: Sequence[State]) -> State:
                 f"{[tuple(h.shape[1:]) for h in leaves(other)]}."
             )
     columns = zip(*(leaves(s) for s in states), strict=True)
-    return _rebuild(first, [torch.cat(column) for column in columns])
+    return rebuilt(first, [torch.cat(column) for column in columns])
 
 
 def select(state: State, rows: int | slice | Sequence[int] | Integer[Tensor, " rows"]) -> State:
@@ -382,7 +382,13 @@ def check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tensor
             )
 
 
-def _rebuild(like: State, tensors: Sequence[Tensor]) -> State:
-    """The tree of ``like`` with other tensors."""
+def rebuilt(like: State, tensors: Iterable[Tensor]) -> State:
+    """The tree of ``like`` with other tensors, in the order of `leaves`.
+
+    Example:
+        >>> import torch
+        >>> rebuilt({"b": torch.ones(1), "a": torch.zeros(1)}, [torch.ones(1), torch.zeros(1)])
+        {'a': tensor([1.]), 'b': tensor([0.])}
+    """
     remaining = iter(tensors)
     return map_state(lambda _: next(remaining), ordered(like))

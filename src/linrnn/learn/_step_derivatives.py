@@ -15,12 +15,13 @@ from torch import Tensor
 
 from linrnn.learn._linears import Given, by_step, linears_of, noted
 from linrnn.learn._owners import owners, real_parts, tensors
-from linrnn.learn._traces import FEW, Known, known, of_each_row, sums
+from linrnn.learn._traces import FEW, Known, by_parts, known, of_each_row
 from linrnn.mixers import Mixer
 from linrnn.mixers._added import added_losses
 from linrnn.ops._precision import wide
 from linrnn.ops._recorded_program import Kinds
-from linrnn.ops._recorded_step import Tree
+from linrnn.state import rebuilt
+from linrnn.typing import State
 
 Named = dict[str, Tensor]
 
@@ -68,10 +69,10 @@ def stepped(layer: Mixer) -> Known:
     found = owners(layer)
     device = next((p.device for p in layer.parameters()), torch.device("cpu"))
     steps = Stepped(found, linears_of(layer, found, by_step), device)
-    apart = found.parts and steps.passes <= FEW
     # a step gives no loss of its own, and is not what somebody has put in the place of forward
-    whole = "forward" not in vars(layer) and not _adds_losses(layer)
-    return steps if apart and whole else known(layer)
+    if not found.parts or steps.passes > FEW or "forward" in vars(layer) or _adds_losses(layer):
+        return known(layer)
+    return steps
 
 
 def _adds_losses(layer: Mixer) -> bool:
@@ -99,7 +100,7 @@ class _Graph(NamedTuple):
 def derivatives(
     layer: Mixer,
     known: Stepped,
-    tree: Tree,
+    state: State,
     given: Mapping[str, Tensor],
     parameters: Sequence[str],
     wanted: Sequence[str],
@@ -108,7 +109,7 @@ def derivatives(
 
     Args:
         layer, known: whose step it is.
-        tree: how its state is made of tensors.
+        state: one that is made of tensors as the state before is.
         given: ``x`` (batch, d_model), ``state i`` of all tensors of the state before, ``dt`` where
             there is one, ``trace n`` of parameters beside weights of linear maps, and the credit
             that comes back, ``credit y`` of the answer and ``credit i`` of the state after. None:
@@ -123,7 +124,7 @@ def derivatives(
         (batch, inputs) what it was given; ``trace n`` after the step; ``grad n`` of parameters, of
         weights with traces without what these add; and what is wanted.
     """
-    graph = _read(layer, known, tree, given, "x" in wanted)
+    graph = _read(layer, known, state, given, "x" in wanted)
     named = {n: layer.get_parameter(n) for n in parameters}
     results, credit = _gradients(graph, known, given, named, wanted)
     slopes, keep = _slopes(graph, known)
@@ -145,12 +146,12 @@ def derivatives(
 
 
 def _read(
-    layer: Mixer, known: Stepped, tree: Tree, given: Mapping[str, Tensor], by_x: bool
+    layer: Mixer, known: Stepped, state: State, given: Mapping[str, Tensor], by_x: bool
 ) -> _Graph:
-    leaves = (given[n].detach() for n in given if n.startswith("state "))
+    own = (given[n].detach() for n in given if n.startswith("state "))
     times = {"dt": given["dt"]} if "dt" in given else {}
     with torch.enable_grad(), noted(constant=known.linears.index) as calls:
-        x, state = given["x"].detach().requires_grad_(by_x), tree.joined(leaves)
+        x, state = given["x"].detach().requires_grad_(by_x), rebuilt(state, own)
         before = tensors(state)
         for h in before:
             h.requires_grad_()
@@ -195,17 +196,9 @@ def _gradients(
 
 def _slopes(graph: _Graph, known: Stepped) -> tuple[dict[int, Tensor], Tensor]:
     """Of the sums over all channels of each part: by outputs of maps, and by the parts before."""
-    parts, ys = known.owners.parts, [call.y for call in graph.calls.values()]
-    pulled = [
-        torch.autograd.grad(h, [*ys, *graph.before], one, retain_graph=True, materialize_grads=True)
-        for h, one in sums(graph.after, parts)
-    ]
-    slopes = {
-        place: wide(torch.stack([p[i].flatten(1) for p in pulled], 1))
-        for i, place in enumerate(graph.calls)
-    }
-    before = [real_parts(list(p[len(ys) :])) for p in pulled]
-    keep = torch.stack([torch.stack([of_part[i] for i in parts], 1) for of_part in before], 1)
+    ys = [call.y for call in graph.calls.values()]
+    found, keep = by_parts(graph.after, ys, graph.before, known.owners.parts)
+    slopes = {i: wide(slope).flatten(2) for i, slope in zip(graph.calls, found, strict=True)}
     return slopes, wide(keep)
 
 

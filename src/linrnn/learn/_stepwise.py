@@ -17,19 +17,19 @@ from torch import Tensor, nn
 from linrnn.learn._again import Mode, generators
 from linrnn.learn._batch import Batch, read
 from linrnn.learn._linears import by_step, weights
-from linrnn.learn._owners import NotDiagonalError, tensors, with_tensors
+from linrnn.learn._owners import tensors, with_tensors
 from linrnn.learn._step_derivatives import Named, Stepped, derivatives, stepped
 from linrnn.learn._traced import Traced
 from linrnn.learn._traces import Known, Traces, linear_name, restarted
 from linrnn.learn._windows import Window
 from linrnn.mixers import Mixer
 from linrnn.ops._layout import like
-from linrnn.ops._modes import eager, transformed
+from linrnn.ops._modes import eager
 from linrnn.ops._precision import without_autocast
 from linrnn.ops._recorded_program import Kind, kind_of, operations
-from linrnn.ops._recorded_step import tree_of
+from linrnn.ops._step_program import ready
 from linrnn.ops._traces import learned
-from linrnn.state import detach, ordered
+from linrnn.state import detach, leaves
 from linrnn.typing import State
 
 _NATIVE = (torch.float32, torch.float64)
@@ -58,9 +58,6 @@ class Call:
         dt: Tensor | None,
     ) -> None:
         self.layer, self.known, self.traces, self.x, self.state = layer, known, traces, x, state
-        # in one order, whoever made the state
-        self.tree, self.leaves = tree_of(ordered(state)), list[Tensor]()
-        self.tree.leaves(state, self.leaves)
         self.times = {} if dt is None else {"dt": dt}
         self.mode, self.random = Mode(x.device), generators(x.device) if layer.training else None
         with torch.no_grad():
@@ -96,8 +93,7 @@ class Call:
         with without_autocast(self.x.device):
             for place in linears.index:
                 name = linear_name(place)
-                given = (found[f"{what} {place}"] for what in ("slope", "input", "gain"))
-                slope, x, gain = given
+                slope, x, gain = (found[f"{what} {place}"] for what in ("slope", "input", "gain"))
                 traces[name], totals[place] = learned(
                     self.traces.get(name), found["keep"], index[name], slope, x,
                     found["credit"], gain, self.known.pairs.get(name),
@@ -136,19 +132,20 @@ class Call:
 
     def _derivatives(self, credit: Mapping[str, Tensor], wanted: Sequence[str]) -> Named:
         given = {"x": self.x, **self.times}
-        given |= {f"state {i}": h for i, h in enumerate(self.leaves)}
+        given |= {f"state {i}": h for i, h in enumerate(leaves(self.state))}
         given |= {f"credit {n}": g for n, g in credit.items()}
         given |= {f"trace {n}": self._trace(n) for n in self.known.named}
         parameters = tuple(self.parameters)
         function = partial(
-            derivatives, self.layer, self.known, self.tree, parameters=parameters, wanted=wanted
+            derivatives, self.layer, self.known, self.state, parameters=parameters, wanted=wanted
         )
-        if self._recordable(given):
-            results = self._recorded(function, given, (parameters, tuple(wanted)))
-            if results is not None:
-                return results
-        with torch.no_grad(), self.mode.again(self.random):
-            return function(given)
+        with torch.no_grad():
+            if self._recordable(given):
+                results = self._recorded(function, given, (parameters, tuple(wanted)))
+                if results is not None:
+                    return results
+            with self.mode.again(self.random):
+                return function(given)
 
     def _trace(self, name: str) -> Tensor:
         if name in self.traces:
@@ -158,10 +155,9 @@ class Call:
         return h.new_zeros(parts, len(h), *p.shape, dtype=h.dtype.to_real())
 
     def _recordable(self, given: Named) -> bool:
-        plain = eager(*given.values()) and self.x.is_cpu and self.x.dtype in _NATIVE
         same = all(p.dtype in _NATIVE and p.is_cpu for p in self.layer.parameters())
-        few = len(self.x) <= _ROWS and not self.mode.autocast
-        return plain and same and few and not transformed() and bool(operations())
+        few = self.x.dtype in _NATIVE and ready(self.x, _ROWS) and not self.mode.autocast
+        return same and few and eager(*given.values()) and bool(operations())
 
     def _recorded(
         self, function: Callable[[Named], Named], given: Named, what: tuple[Any, ...]
@@ -220,12 +216,9 @@ class Stepwise(Traced):
         """Without the calls of a window that something has ended in the middle."""
         return {**vars(self), "_calls": {}}
 
-    def find(self, name: str, layer: Mixer) -> Known:
-        """What has to be known of a layer, once."""
-        try:
-            return stepped(layer)
-        except NotDiagonalError as found:
-            raise self.refused(name, layer, found) from None
+    def look(self, layer: Mixer) -> Known:
+        """What has to be known of a layer."""
+        return stepped(layer)
 
     def read_window(
         self, model: nn.Module, batch: Batch, window: Window, before: State | None

@@ -112,17 +112,17 @@ class Traced(Windowed):
             ArgumentError: it cannot have such traces.
         """
         try:
-            return known(layer)
+            return self.look(layer)
         except NotDiagonalError as found:
-            raise self.refused(name, layer, found) from None
+            raise ArgumentError(
+                f"{type(self).__name__}: every layer must have channels apart, each with "
+                f"parameters of its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, "
+                "snap, or rtrl where the model is small."
+            ) from None
 
-    def refused(self, name: str, layer: Mixer, why: NotDiagonalError) -> ArgumentError:
-        """What is said of a layer that cannot have such traces."""
-        return ArgumentError(
-            f"{type(self).__name__}: every layer must have channels apart, each with parameters of "
-            f"its own, got {name} ({type(layer).__name__}), {why}. Use tbptt, snap, or rtrl where "
-            "the model is small."
-        )
+    def look(self, layer: Mixer) -> Known:
+        """What has to be known of a layer with channels apart."""
+        return known(layer)
 
     def shapes(self, layer: Mixer, found: Any) -> Mapping[str, torch.Size]:
         """Of what a layer may have traces of, by their names."""

@@ -23,9 +23,8 @@ from linrnn.learn._owners import (
 from linrnn.mixers import Mixer
 from linrnn.ops._layout import like
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops._recorded_step import tree_of
 from linrnn.ops._traces import advance, credited, kept
-from linrnn.state import detach, map_state
+from linrnn.state import detach, leaves, map_state, rebuilt
 from linrnn.typing import State
 
 _SHORT, FEW = 16, 16
@@ -320,21 +319,33 @@ def _by_graph(layer: Mixer, known: Known, heard: Heard) -> _Found | None:
     if graph.gate is None or known.passes > most:
         return None
     ys = [graph.calls[place].y for place in known.linears.index]
-    inputs, asked = [*ys, *graph.before], sums(graph.after, parts)
-    if not all(h.requires_grad for h in [*(h for h, _ in asked), *inputs, *mine.values()]):
+    asked = [*ys, *graph.before, *mine.values(), *(h for h, _ in sums(graph.after, parts))]
+    if not all(h.requires_grad for h in asked):
         return None
-    pulled = [
-        torch.autograd.grad(h, inputs, credit, retain_graph=True, materialize_grads=True)
-        for h, credit in asked
-    ]
-    maps = {
-        place: torch.stack([p[i] for p in pulled], 1) for i, place in enumerate(known.linears.index)
-    }
-    before = [real_parts(p[len(ys) :]) for p in pulled]
-    across = torch.stack([torch.stack([of_part[i] for i in parts], 1) for of_part in before], 1)
+    slopes, across = by_parts(graph.after, ys, graph.before, parts)
+    maps = dict(zip(known.linears.index, slopes, strict=True))
     with graph.gate.shut():
         own = of_each_row(graph.after, known, mine)
     return _Found(own, across, maps)
+
+
+def by_parts(
+    after: Sequence[Tensor], ys: Sequence[Tensor], before: Sequence[Tensor], parts: Sequence[int]
+) -> tuple[list[Tensor], Tensor]:
+    """Derivatives of the sum over all channels of each part of a state.
+
+    Returns:
+        By each of ``ys``, (batch, parts, ...), and by the parts of the state ``before``, (batch,
+        after, before, channels).
+    """
+    pulled = [
+        torch.autograd.grad(h, [*ys, *before], credit, retain_graph=True, materialize_grads=True)
+        for h, credit in sums(after, parts)
+    ]
+    slopes = [torch.stack([p[i] for p in pulled], 1) for i in range(len(ys))]
+    back = [real_parts(p[len(ys) :]) for p in pulled]
+    across = torch.stack([torch.stack([of_part[i] for i in parts], 1) for of_part in back], 1)
+    return slopes, across
 
 
 def sums(after: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
@@ -448,12 +459,8 @@ def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
 def restarted(layer: Mixer, state: State, ended: Tensor) -> State:
     """New states in the rows that end, (batch,); old and new have their histories."""
     new = layer.init_state(len(ended), device=ended.device)
-    tree, before, fresh = tree_of(state), list[Tensor](), list[Tensor]()
-    tree.leaves(state, before)
-    tree.leaves(new, fresh)
-    pairs = zip(before, fresh, strict=True)
-    mixed: State = tree.joined(torch.where(like(ended, h), z.to(h), h) for h, z in pairs)
-    return mixed
+    pairs = zip(leaves(state), leaves(new), strict=True)
+    return rebuilt(state, (torch.where(like(ended, h), z.to(h), h) for h, z in pairs))
 
 
 def alone(state: State) -> State:

@@ -279,7 +279,7 @@ def _find(
     return None if program is None or not program.welcome() else program
 
 
-def ready(x: Tensor) -> bool:
+def ready(x: Tensor, most: int = _MOST_SEQUENCES) -> bool:
     """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
     return (
         not torch.is_grad_enabled()
@@ -288,7 +288,7 @@ def ready(x: Tensor) -> bool:
         and x.dtype in WIDE
         and x.is_cpu
         and x.ndim == 2
-        and 0 < x.shape[0] <= _MOST_SEQUENCES
+        and 0 < x.shape[0] <= most
         and not transformed()
         and not torch.is_autocast_enabled("cpu")
         and _native.load()[0] is not None

@@ -238,6 +238,16 @@ def test_a_state_after_the_step_has_its_credit_too():
     check_equal(found, {n: p.grad for n, p in model.named_parameters()})
 
 
+def test_steps_are_learned_from_without_native_kernels(monkeypatch):
+    model = model_of("lru")
+    wanted, _, _ = learned(model, "diagonal_rtrl", batch_of(model))
+    operations.cache_clear()
+    monkeypatch.setattr(_native, "load", lambda: (None, "there are none"))
+    found, rule, _ = learned(model, "diagonal_rtrl", batch_of(model))
+    assert not rule._found[model.blocks[0].mixer].kinds  # nothing was recorded
+    check_equal(found, wanted)
+
+
 def test_a_layer_is_as_it_was_after_an_error():
     model = model_of("lru")
     rule, layer = learn.build("diagonal_rtrl"), model.blocks[0].mixer
