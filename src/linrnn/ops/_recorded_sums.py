@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.ops._recorded_ops import RULES, real, rule, target
+from linrnn.ops._recorded_ops import real, rule, target
+from linrnn.ops._recorded_products import RULES
 from linrnn.ops._recorded_tape import Number, Real, RefusedError, Tape, View
 
 __all__ = ["RULES"]
