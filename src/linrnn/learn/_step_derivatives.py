@@ -20,6 +20,7 @@ from linrnn.mixers import Mixer
 from linrnn.mixers._added import added_losses
 from linrnn.ops._precision import wide
 from linrnn.ops._recorded_program import Kinds
+from linrnn.ops._traces import carried
 from linrnn.state import rebuilt
 from linrnn.typing import State
 
@@ -205,18 +206,11 @@ def _slopes(graph: _Graph, known: Stepped) -> tuple[dict[int, Tensor], Tensor]:
 def _numbers(
     known: Stepped, name: str, trace: Tensor, slope: Tensor, keep: Tensor, credit: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A trace of numbers after the step, and what it adds to their gradient.
-
-    The same as `linrnn.ops._traces.kept` and `credited`, in operators that can be recorded.
-    """
+    """A trace of numbers after the step, and what it adds to their gradient."""
     if name not in known.in_order:
         keep, credit = (z[..., known.index[name]] for z in (keep, credit))
     flat = trace.reshape(*trace.shape[:2], keep.shape[-1], -1)
-    parts = []
-    for p, by in enumerate(keep.unbind(1)):
-        new = wide(slope[:, p]).reshape(flat.shape[1:])
-        for q, factor in enumerate(by.unbind(1)):
-            new = new + flat[q] * factor[..., None]
-        parts.append(new)
+    own = wide(slope).transpose(0, 1).reshape(flat.shape)
+    # as `credited` has it, but for a product of many small matrices, of which a record is slow
     total = (credit[..., None] * flat).sum((0, 1)).view(trace.shape[2:])
-    return torch.stack(parts).view_as(trace), total
+    return (carried(flat, keep) + own).view_as(trace), total

@@ -47,7 +47,17 @@ def kept(trace: Tensor, keep: Tensor, index: Tensor) -> Tensor:
     if kernels is not None:
         after: Tensor = kernels.advance(trace, keep, index, None, None)
         return after
-    by = keep.index_select(3, index)[..., None]
+    return carried(trace, keep.index_select(3, index))
+
+
+def carried(trace: Tensor, by: Tensor) -> Tensor:
+    """``sum_q by_pq E_q`` in PyTorch's operators.
+
+    Args:
+        trace: (parts, batch, outputs, inputs).
+        by: of each output's own channel, (batch, after, before, outputs).
+    """
+    by = by[..., None]
     parts = []
     for p in range(len(trace)):
         new = trace[0] * by[:, p, 0]
