@@ -25,7 +25,8 @@ that has them, or to one: lru+attention:attention.n_heads=2. Learners are given 
 tbptt:window=32. With both, each mixer is trained by each learner; without --mixers, that of the
 recipe, or of --mixer. Every other option is one of `linrnn train TASK --help` (--model, --optim,
 --train, --task, --recipe, --scale) and holds for all runs. Stopped by Ctrl-C or killed, the same
-command goes on where it was, and tries again what failed.
+command goes on where it was, and tries again what failed; given twice at once, it shares the runs
+between two processes.
 
 examples:
   linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3

@@ -19,7 +19,8 @@ EPILOG = """--over names an option of `linrnn train TASK` and its values; given 
 combinations are trained, or with --random N so many of them, drawn. Every other option is one of
 `linrnn train TASK --help` and holds for all runs. Before the first run it says how long all may
 take, by a few steps that are timed, and after each what is left. Stopped by Ctrl-C or killed, the
-same command goes on where it was, and tries again what failed.
+same command goes on where it was, and tries again what failed; given twice at once, it shares the
+runs between two processes.
 
 example: linrnn sweep digits --over optim.lr=1e-3,3e-3,1e-2 --over mixer.d_state=32,64 --seeds 3"""
 

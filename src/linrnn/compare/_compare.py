@@ -8,7 +8,7 @@ from typing import Any
 from linrnn._pattern import import_all
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.compare._report import write_report
-from linrnn.compare._runs import Entry, Row, alone, check, train_all
+from linrnn.compare._runs import Entry, Row, check, train_all
 from linrnn.compare._tune import check_factors, tune_rates
 from linrnn.train._model import build_task
 
@@ -28,6 +28,7 @@ def compare(
     Runs that are finished in ``out`` are kept, interrupted ones continued, so the same call
     after an interruption ends with the same table. One that failed is a result, and is tried again
     when the call is repeated: whether it ran out of memory or was killed is not to be seen.
+    The same call in several processes shares the runs between them, and each returns all rows.
 
     Args:
         entries: what to compare, all on the same task.
@@ -44,7 +45,7 @@ def compare(
     Raises:
         ArgumentError: no entries, labels that repeat, different tasks, no seeds, no width that
             matches, or factors that are not positive.
-        RunFolderError: ``out`` holds runs of another comparison, or another process is at it.
+        RunFolderError: ``out`` holds runs of another comparison.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
     """
     check("compare", entries, seeds)
@@ -58,12 +59,11 @@ def compare(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     task = build_task(entries[0].config)
-    with alone(folder):
-        search = None
-        if tune:
-            search = tune_rates(entries, tune, seeds[0], folder, task.higher_is_better, say)
-            entries = search.entries
-        rows = train_all(entries, seeds, folder, say)
-        rates = f"learning rates: {whose}; none was searched" if search is None else search.words()
-        write_report(rows, task, [e.config for e in entries], folder, search, rates)
+    search = None
+    if tune:
+        search = tune_rates(entries, tune, seeds[0], folder, task.higher_is_better, say)
+        entries = search.entries
+    rows = train_all(entries, seeds, folder, say)
+    rates = f"learning rates: {whose}; none was searched" if search is None else search.words()
+    write_report(rows, task, [e.config for e in entries], folder, search, rates)
     return rows

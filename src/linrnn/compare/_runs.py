@@ -4,8 +4,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from linrnn import learn
 from linrnn._declared import declared
 from linrnn._door import check_folder, read_bytes
 from linrnn._numbers import duration
-from linrnn._storage import MAX_JSON, exclusive, remove, write_atomically
+from linrnn._storage import MAX_JSON, remove, write_atomically
 from linrnn.compare._process import train_in_process
+from linrnn.compare._shared import in_turn
 from linrnn.compare._usage import read_memory
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import Config, Result
@@ -23,7 +23,6 @@ from linrnn.train._folder import RunFolder
 from linrnn.train._model import build_task
 
 FAILURE = "failure.txt"
-_LOCK = ".compare.lock"
 
 PATIENCE = 60.0
 """Seconds to wait for a process that still trains into the folder of a run."""
@@ -82,10 +81,13 @@ def train_all(
 ) -> list[Row]:
     """Train all entries with all seeds, or go on with that, and return a row for each entry.
 
+    Processes that do so at once share the runs: each trains those that no other is at.
+
     Args:
         entries, seeds: that `check` took.
-        out: folder of the runs, which no other process uses; see `alone`.
-        say: told one line for each run, with the time that the others will take.
+        out: folder of the runs.
+        say: told one line for each run, with the time that the others will take one by one, and one
+            where all that is left is with other processes.
 
     Raises:
         RunFolderError: ``out`` holds runs with other options.
@@ -93,15 +95,21 @@ def train_all(
     """
     # seed by seed: what can be compared early is finished early
     jobs = [(entry, seed) for seed in seeds for entry in entries]
+    before = {folder: _failed(folder) for folder in (folder_of(out, *job) for job in jobs)}
     took: dict[str, list[float]] = {}
-    for at, (entry, seed) in enumerate(jobs, 1):
-        done, start = finished(folder_of(out, entry, seed)), time.monotonic()
-        line = _train(entry, seed, out)
-        # one that was there took its time before
-        seconds = time.monotonic() - start if done is None else done.seconds
-        took.setdefault(entry.label, []).append(seconds)
-        left = seconds_left(jobs[at:], took, out)
-        say(line + (f"; about {duration(left)} left" if left else ""))
+    pending = list(jobs)
+    with in_turn(jobs, lambda job: _lock(out, *job), lambda n: say(_waiting(n))) as pieces:
+        for at, (entry, seed) in enumerate(pieces, 1):
+            pending.remove((entry, seed))
+            folder, start = folder_of(out, entry, seed), time.monotonic()
+            done = finished(folder)
+            line = _train(entry, seed, out, again=_failed(folder) == before[folder])
+            # one that was there took its time before
+            seconds = time.monotonic() - start if done is None else done.seconds
+            took.setdefault(entry.label, []).append(seconds)
+            left = seconds_left(pending, took, out)
+            rest = f"; about {duration(left)} left" if left else ""
+            say(f"{at}/{len(jobs)}: {line}{rest}")
     return [row_of(entry, seeds, out) for entry in entries]
 
 
@@ -114,29 +122,6 @@ def seconds_left(
     otherwise = statistics.fmean(everything) if everything else 0.0
     waiting = [entry.label for entry, seed in jobs if finished(folder_of(out, entry, seed)) is None]
     return sum(usual.get(label, otherwise) for label in waiting)
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Inside, no other process trains into a folder.
-
-    Raises:
-        RunFolderError: one does.
-    """
-    with ExitStack() as held:
-        try:
-            held.enter_context(exclusive(folder / _LOCK))
-        except BlockingIOError as error:
-            raise RunFolderError(
-                f"{folder}: a comparison must be made by one process at a time, got a second one. "
-                "Wait for the first, or stop it."
-            ) from error
-        except OSError as error:
-            raise RunFolderError(
-                f"{folder / _LOCK}: the lock must be a file that can be made, got: "
-                f"{error.strerror or error}. Remove it, or choose another --out."
-            ) from error
-        yield
 
 
 def check(what: str, entries: Sequence[Entry], seeds: Sequence[int]) -> None:
@@ -157,8 +142,29 @@ def folder_of(out: Path, entry: Entry, seed: int) -> Path:
     return out / f"{safe}-seed{seed}"
 
 
-def _train(entry: Entry, seed: int, out: Path) -> str:
-    """Bring one run to its end, if it is not there yet, and say how it ended."""
+def _lock(out: Path, entry: Entry, seed: int) -> Path:
+    """Held by the process that trains a run: its worker takes the folder's own lock late."""
+    return out / f".{folder_of(out, entry, seed).name}.lock"
+
+
+def _waiting(n: int) -> str:
+    runs = "the last run is" if n == 1 else f"the last {n} runs are"
+    return f"{runs} being trained by other processes"
+
+
+def _failed(folder: Path) -> int | None:
+    """When a run failed, if it did."""
+    failure = folder / FAILURE
+    return failure.lstat().st_mtime_ns if os.path.lexists(failure) else None
+
+
+def _train(entry: Entry, seed: int, out: Path, again: bool) -> str:
+    """Bring one run to its end, if it is not there yet, and say how it ended.
+
+    Args:
+        entry, seed, out: of the run.
+        again: try it once more if it failed. Not where another process has just done so.
+    """
     folder, config = folder_of(out, entry, seed), replace(entry.config, seed=seed)
     _check_inside(folder, out)
     name = f"{entry.label} seed {seed}"
@@ -166,9 +172,11 @@ def _train(entry: Entry, seed: int, out: Path) -> str:
     done = finished(folder)
     if done is not None:
         return _ending(name, done)
-    failure, again = folder / FAILURE, ""
+    failure, earlier = folder / FAILURE, ""
     if os.path.lexists(failure):
-        again = f" (tried again; before: {_words(failure)})"
+        if not again:
+            return f"{name}: failed: {_words(failure)}"
+        earlier = f" (tried again; before: {_words(failure)})"
         remove(failure, inside=out)
     # where a comparison was killed, its last run may not have noticed yet
     RunFolder(folder).wait_until_free(PATIENCE)
@@ -177,8 +185,8 @@ def _train(entry: Entry, seed: int, out: Path) -> str:
     if done is None:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(failure, f"{error or 'it left no result'}\n".encode(), inside=out)
-        return f"{name}: failed: {_words(failure)}{again}"
-    return f"{_ending(name, done)}{again}"
+        return f"{name}: failed: {_words(failure)}{earlier}"
+    return f"{_ending(name, done)}{earlier}"
 
 
 def _ending(name: str, done: Result) -> str:
@@ -227,8 +235,10 @@ def _check_same(folder: Path, config: Config) -> None:
 def row_of(entry: Entry, seeds: Sequence[int], out: Path) -> Row:
     """The results of an entry so far."""
     folders = [folder_of(out, entry, seed) for seed in seeds]
-    done = [result for result in map(finished, folders) if result is not None]
-    failures = [_words(f / FAILURE) for f in folders if os.path.lexists(f / FAILURE)]
+    results = {folder: finished(folder) for folder in folders}
+    done = [result for result in results.values() if result is not None]
+    failed = [folder for folder, result in results.items() if result is None]
+    failures = [_words(f / FAILURE) for f in failed if os.path.lexists(f / FAILURE)]
     memory = [m for m in map(read_memory, folders) if m is not None]
     steps = [r.seconds / r.steps for r in done]
     config = entry.config

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn._pattern import import_all
-from linrnn.compare._runs import Entry, Row, alone, check, train_all
+from linrnn.compare._runs import Entry, Row, check, train_all
 from linrnn.compare._sweep_report import write_sweep
 from linrnn.errors import ArgumentError, UnknownNameError, check_few, show
 from linrnn.train import Config
@@ -40,7 +40,7 @@ def sweep(
     """Train a configuration with every combination of some values and every seed.
 
     Like `compare` it can be stopped at any time: what is finished in ``out`` is kept, the run that
-    was interrupted goes on, and what failed is tried again. One process at a time is at a folder.
+    was interrupted goes on, what failed is tried again, and several processes share the runs.
 
     Args:
         config: of all runs, up to what is swept and the seed.
@@ -59,7 +59,7 @@ def sweep(
     Raises:
         ArgumentError: nothing to sweep, a value an option does not take, or too many combinations.
         UnknownNameError: no such option.
-        RunFolderError: ``out`` holds runs with other options, or another process is at it.
+        RunFolderError: ``out`` holds runs with other options.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
     """
     points = combinations(over, draws)
@@ -69,11 +69,10 @@ def sweep(
         import_all(entry.config.mixer)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
-        rows = train_all(entries, seeds, folder, say)
-        pairs = zip(points, rows, strict=True)
-        settings = [Setting(values=values, row=row) for values, row in pairs]
-        write_sweep(settings, build_task(config), folder)
+    rows = train_all(entries, seeds, folder, say)
+    pairs = zip(points, rows, strict=True)
+    settings = [Setting(values=values, row=row) for values, row in pairs]
+    write_sweep(settings, build_task(config), folder)
     return settings
 
 

@@ -9,7 +9,7 @@ from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves, mean_of
-from linrnn.reproductions._trained import Outcome, n_steps, train_each
+from linrnn.reproductions._trained import Outcome, n_steps, train
 from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._folder import RunFolder
@@ -77,7 +77,7 @@ class Race:
     def run(self, setting: Setting) -> Findings:
         """Train all, and say who was there before the LSTM."""
         rows = {label: model.of(self.base) for label, model in self.models.items()}
-        outcome = train_each(self.name, rows, setting)
+        outcome = train(self.name, rows, setting)
         found = {row.label: row for row in outcome.rows}
         arrived = {label: [solved_at(folder, self.goal) for folder in row.folders]
                    for label, row in found.items()}  # fmt: skip

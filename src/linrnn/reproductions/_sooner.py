@@ -7,7 +7,7 @@ from linrnn.compare import Row
 from linrnn.reproductions._base import Setting, Table
 from linrnn.reproductions._cells import earlier, problems, solved_at
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import Outcome, n_steps, seconds, train_each
+from linrnn.reproductions._trained import n_steps, seconds
 from linrnn.reproductions._tuned import Tuned, tuned
 from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config
@@ -19,7 +19,7 @@ class Contest:
     """A task, what counts as solved, and the rows with their rates."""
 
     name: str
-    """Ends the names of its rows' runs, so that several contests may share a folder."""
+    """Printed, and that of its folder."""
     rows: Mapping[str, Config]
     """Each at any rate."""
     rates: Sequence[float]
@@ -31,20 +31,12 @@ class Contest:
     def run(self, setting: Setting) -> "Result":
         """Train every row at each rate with the first seed, and the best with all."""
         candidates = {
-            self.full(label): {
+            label: {
                 rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in self.rates
             }
             for label, config in self.rows.items()
         }
-
-        def train(rows: Mapping[str, Config], wanted: Setting) -> Outcome:
-            return train_each(self.name, rows, wanted)
-
-        return Result(contest=self, tuned=tuned(self.name, candidates, train, setting))
-
-    def full(self, label: str) -> str:
-        """A row's label with the name of the contest."""
-        return f"{label}, {self.name}"
+        return Result(contest=self, tuned=tuned(self.name, candidates, setting))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +49,7 @@ class Result:
     @property
     def rows(self) -> dict[str, Row]:
         """By label."""
-        named = {row.label: row for row in self.tuned.outcome.rows}
-        full = {label: self.contest.full(label) for label in self.contest.rows}
-        return {label: named[name] for label, name in full.items() if name in named}
+        return {row.label: row for row in self.tuned.outcome.rows}
 
     def arrived(self, label: str) -> list[int | None]:
         """The step after which each seed of a row had solved the task; None: it did not."""
@@ -102,7 +92,7 @@ class Result:
         losses = [loss / self.contest.baseline for loss in self.losses(label).values()]
         shown = ", ".join(f"{loss:.3g}" for loss in losses) or "failed"
         took = f"{seconds(row) / max(1, len(losses)):.0f}"
-        rate = f"{self.tuned.rates[self.contest.full(label)]:g}"
+        rate = f"{self.tuned.rates[label]:g}"
         return [label, steps, shown, rate, f"{row.n_parameters:,}", f"{n_steps(row):,}", took]
 
     def notes(self) -> list[str]:

@@ -1,15 +1,10 @@
 """What reproductions that train models share: one column of a table, its runs, its sizes."""
 
-import itertools
 import re
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from linrnn._storage import exclusive
 from linrnn.compare import Entry, Row, compare
 from linrnn.errors import DataError, MissingExtraError
 from linrnn.reproductions._base import Setting, Table
@@ -21,7 +16,6 @@ from linrnn.train._model import build_task
 RUNS = "runs"
 """Folder of the trained models, in that of the report."""
 
-_WAIT = 2.0  # seconds, while other processes train all that is left
 _MACHINE = ("threads", "checkpoint_minutes", "device")  # of TrainConfig: not of the experiment
 
 
@@ -59,14 +53,15 @@ def with_mixer(config: Config, mixer: str, options: Mapping[str, Any] | None = N
     return replace(config, mixer=mixer, mixer_options={**kept, **(options or {})})
 
 
-def train(column: Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
+def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
     """Train every row with every seed, or go on with that; see `linrnn.compare.compare`.
 
     A task whose data is missing is an outcome as well, and leaves nothing in the folder, so that
     the same call can be made again when the data is there.
 
     Args:
-        column: named in what is said; its name is that of the folder below ``runs``.
+        of: the column of the paper that they are, or a name where there is none. The name is said,
+            and that of the folder below ``runs``.
         rows: configurations by label.
         setting: seeds, the folder, and who is told.
 
@@ -74,7 +69,9 @@ def train(column: Column, rows: Mapping[str, Config], setting: Setting) -> Outco
         RunFolderError: the folder holds runs with other settings.
         InterruptedRunError: stopped by Ctrl-C; the same call goes on from there.
     """
-    task, labels = build_task(next(iter(rows.values()))), tuple(rows)
+    first, labels = next(iter(rows.values())), tuple(rows)
+    column = Column(name=of, config=first, paper=first, steps=0) if isinstance(of, str) else of
+    task = build_task(first)
     try:
         task.datasets()
     except (DataError, MissingExtraError) as error:
@@ -82,70 +79,15 @@ def train(column: Column, rows: Mapping[str, Config], setting: Setting) -> Outco
         setting.say(f"{column.name}: not run: {problem}")
         return Outcome(column=column, task=task, labels=labels, rows=(), problem=problem)
     folder = setting.out / RUNS / slug(column.name)
-    n_runs, count = len(rows) * len(setting.seeds), itertools.count(1)
+    n_runs = len(rows) * len(setting.seeds)
     setting.say(f"{column.name}: {n_runs} runs of {column.config.task}, in {folder}")
     found = compare(
         [Entry(label=label, config=config) for label, config in rows.items()],
         seeds=setting.seeds,
         out=folder,
-        say=lambda line: setting.say(f"{column.name} {next(count)}/{n_runs}: {line}"),
+        say=lambda line: setting.say(f"{column.name} {line}"),
     )
     return Outcome(column=column, task=task, labels=labels, rows=tuple(found))
-
-
-def train_each(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
-    """Train every row as a column of its own, so that several processes can share the work.
-
-    A row that another process is training is left to it and read when it is done: the same command
-    started twice takes half the time, and both end with the whole page.
-
-    Args:
-        of: the name of all, or the column of the paper that they are.
-        rows: configurations by label.
-        setting: of the reproduction; its folder is what the processes share.
-    """
-    setting.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Outcome] = {}
-    while len(found) < len(rows):
-        before = len(found)
-        for label in [label for label in rows if label not in found]:
-            outcome = _trained_here(label, rows[label], setting)
-            if outcome is not None:
-                found[label] = outcome
-            if outcome is not None and outcome.problem:  # of the task, so that of all rows
-                return _together(of, rows, [outcome])
-        if len(found) == before:
-            time.sleep(_WAIT)
-    return _together(of, rows, [found[label] for label in rows])
-
-
-def _trained_here(label: str, config: Config, setting: Setting) -> Outcome | None:
-    """A row, or None while another process trains it."""
-    with _held(setting.out / f".{slug(label)}.lock") as free:
-        if not free:
-            return None
-        column = Column(name=label, config=config, paper=config, steps=0)
-        return train(column, {label: config}, setting)
-
-
-def _together(of: str | Column, rows: Mapping[str, Config], outcomes: list[Outcome]) -> Outcome:
-    first = outcomes[0]
-    return replace(
-        first,
-        column=replace(first.column, name=of) if isinstance(of, str) else of,
-        labels=tuple(rows),
-        rows=tuple(row for outcome in outcomes for row in outcome.rows),
-    )
-
-
-@contextmanager
-def _held(lock: Path) -> Iterator[bool]:
-    """Whether no other process holds it; then it is held."""
-    try:
-        with exclusive(lock):
-            yield True
-    except BlockingIOError:
-        yield False
 
 
 def by_seed(row: Row) -> dict[int, float]:

@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from linrnn.compare import Row
 from linrnn.compare._tune import at_rate, best_rates, validation
 from linrnn.reproductions._base import Setting, Table
-from linrnn.reproductions._trained import Outcome, by_seed
+from linrnn.reproductions._trained import Column, Outcome, by_seed, train
 from linrnn.train import Config
 from linrnn.train._figures import metric_scale
 
@@ -16,9 +16,6 @@ RULE = (
     "two rows differ where one of them is better with every seed; a single seed differs from "
     "nothing."
 )
-
-Train = Callable[[Mapping[str, Config], Setting], Outcome]
-"""Train configurations by label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +31,15 @@ class Tuned:
 
 
 def tuned(
-    name: str, candidates: Mapping[str, Mapping[float, Config]], train: Train, setting: Setting
+    of: str | Column, candidates: Mapping[str, Mapping[float, Config]], setting: Setting
 ) -> Tuned:
     """Train every row at each of its rates with the first seed, and the best with all.
 
     The first seed of the best is there already, since a run goes by its configuration.
 
     Args:
-        name: of the task, for the title.
+        of: as that of `train`.
         candidates: configurations by label and learning rate.
-        train: labels are those of `at_rate`.
         setting: of the reproduction.
     """
     rows = {
@@ -51,15 +47,16 @@ def tuned(
         for label, rates in candidates.items()
         for rate, config in rates.items()
     }
-    tried = train(rows, replace(setting, seeds=setting.seeds[:1]))
+    tried = train(of, rows, replace(setting, seeds=setting.seeds[:1]))
     found = {row.label: validation(row, tried.task.higher_is_better) for row in tried.rows}
-    title = f"{name}: {tried.task.metric} on validation of seed {setting.seeds[0]} while tuning"
+    name, metric = tried.column.name, tried.task.metric
+    title = f"{name}: {metric} on validation of seed {setting.seeds[0]} while tuning"
     if tried.problem:
         none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
         return Tuned(outcome=replace(tried, labels=tuple(candidates)), rates={}, tried=none)
     best = best_rates(candidates, found, tried.task.higher_is_better)
     taken = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
-    outcome = train(taken, setting)
+    outcome = train(of, taken, setting)
     renamed = zip(best, outcome.rows, strict=True)
     outcome = replace(
         outcome,

@@ -19,7 +19,7 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import train_each
+from linrnn.reproductions._trained import train
 from linrnn.reproductions._verdict import Judged
 from linrnn.tasks import Task
 from linrnn.tasks.lm import LMOptions
@@ -111,7 +111,7 @@ class CacheEviction(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train both models with every seed, and read with every policy and size."""
         outcomes = [
-            train_each(name, {name: config}, setting)
+            train(name, {name: config}, setting)
             for name, config in ((TEXT, self.text), (RECALL, self.recall))
         ]
         few = [part for part in self.parts if part <= LEAST]

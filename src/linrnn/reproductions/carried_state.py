@@ -17,7 +17,7 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._trained import Outcome, train
 from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config
 from linrnn.train._figures import loss_against_position, over_seeds
@@ -81,9 +81,7 @@ class CarriedState(Reproduction):
         tables: list[Table] = []
         figures: dict[str, Any] = {}
         for chunk in self.chunks:
-            base = self.base(chunk)
-            column = Column(name=f"chunks of {chunk}", config=base, paper=base, steps=0)
-            outcome = train(column, self._rows(base), setting)
+            outcome = train(f"chunks of {chunk}", self._rows(self.base(chunk)), setting)
             outcomes.append(outcome)
             curves = read_both_ways(outcome.rows, ROWS)
             tables.append(_losses(chunk, curves))

@@ -49,8 +49,7 @@ class CellsAdding(Reproduction):
     """The adding problem at length 2,000: which recurrence learns it at all, and before the LSTM.
 
     One layer of 32 channels between linear maps, of IndRNN two, for one cannot multiply the number
-    and the mark; what differs is the layer and its learning rate. Rows are trained in folders of
-    their own: see `_trained.train_each`.
+    and the mark; what differs is the layer and its learning rate.
 
     Args:
         models: labels of `MODELS` in place of all.

@@ -52,8 +52,7 @@ class CellsCopy(Reproduction):
     """The copy problem at a delay of 500: which recurrence beats an answer without a memory.
 
     One layer of 64 channels, of IndRNN two, between an embedding and a linear map, on sequences of
-    one marker and a loss on every step; what differs is the layer and its learning rate. Rows are
-    trained in folders of their own: see `_trained.train_each`.
+    one marker and a loss on every step; what differs is the layer and its learning rate.
 
     Args:
         models: labels of `MODELS` in place of all.

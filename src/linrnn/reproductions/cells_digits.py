@@ -7,7 +7,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import RIVAL, Model, one_layer, problems, values
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import train_each
+from linrnn.reproductions._trained import train
 from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.digits import DigitsOptions
 from linrnn.train import Config
@@ -32,7 +32,6 @@ class CellsDigits(Reproduction):
 
     The task `digits` with a fixed random order stands for permuted sequential MNIST: it comes with
     scikit-learn; images are not varied, as those are not. One layer, whose last output is read.
-    Rows are trained in folders of their own: see `_trained.train_each`.
 
     Args:
         models: labels of `MODELS` in place of all.
@@ -65,7 +64,7 @@ class CellsDigits(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train all, and compare them seed by seed."""
         rows = {label: MODELS[label].of(self.base) for label in self.models}
-        outcome = train_each("permuted digits", rows, setting)
+        outcome = train("permuted digits", rows, setting)
         found = {row.label: values(row) for row in outcome.rows}
         claims = Table("Better than the LSTM?", ["claim", "verdict"], judged(found))
         return Findings(

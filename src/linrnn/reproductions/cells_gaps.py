@@ -8,7 +8,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import one_layer, problems, values
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import train_each
+from linrnn.reproductions._trained import train
 from linrnn.reproductions._verdict import verdict
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.train import Config
@@ -28,8 +28,7 @@ class CellsGaps(Reproduction):
     """The velocity of an oscillator from its heights at irregular times, with time and without.
 
     LTC and CfC are given the times between steps as times, the LSTM as one more column of its
-    input; and each once without any. Rows are trained in folders of their own: see
-    `_trained.train_each`.
+    input; and each once without any.
 
     Args:
         layers: labels of `LAYERS` in place of all.
@@ -68,7 +67,7 @@ class CellsGaps(Reproduction):
             for layer in self.layers
             for name, times in ((f"{layer}, times", TIMED[layer]), (f"{layer}, no times", "none"))
         }
-        outcome = train_each("gaps", rows, setting)
+        outcome = train("gaps", rows, setting)
         claims = Table(
             "Do times help, and whom most?",
             ["claim", "verdict"],

@@ -15,7 +15,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import TEXT_NOTE, mean_of, small, with_model
 from linrnn.reproductions._timing import Call, Timing, Turns, digits
-from linrnn.reproductions._trained import Column, train
+from linrnn.reproductions._trained import train
 from linrnn.reproductions._verdict import verdict
 from linrnn.state import n_floats
 from linrnn.train import Config, OrderFit, Score
@@ -101,8 +101,7 @@ class Distillation(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train, distil at every order, and time steps."""
-        column = Column(name="tiny Shakespeare", config=self.base, paper=self.base, steps=0)
-        outcome = train(column, {"hyena": self.base}, setting)
+        outcome = train("tiny Shakespeare", {"hyena": self.base}, setting)
         seeds = [self._distilled(folder, setting) for folder in _finished(outcome.rows)]
         times = self._times(setting)
         tables = [_steps(times), table(outcome, {})]

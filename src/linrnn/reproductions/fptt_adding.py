@@ -47,8 +47,7 @@ class FPTTAdding(Reproduction):
     Forward propagation through time asks for the sum after each part, by a loss that grows with
     what was read, and holds the weights to a running mean. The same without the penalty says what
     of it is due to asking early and stepping often. The LSTM, the batches and the learning rates
-    that are tried are the same in all rows, which are trained in folders of their own: see
-    `_trained.train_each`.
+    that are tried are the same in all rows.
 
     Args:
         size: of everything, in place of ours.

@@ -46,7 +46,7 @@ class LimitCycleCopy(Reproduction):
     One layer between an embedding and a linear map reads five tokens and gives them back after a
     silence. The layer is the same in all rows, and so is the number of parameters; what differs is
     how its recurrent matrix, and with the rotations its input, are drawn. Rows are trained at the
-    best of three learning rates, in folders of their own: see `_trained.train_each`.
+    best of three learning rates.
 
     Args:
         size: of everything, in place of ours.

@@ -11,7 +11,7 @@ from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._lru_columns import Size, small
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column, train_each
+from linrnn.reproductions._trained import Column
 from linrnn.reproductions._tuned import RULE, Tuned, order, pairs, tuned
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions
@@ -143,19 +143,10 @@ class LRAStateSpaces(Reproduction):
         )
 
     def _column(self, name: str, setting: Setting) -> Tuned:
-        """The rows of a task, tuned; in its labels stands the task, since all share a folder."""
+        """The rows of a task, tuned."""
         config = self.columns[name].config
-        candidates = {
-            f"{name}, {label}": rates(config, MIXERS[label], self.factors) for label in self.labels
-        }
-
-        def train(rows: Mapping[str, Config], wanted: Setting) -> Any:
-            return train_each(name, rows, wanted)
-
-        found = tuned(name, candidates, train, setting)
-        rows = tuple(replace(r, label=_short(r.label)) for r in found.outcome.rows)
-        labels = tuple(map(_short, found.outcome.labels))
-        return replace(found, outcome=replace(found.outcome, rows=rows, labels=labels))
+        candidates = {label: rates(config, MIXERS[label], self.factors) for label in self.labels}
+        return tuned(name, candidates, setting)
 
 
 NOTES = (
@@ -199,11 +190,6 @@ def _steps(base: Config) -> int:
     from linrnn.train._model import build_task
 
     return build_task(base).sequence_length
-
-
-def _short(label: str) -> str:
-    """A label without its task."""
-    return label.split(", ", 1)[-1]
 
 
 def judged(name: str, found: Tuned) -> tuple[str, str, str]:

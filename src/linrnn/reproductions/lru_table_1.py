@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
@@ -125,7 +124,7 @@ def _at_best_rates(setting: Setting) -> Findings:
         label: {rate: _at(with_mixer(column.config, MIXERS[label]), rate) for rate in RATES}
         for label in RATED
     }
-    found = tuned(column.name, candidates, partial(train, column), setting)
+    found = tuned(column, candidates, setting)
     page = findings([found.outcome], PRINTED, notes=NOTES[:0])
     return replace(page, tables=(*page.tables, found.tried))
 

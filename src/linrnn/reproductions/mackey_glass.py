@@ -9,7 +9,6 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import train_each
 from linrnn.reproductions._tuned import RULE, order, sure, tuned
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
@@ -98,11 +97,7 @@ class MackeyGlass(Reproduction):
         candidates = {
             label: of_size(self.base, MODELS[label], self.parameters) for label in self.labels
         }
-
-        def train(rows: Mapping[str, Config], wanted: Setting) -> Any:
-            return train_each("mackey-glass", rows, wanted)
-
-        found = tuned("mackey-glass", candidates, train, setting)
+        found = tuned("mackey-glass", candidates, setting)
         rows = {row.label: row for row in found.outcome.rows}
         claims = Table(
             "Claims",

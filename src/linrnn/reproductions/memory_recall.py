@@ -4,14 +4,13 @@ import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import Column, Outcome, n_steps, train
+from linrnn.reproductions._trained import Outcome, n_steps
 from linrnn.reproductions._tuned import RULE, sure, tuned
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.tasks.mqar import MQAROptions
@@ -95,9 +94,8 @@ class MemoryRecall(Reproduction):
         outcomes, tables, verdicts = [], [], []
         for name, question in self.questions.items():
             base = config(question)
-            column = Column(name=name, config=base, paper=base, steps=0)
             candidates = {m: {rate: _with(base, m, rate) for rate in RATES} for m in self.memories}
-            found = tuned(name, candidates, partial(train, column), setting)
+            found = tuned(name, candidates, setting)
             outcomes.append(found.outcome)
             tables += [_results(found.outcome, found.rates), found.tried]
             rows = {row.label: row for row in found.outcome.rows}

@@ -16,7 +16,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column, Outcome, train_each
+from linrnn.reproductions._trained import Outcome, train
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
@@ -69,8 +69,7 @@ class MemoryShakespeare(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train all six."""
         base = self.base or recipes.load("lm").config
-        column = Column(name="tiny Shakespeare", config=base, paper=base, steps=0)
-        outcome = train_each(column, rows(base), setting)
+        outcome = train("tiny Shakespeare", rows(base), setting)
         return Findings(
             tables=(_losses(outcome), table(outcome, {})),
             comparable=(

@@ -17,7 +17,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column, Outcome, train_each
+from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
@@ -67,7 +67,7 @@ class MinRNNShakespeare(Reproduction):
         chosen = self.column or column(setting.scale)
         models = rows(chosen.config)
         models = models if setting.scale == "paper" else matched(models)
-        outcome = train_each(chosen, models, setting)
+        outcome = train(chosen, models, setting)
         found = findings([outcome], {}, notes=NOTES, figures=curves([outcome]))
         return replace(
             found,

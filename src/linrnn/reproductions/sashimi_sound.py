@@ -13,7 +13,7 @@ from linrnn.generation import generate
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._trained import Outcome
 from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, load_model
@@ -65,16 +65,11 @@ class SashimiSound(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train both, and let one of them speak."""
         base = self.base or recipes.load("sound").config
-        column = Column(name="spoken digits", config=base, paper=base, steps=0)
         candidates = {
             label: {rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in RATES}
             for label, config in ((SASHIMI, base), (PLAIN, plain(base)))
         }
-
-        def train_rows(rows: Mapping[str, Config], wanted: Setting) -> Outcome:
-            return train(column, rows, wanted)
-
-        found = tuned("spoken digits", candidates, train_rows, setting)
+        found = tuned("spoken digits", candidates, setting)
         outcome = found.outcome
         figures, files = curves([outcome]), {}
         codes = _spoken(outcome, self.seconds)

@@ -13,7 +13,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import curves, mean_of
-from linrnn.reproductions._trained import Outcome, train_each
+from linrnn.reproductions._trained import train
 from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import Judged
 from linrnn.tasks import Task
@@ -170,21 +170,17 @@ class SegmentRecall(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Tune every layer, train it with every seed, and ask at every distance."""
-
-        def train(rows: Mapping[str, Config], wanted: Setting) -> Outcome:
-            return train_each(NAME, rows, wanted)
-
         candidates = {
             label: {rate: with_layer(self.base, label, rate) for rate in self.rates}
             for label in self.labels
         }
-        found = tuned(NAME, candidates, train, setting)
+        found = tuned(NAME, candidates, setting)
         recall = recalls(found.outcome.rows)
         tables = [answers("Who answers", found.outcome.rows, recall)]
         outcomes = [found.outcome]
         if ABLATED in self.labels and self.through:
             made = candidates[ABLATED][found.rates[ABLATED]]
-            outcomes.append(train(ablated(made, self.through), setting))
+            outcomes.append(train(NAME, ablated(made, self.through), setting))
             rows = outcomes[-1].rows
             title = "One of them, with gradients through so many memories in training"
             tables.append(answers(title, rows, recalls(rows)))

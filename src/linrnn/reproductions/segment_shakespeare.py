@@ -20,7 +20,6 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import Outcome, train_each
 from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.tasks.lm import LMOptions
@@ -183,10 +182,6 @@ class SegmentShakespeare(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Tune every model, train it with every seed, and test it both ways."""
-
-        def train(rows: Mapping[str, Config], wanted: Setting) -> Outcome:
-            return train_each(NAME, rows, wanted)
-
         made = {label: sized(self.base, label) for label in self.labels}
         candidates = {
             label: {
@@ -194,7 +189,7 @@ class SegmentShakespeare(Reproduction):
             }
             for label, config in made.items()
         }
-        found = tuned(NAME, candidates, train, setting)
+        found = tuned(NAME, candidates, setting)
         rows = found.outcome.rows
         read = read_both_ways(rows, STREAMS)
         return Findings(

@@ -17,7 +17,7 @@ from linrnn.reproductions._language import (
     test_nats,
     with_model,
 )
-from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._trained import Outcome, train
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.train import Config
 from linrnn.train._figures import metric_against_length, over_seeds
@@ -68,9 +68,7 @@ class SuComparison(Reproduction):
         """Train every model at every length."""
         outcomes = []
         for length in self.lengths:
-            base = self.base(length)
-            column = Column(name=f"length {length}", config=base, paper=base, steps=0)
-            outcomes.append(train(column, rows(base), setting))
+            outcomes.append(train(f"length {length}", rows(self.base(length)), setting))
         by_seed = {
             n: {row.label: nats_by_seed(row) for row in o.rows}
             for n, o in zip(self.lengths, outcomes, strict=True)

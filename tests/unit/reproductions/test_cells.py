@@ -1,15 +1,12 @@
 """Races of recurrent cells: who is there first, the verdicts, and processes that share the work."""
 
-import threading
 from dataclasses import replace
 
 import pytest
 
-from linrnn._storage import exclusive
 from linrnn.reproductions import (
     Setting,
     _cells,
-    _trained,
     cells_adding,
     cells_copy,
     cells_digits,
@@ -81,7 +78,7 @@ def test_a_race_is_run_and_not_run_again(trained, tmp_path):
     what = cells_adding.CellsAdding(["expRNN", "LSTM"], base)
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     found = what.run(setting)
-    assert trained == [f"{m.lower()}/{m}-seed{seed}" for m in ("expRNN", "LSTM") for seed in (0, 1)]
+    assert trained == [f"adding/{m}-seed{seed}" for seed in (0, 1) for m in ("expRNN", "LSTM")]
     claims, results = found.tables
     assert cells(claims, "claim") == {"expRNN": "solves it first", "LSTM": "does not solve it"}
     assert set(cells(results, "steps").values()) == {"4"}
@@ -97,30 +94,9 @@ def test_a_race_is_run_and_not_run_again(trained, tmp_path):
 def test_a_loss_is_beside_that_of_an_answer_without_memory(trained, tmp_path):
     what = cells_copy.CellsCopy(["LSTM"], tiny(cells_copy.config(), length=4))
     results = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path)).tables[1]
-    (folder,) = tmp_path.glob("runs/lstm/*-seed0")
+    (folder,) = tmp_path.glob("runs/*/LSTM-seed0")
     loss = RunFolder(folder).read_result().test_loss / cells_copy.BASELINE
     assert float(cells(results, "test loss")["LSTM"]) == pytest.approx(loss, rel=0.01)
-
-
-def test_what_another_process_trains_is_left_to_it(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(_trained, "_WAIT", 0.05)
-    base = tiny(cells_adding.config(), length=8)
-    held, done = threading.Event(), threading.Event()
-
-    def other():
-        with exclusive(tmp_path / ".exprnn.lock"):
-            held.set()
-            done.wait(60)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    held.wait(60)
-    say = lambda line: done.set() if "LSTM seed 0" in line else None  # noqa: E731
-    what = cells_adding.CellsAdding(["expRNN", "LSTM"], base)
-    found = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path, say=say))
-    thread.join()
-    assert trained == ["lstm/LSTM-seed0", "exprnn/expRNN-seed0"]
-    assert [row[0] for row in found.tables[1].rows] == ["expRNN", "LSTM"]
 
 
 def test_times_help_where_every_seed_says_so():

@@ -9,7 +9,7 @@ from linrnn.compare._match import count_parameters
 from linrnn.mixers import load
 from linrnn.reproductions import Setting, _tuned
 from linrnn.reproductions import memory_recall as recall
-from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._trained import Column, Outcome
 from linrnn.train._model import build_task
 
 
@@ -56,13 +56,15 @@ def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     )
     asked = []
 
-    def train(column, rows, setting):
-        asked.append((column.name, {label: c.optim.lr for label, c in rows.items()}, setting.seeds))
-        task = build_task(next(iter(rows.values())))
+    def train(of, rows, setting):
+        asked.append((of, {label: c.optim.lr for label, c in rows.items()}, setting.seeds))
+        config = next(iter(rows.values()))
+        task = build_task(config)
         found = tuple(_row(label, *[0.5] * len(setting.seeds)) for label in rows)
+        column = Column(name=of, config=config, paper=config, steps=0)
         return Outcome(column=column, task=task, labels=tuple(rows), rows=found)
 
-    monkeypatch.setattr(recall, "train", train)
+    monkeypatch.setattr(_tuned, "train", train)
     monkeypatch.setattr(recall, "curves", lambda outcomes: {})
     name = "mqar, 8 pairs"
     what = recall.MemoryRecall({name: recall.QUESTIONS[name]}, list(best))

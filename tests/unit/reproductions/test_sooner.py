@@ -113,7 +113,7 @@ def test_a_small_run_of_parts_leaves_the_whole_page(trained, tmp_path, monkeypat
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     found = fptt_adding.FPTTAdding(size).run(setting)
     whole(found, list(fptt_adding.ROWS), 2)
-    assert trained[0] == "bptt-length-12-at-0-1/bptt__length_12_at_0.1-seed0"
+    assert trained[0] == "length-12/bptt_at_0.1-seed0"
     assert len(found.verdicts) == 7
     assert len(trained) == len(set(trained)) == 9
     assert fptt_adding.FPTTAdding(size).run(setting).tables == found.tables

@@ -57,6 +57,14 @@ def test_pairs_are_counted_by_what_the_seeds_say():
     assert pairs(rows, printed) == "1 as published, 1 the other way, 1 undecided"
 
 
+def trained(of, rows, setting):
+    """What `train` returns, as if every run had come to the same."""
+    config = next(iter(rows.values()))
+    column = Column(name=of, config=config, paper=config, steps=0)
+    found = tuple(row(label, *[0.5] * len(setting.seeds)) for label in rows)
+    return Outcome(column=column, task=build_task(config), labels=tuple(rows), rows=found)
+
+
 @pytest.mark.parametrize(("task", "taken"), [("digits", 1e-2), ("mackey_glass", 1e-3)])
 def test_the_rate_that_is_best_on_validation_is_trained_with_all_seeds(
     task, taken, tmp_path, monkeypatch
@@ -65,15 +73,14 @@ def test_the_rate_that_is_best_on_validation_is_trained_with_all_seeds(
     base = untuned(task)
     asked = []
 
-    def train(rows, setting):
+    def train(of, rows, setting):
         asked.append((tuple(rows), setting.seeds))
-        column = Column(name="x", config=base, paper=base, steps=0)
-        found = tuple(row(label, *[0.5] * len(setting.seeds)) for label in rows)
-        return Outcome(column=column, task=build_task(base), labels=tuple(rows), rows=found)
+        return trained(of, rows, setting)
 
+    monkeypatch.setattr(_tuned, "train", train)
     monkeypatch.setattr(_tuned, "validation", lambda row, _: float(row.label.split()[-1]))
     rates = {1e-3: base, 1e-2: base}
-    found = tuned("x", {"a": rates}, train, Setting(scale="cpu", seeds=(7, 8), out=tmp_path))
+    found = tuned("x", {"a": rates}, Setting(scale="cpu", seeds=(7, 8), out=tmp_path))
     assert asked == [(("a at 0.001", "a at 0.01"), (7,)), ((f"a at {taken:g}",), (7, 8))]
     assert found.rates == {"a": taken}
     assert [r.label for r in found.outcome.rows] == ["a"]
@@ -81,27 +88,21 @@ def test_the_rate_that_is_best_on_validation_is_trained_with_all_seeds(
     assert len(found.tried.rows[0]) == len(found.tried.head) == 3
 
 
-def test_a_rate_whose_run_failed_is_shown_as_that(tmp_path):
+def test_a_rate_whose_run_failed_is_shown_as_that(tmp_path, monkeypatch):
     base = untuned("digits")
-
-    def train(rows, setting):
-        column = Column(name="x", config=base, paper=base, steps=0)
-        found = tuple(row(label, *[0.5] * len(setting.seeds)) for label in rows)
-        return Outcome(column=column, task=build_task(base), labels=tuple(rows), rows=found)
-
+    monkeypatch.setattr(_tuned, "train", trained)
     setting = Setting(scale="cpu", seeds=(0,), out=tmp_path)  # where no run of the rows has ended
-    assert tuned("x", {"a": {1e-3: base}}, train, setting).tried.rows == [["a", "failed at 0.001"]]
+    assert tuned("x", {"a": {1e-3: base}}, setting).tried.rows == [["a", "failed at 0.001"]]
 
 
-def test_missing_data_is_an_outcome_without_rows(tmp_path):
+def test_missing_data_is_an_outcome_without_rows(tmp_path, monkeypatch):
     base = untuned("digits")
 
-    def train(rows, setting):
-        column = Column(name="x", config=base, paper=base, steps=0)
-        none = Outcome(column=column, task=build_task(base), labels=tuple(rows), rows=())
-        return replace(none, problem="no files")
+    def train(of, rows, setting):
+        return replace(trained(of, rows, setting), rows=(), problem="no files")
 
-    found = tuned("x", {"a": {1e-3: base}}, train, Setting(scale="cpu", seeds=(0,), out=tmp_path))
+    monkeypatch.setattr(_tuned, "train", train)
+    found = tuned("x", {"a": {1e-3: base}}, Setting(scale="cpu", seeds=(0,), out=tmp_path))
     assert found.outcome.problem == "no files"
     assert (found.outcome.labels, found.outcome.rows, dict(found.rates)) == (("a",), (), {})
     assert found.tried.rows == [["a", "not run"]]

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from linrnn import recipes
-from linrnn._storage import exclusive
 from linrnn.compare import Entry, compare
-from linrnn.errors import RunFolderError
 from linrnn.train._checkpoint import load_tree
 from linrnn.train._folder import RunFolder
 
@@ -123,16 +121,23 @@ def test_run_that_failed_is_tried_again(tmp_path, monkeypatch):
     python.write_text("#!/bin/sh\ncat > /dev/null\necho out of memory >&2\nexit 1\n")
     compare(entries, seeds=(0,), out=tmp_path / "out", say=said.append)
     assert said == [
-        "a seed 0: failed: ended by SIGKILL",
-        "a seed 0: failed: ended by SIGKILL (tried again; before: ended by SIGKILL)",
-        "a seed 0: failed: out of memory (tried again; before: ended by SIGKILL)",
+        "1/1: a seed 0: failed: ended by SIGKILL",
+        "1/1: a seed 0: failed: ended by SIGKILL (tried again; before: ended by SIGKILL)",
+        "1/1: a seed 0: failed: out of memory (tried again; before: ended by SIGKILL)",
     ]
 
 
-def test_one_comparison_at_a_time(tmp_path):
-    entries = [Entry(label="a", config=recipes.load("digits").config)]
-    with (
-        exclusive(tmp_path / ".compare.lock"),
-        pytest.raises(RunFolderError, match="must be made by one process at a time, got a second"),
-    ):
-        compare(entries, seeds=(0,), out=tmp_path)
+@pytest.mark.slow
+def test_two_processes_share_the_runs_and_both_end_with_the_table(server, tmp_path):
+    command = ["compare", "digits", "--mixers", "lru", "--seeds", "4", *OPTIONS, "--out"]
+    logs = [tmp_path / name for name in ("one", "two")]
+    pids = [server.start([*command, tmp_path / "out"], log=str(log)) for log in logs]
+    assert [server.wait(pid) for pid in pids] == [0, 0], [log.read_text() for log in logs]
+    table = (tmp_path / "out" / "compare.md").read_text()
+    for log in logs:
+        assert table in log.read_text()
+        assert log.read_text().count(": test accuracy") == 4
+    results = [
+        RunFolder(path.parent).read_result() for path in (tmp_path / "out").glob("*/result.json")
+    ]
+    assert [result.steps for result in results] == [STEPS] * 4

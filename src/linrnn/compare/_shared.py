@@ -1,0 +1,82 @@
+"""Work in one folder that several processes share: who comes first takes a piece."""
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from linrnn._signals import stop_signals
+from linrnn._storage import exclusive
+from linrnn.errors import InterruptedRunError, RunFolderError
+
+_WAIT = 2.0  # seconds, while other processes are at all that is left
+
+Piece = TypeVar("Piece")
+
+
+@contextmanager
+def in_turn(
+    work: Sequence[Piece], lock: Callable[[Piece], Path], waiting: Callable[[int], Any]
+) -> Iterator[Iterator[Piece]]:
+    """Pieces of work, each with its lock held while it is at hand.
+
+    In their order, but for those that another process is at: they come when it is done with them,
+    so that every process gets them all.
+
+    Args:
+        work: all of it.
+        lock: the file to hold for a piece.
+        waiting: told once how many pieces are left, where other processes are at all of them.
+
+    Raises:
+        InterruptedRunError: asked to stop while waiting.
+        RunFolderError: the file of a lock is something else.
+    """
+    # closed here, since a lock would otherwise live as long as the traceback of an error
+    with closing(_pieces(work, lock, waiting)) as pieces:
+        yield pieces
+
+
+def _pieces(
+    work: Sequence[Piece], lock: Callable[[Piece], Path], waiting: Callable[[int], Any]
+) -> Generator[Piece, None, None]:
+    left, told = list(work), False
+    while left:
+        before = len(left)
+        for piece in list(left):
+            with _held(lock(piece)) as free:
+                if free:
+                    left.remove(piece)
+                    yield piece
+        if left and len(left) == before:
+            if not told:
+                waiting(len(left))
+            told = True
+            _pause(lock(left[0]).parent)
+
+
+@contextmanager
+def _held(lock: Path) -> Iterator[bool]:
+    """Whether no other process holds it; then it is held."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(lock))
+        except BlockingIOError:
+            yield False
+            return
+        except OSError as error:
+            raise RunFolderError(
+                f"{lock}: the lock must be a file that can be made, got: "
+                f"{error.strerror or error}. Remove it, or choose another --out."
+            ) from error
+        yield True
+
+
+def _pause(folder: Path) -> None:
+    asked = threading.Event()
+    with stop_signals(lambda *_: asked.set()):
+        if asked.wait(_WAIT):
+            raise InterruptedRunError(
+                f"compare: stopped in {folder}; the same command goes on there."
+            )
