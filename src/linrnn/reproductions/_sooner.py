@@ -1,14 +1,14 @@
 """Rows at their best learning rates, and who of two solves a task in fewer steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from linrnn.compare import Row
 from linrnn.reproductions._base import Setting, Table
 from linrnn.reproductions._cells import earlier, problems, solved_at
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import n_steps, seconds
-from linrnn.reproductions._tuned import Tuned, tuned
+from linrnn.reproductions._tuned import Tuned, budget, tuned, with_rates
 from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config
 from linrnn.train._folder import RunFolder
@@ -30,12 +30,7 @@ class Contest:
 
     def run(self, setting: Setting) -> "Result":
         """Train every row at each rate with the first seed, and the best with all."""
-        candidates = {
-            label: {
-                rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in self.rates
-            }
-            for label, config in self.rows.items()
-        }
+        candidates = {label: with_rates(c, self.rates) for label, c in self.rows.items()}
         return Result(contest=self, tuned=tuned(self.name, candidates, setting))
 
 
@@ -97,13 +92,11 @@ class Result:
 
     def notes(self) -> list[str]:
         """What is meant by solved, how rates were chosen, and why runs failed."""
-        rates = ", ".join(f"{rate:g}" for rate in self.contest.rates)
         return [
             f"{self.contest.name}: solved where the validation loss is below "
             f"{self.contest.goal:.3g} after an epoch; remembering nothing gives "
             f"{self.contest.baseline:.3g}.",
-            f"budget of tuning: the learning rates {rates}, the same for all rows, with the first "
-            "seed, by the metric on validation; nothing else is tuned.",
+            budget(self.contest.rates),
             *problems(self.tuned.outcome),
         ]
 

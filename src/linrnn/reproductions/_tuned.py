@@ -66,6 +66,20 @@ def tuned(
     return Tuned(outcome=outcome, rates=best, tried=_table(title, candidates, found, tried))
 
 
+def with_rates(config: Config, rates: Sequence[float]) -> dict[float, Config]:
+    """A configuration at several learning rates, by rate."""
+    return {rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in rates}
+
+
+def budget(rates: Sequence[float]) -> str:
+    """What a page says of its tuning, where all rows have the same rates."""
+    words = ", ".join(f"{rate:g}" for rate in rates)
+    return (
+        f"budget of tuning: the learning rates {words}, the same for all rows, with the first "
+        "seed, by the metric on validation; nothing else is tuned."
+    )
+
+
 def sure(one: Row, other: Row) -> int:
     """1 where the first is larger with every seed, -1 where it is smaller, otherwise 0: `RULE`.
 

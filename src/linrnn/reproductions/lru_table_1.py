@@ -9,10 +9,9 @@ from linrnn.reproductions._beside import findings
 from linrnn.reproductions._lru_columns import NAMES, NOTES, SOURCE, Size, published, small
 from linrnn.reproductions._quoted import FAILS, Quoted
 from linrnn.reproductions._trained import Column, train, with_mixer
-from linrnn.reproductions._tuned import tuned
+from linrnn.reproductions._tuned import tuned, with_rates
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions
-from linrnn.train import Config
 
 CPU = {
     "listops": Size(
@@ -121,16 +120,11 @@ class LRUTable1(Reproduction):
 def _at_best_rates(setting: Setting) -> Findings:
     column = small("listops", RATES_SIZE)
     candidates = {
-        label: {rate: _at(with_mixer(column.config, MIXERS[label]), rate) for rate in RATES}
-        for label in RATED
+        label: with_rates(with_mixer(column.config, MIXERS[label]), RATES) for label in RATED
     }
     found = tuned(column, candidates, setting)
     page = findings([found.outcome], PRINTED, notes=NOTES[:0])
     return replace(page, tables=(*page.tables, found.tried))
-
-
-def _at(config: Config, rate: float) -> Config:
-    return replace(config, optim=replace(config.optim, lr=rate))
 
 
 def _columns(scale: str) -> list[Column]:

@@ -1,12 +1,13 @@
 """Matrix memories as language models of one size on tiny Shakespeare."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from linrnn import recipes
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
+from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import (
     TEXT_NOTE,
     best_steps,
@@ -16,11 +17,15 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Outcome, train
+from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._tuned import budget, tuned, with_rates
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
 HEADS = 4
+RATES = (0.001, 0.003, 0.01)
+"""Learning rates that are tried; the second is the recipe's."""
+
 PUBLISHED = {"mLSTM": 13.43, "RetNet": 16.23, "RWKV-6": 17.40, "GLA": 19.56}
 MODELS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "GLA": ("gla", "mlp", {"n_heads": HEADS}),
@@ -39,10 +44,11 @@ class MemoryShakespeare(Reproduction):
     The configuration is that of the recipe ``lm``, and the number of parameters that of its minGRU,
     so that the losses stand beside those of ``minrnn-shakespeare``. Each layer has what it is
     published with around it: an MLP, channel mixing, or nothing where it brings gates of its own;
-    convolutions where it brings one.
+    convolutions where it brings one. Each has the best of three learning rates.
 
     Args:
         base: configuration to run in place of the recipe's.
+        rates: to try in place of `RATES`.
     """
 
     summary: ClassVar[str] = "six matrix memories as language models on tiny Shakespeare"
@@ -63,20 +69,22 @@ class MemoryShakespeare(Reproduction):
         ),
     )
 
-    def __init__(self, base: Config | None = None) -> None:
-        self.base = base
+    def __init__(self, base: Config | None = None, rates: Sequence[float] = RATES) -> None:
+        self.base, self.rates = base, rates
 
     def run(self, setting: Setting) -> Findings:
-        """Train all six."""
+        """Tune all six, then train them with every seed."""
         base = self.base or recipes.load("lm").config
-        outcome = train("tiny Shakespeare", rows(base), setting)
+        candidates = {label: with_rates(config, self.rates) for label, config in rows(base).items()}
+        found = tuned("tiny Shakespeare", candidates, setting)
+        outcome = found.outcome
         return Findings(
-            tables=(_losses(outcome), table(outcome, {})),
+            tables=(_losses(outcome), table(outcome, {}), found.tried),
             comparable=(
                 "the order only: models, text and training are a thousand times smaller than "
                 "those of the source. DeltaNet and Mamba-2 are not in its table."
             ),
-            notes=(TEXT_NOTE, *_orders(outcome), *([outcome.problem] if outcome.problem else [])),
+            notes=(TEXT_NOTE, budget(self.rates), *_orders(outcome), *problems(outcome)),
             complete=not outcome.problem,
             figures=curves([outcome]),
             verdicts=tuple(ordered(_nats(outcome), _PRINTED, higher_is_better=False)),

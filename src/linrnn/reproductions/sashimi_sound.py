@@ -14,7 +14,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import Outcome
-from linrnn.reproductions._tuned import tuned
+from linrnn.reproductions._tuned import tuned, with_rates
 from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, load_model
 from linrnn.train._figures import new_figure
@@ -66,7 +66,7 @@ class SashimiSound(Reproduction):
         """Train both, and let one of them speak."""
         base = self.base or recipes.load("sound").config
         candidates = {
-            label: {rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in RATES}
+            label: with_rates(config, RATES)
             for label, config in ((SASHIMI, base), (PLAIN, plain(base)))
         }
         found = tuned("spoken digits", candidates, setting)

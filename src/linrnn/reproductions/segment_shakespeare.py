@@ -20,7 +20,7 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._tuned import tuned
+from linrnn.reproductions._tuned import tuned, with_rates
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config
@@ -182,12 +182,8 @@ class SegmentShakespeare(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Tune every model, train it with every seed, and test it both ways."""
-        made = {label: sized(self.base, label) for label in self.labels}
         candidates = {
-            label: {
-                rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in self.rates
-            }
-            for label, config in made.items()
+            label: with_rates(sized(self.base, label), self.rates) for label in self.labels
         }
         found = tuned(NAME, candidates, setting)
         rows = found.outcome.rows

@@ -17,13 +17,17 @@ from linrnn.reproductions._language import (
     test_nats,
     with_model,
 )
-from linrnn.reproductions._trained import Outcome, train
+from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._tuned import Tuned, budget, tuned, with_rates
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.train import Config
 from linrnn.train._figures import metric_against_length, over_seeds
 
 ORDER = ("GAU", "SA", "RWKV", "LRU", "SLRU")
 LENGTHS = (128, 512)
+RATES = (0.002, 0.006, 0.02, 0.06)
+"""Learning rates that are tried."""
+
 D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 96, 3, 2, 4096
 
 
@@ -33,11 +37,13 @@ class SuComparison(Reproduction):
     The mixer of a Transformer is replaced, and nothing else; widths are chosen so that all models
     have the parameters of the one with softmax attention, within 3 %. A gated attention unit is
     mixer and MLP in one, so that model has twice the layers and no MLP. RWKV is its mixer alone:
-    no channel mixing, no token shift.
+    no channel mixing, no token shift. Each model has the best of some learning rates at each
+    length.
 
     Args:
         lengths: training windows in place of 128 and 512.
         base: a function from a length to the shared configuration, in place of ours.
+        rates: to try in place of `RATES`.
     """
 
     summary: ClassVar[str] = "GAU, attention, RWKV, LRU and SLRU as language models of one size"
@@ -61,14 +67,18 @@ class SuComparison(Reproduction):
         ),
     )
 
-    def __init__(self, lengths: Sequence[int] = LENGTHS, base: Any = None) -> None:
-        self.lengths, self.base = lengths, base or base_config
+    def __init__(
+        self,
+        lengths: Sequence[int] = LENGTHS,
+        base: Any = None,
+        rates: Sequence[float] = RATES,
+    ) -> None:
+        self.lengths, self.base, self.rates = lengths, base or base_config, rates
 
     def run(self, setting: Setting) -> Findings:
-        """Train every model at every length."""
-        outcomes = []
-        for length in self.lengths:
-            outcomes.append(train(f"length {length}", rows(self.base(length)), setting))
+        """Tune every model at every length, then train it with every seed."""
+        found = [self._tuned(length, setting) for length in self.lengths]
+        outcomes = [one.outcome for one in found]
         by_seed = {
             n: {row.label: nats_by_seed(row) for row in o.rows}
             for n, o in zip(self.lengths, outcomes, strict=True)
@@ -76,7 +86,7 @@ class SuComparison(Reproduction):
         losses = {n: _losses(o) for n, o in zip(self.lengths, outcomes, strict=True)}
         missing = [o.problem for o in outcomes if o.problem]
         return Findings(
-            tables=(_verdict(losses, by_seed), _table(losses), *(table(o, {}) for o in outcomes)),
+            tables=(_verdict(losses, by_seed), _table(losses), *_tables(found)),
             comparable=(
                 "the order of the models and the sign of the change with the length, and only as "
                 "far as they differ by more than their errors: the models are some 250 times "
@@ -87,6 +97,7 @@ class SuComparison(Reproduction):
                 TEXT_NOTE,
                 "a model is tested on windows of the length it was trained on; all lengths have "
                 "the same tokens in a batch and the same number of updates.",
+                budget(self.rates),
                 *(f"{row.label} failed: {why}" for o in outcomes for row in o.rows
                   for why in row.failures),
                 *missing,
@@ -95,6 +106,13 @@ class SuComparison(Reproduction):
             verdicts=tuple(judged(by_seed)),
             figures=_figure(losses, len(setting.seeds)) | curves(outcomes),
         )  # fmt: skip
+
+    def _tuned(self, length: int, setting: Setting) -> Tuned:
+        candidates = {
+            label: with_rates(config, self.rates)
+            for label, config in rows(self.base(length)).items()
+        }
+        return tuned(f"length {length}", candidates, setting)
 
 
 def base_config(length: int) -> Config:
@@ -121,6 +139,11 @@ def rows(base: Config) -> dict[str, Config]:
     target = count_parameters(attention)
     matched = {name: match_parameters(config, target) for name, config in others.items()}
     return {name: attention if name == "SA" else matched[name] for name in ORDER}
+
+
+def _tables(found: Sequence[Tuned]) -> list[Table]:
+    """Of each length: its runs, and what was tried."""
+    return [made for one in found for made in (table(one.outcome, {}), one.tried)]
 
 
 def _losses(outcome: Outcome) -> dict[str, Mean]:

@@ -72,7 +72,7 @@ def test_su_comparison_says_order_and_change(tmp_path, monkeypatch):
     monkeypatch.setattr(
         su_comparison, "rows", lambda base: {n: replace(base, mixer="lru") for n in ("LRU", "SLRU")}
     )
-    found = su_comparison.SuComparison(lengths=(8, 16), base=tiny).run(setting(tmp_path))
+    found = su_comparison.SuComparison((8, 16), tiny, rates=(1e-3,)).run(setting(tmp_path))
     claims, losses = found.tables[:2]
     assert [row[0] for row in claims.rows] == [
         "order at length 8, best first",
@@ -124,18 +124,20 @@ def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatc
         {name: memory_shakespeare.MODELS[name] for name in ("mLSTM", "GLA")},
     )
     base = replace(tiny(16), model=small_model, mixer="mingru")
-    found = memory_shakespeare.MemoryShakespeare(base).run(setting(tmp_path))
+    found = memory_shakespeare.MemoryShakespeare(base, rates=(1e-3, 1e-2)).run(setting(tmp_path))
     assert found.complete
     first = {row[0]: row[1:] for row in found.tables[0].rows}
     assert list(first) == ["mLSTM", "GLA"]
     assert all(0 < float(cells[0]) < math.log(256) for cells in first.values())
     runs = tmp_path / "out" / "runs"
-    models = {name: load_model(next(runs.glob(f"*/{name}-seed0")))[0] for name in first}
+    models = {name: load_model(next(runs.glob(f"*/{name}_at_0.01-seed0")))[0] for name in first}
     assert [m.blocks[0].kind for m in models.values()] == ["bare", "mlp"]
     sizes = [sum(p.numel() for p in model.parameters()) for model in models.values()]
     assert max(sizes) <= 1.06 * min(sizes)
     note = next(n for n in found.notes if n.startswith("smallest loss"))
     assert "published mLSTM > GLA" in note
+    assert [row[0] for row in found.tables[2].rows] == ["mLSTM", "GLA"]
+    assert any("the learning rates 0.001, 0.01, the same for all rows" in n for n in found.notes)
 
 
 def test_a_missing_text_is_an_incomplete_result(tmp_path, monkeypatch):
