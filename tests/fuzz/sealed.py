@@ -154,7 +154,7 @@ def make(place: Path) -> None:
         assert command(["stream", str(place / kind), "--state", state], said).code == 0
 
 
-def _train_here(folder: Path, config: Config) -> None:
+def _train_here(folder: Path, config: Config, jobs: int) -> None:
     train.run(config, out=folder, reporter=MemoryMeter())
 
 

@@ -27,7 +27,7 @@ def runs_here(monkeypatch):
 
     folders = []
 
-    def train_here(folder, config):
+    def train_here(folder, config, jobs=1):
         folders.append(f"{folder.parent.name}/{folder.name}")
         try:
             run(config, out=folder)

@@ -30,6 +30,7 @@ CHOSEN = {
 """Options of a run that are of none of its parts, and what they are."""
 
 MOST_SEEDS = 10_000
+JOBS = "runs trained at once, each with its share of the processors (1)"
 """Runs of one setting that anybody asks for."""
 
 

@@ -13,7 +13,7 @@ from linrnn._catalogue import stems
 from linrnn._import_path import is_import_path
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import UNTUNED, learner_named, mixer_named, task_named
-from linrnn.cli._options import MOST_SEEDS, Start, parse_train, peek
+from linrnn.cli._options import JOBS, MOST_SEEDS, Start, parse_train, peek
 from linrnn.cli._output import answer, note, plain, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._train_options import check_train
@@ -25,8 +25,8 @@ that has them, or to one: lru+attention:attention.n_heads=2. Learners are given 
 tbptt:window=32. With both, each mixer is trained by each learner; without --mixers, that of the
 recipe, or of --mixer. Every other option is one of `linrnn train TASK --help` (--model, --optim,
 --train, --task, --recipe, --scale) and holds for all runs. Stopped by Ctrl-C or killed, the same
-command goes on where it was, and tries again what failed; given twice at once, it shares the runs
-between two processes.
+command goes on where it was, and tries again what failed; given twice at once, it shares the runs,
+which is what --jobs 2 does by itself.
 
 examples:
   linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3
@@ -50,6 +50,7 @@ def parser() -> Parser:
     parser.add("--tune", choices=["lr"], help=_TUNE)
     parser.add("--tune-factors", metavar="A,B,...", help=_FACTORS)
     parser.add("--seeds", type=int, default=3, metavar="N", help=_SEEDS)
+    parser.add("--jobs", type=int, default=1, metavar="N", help=JOBS)
     parser.add("--out", type=Path, default=None, help="folder (runs/compare-TASK)", kind="folder")
     return parser
 
@@ -78,6 +79,7 @@ def main(argv: Sequence[str]) -> int:
         match=options.match_params,
         tune=factors,
         whose=_whose(start, rest),
+        jobs=options.jobs,
         say=lambda line: note(f"{line}\n"),
     )
     row(f"\n{read_text(out / 'compare.md', inside=out)}")

@@ -10,7 +10,7 @@ from linrnn import reproductions
 from linrnn.cli._entries import summaries
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import canonical, known_as
-from linrnn.cli._options import MOST_SEEDS
+from linrnn.cli._options import JOBS, MOST_SEEDS
 from linrnn.cli._output import MANNER, answer, note, row
 from linrnn.cli._parser import Parser
 from linrnn.errors import check_at_most, check_in, check_positive_int
@@ -22,6 +22,7 @@ def parser() -> Parser:
     parser.add("name", metavar="NAME", help="one of those below", kind="reproduction")
     parser.add("--scale", default=None, help="`linrnn show NAME` says what each shows")
     parser.add("--seeds", type=int, default=None, metavar="N", help=_SEEDS)
+    parser.add("--jobs", type=int, default=1, metavar="N", help=JOBS)
     parser.add("--out", type=Path, default=None, help=_OUT, kind="folder")
     parser.add("--results", type=Path, metavar="DIR", help=_RESULTS, kind="folder")
     return parser
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     check_positive_int("reproduce", seeds=seeds)
     check_at_most("reproduce", MOST_SEEDS, seeds=seeds)
     out = options.out or Path("runs", f"reproduce-{name}-{scale}")
-    files, complete = _run(name, what, scale, tuple(range(seeds)), out)
+    files, complete = _run(name, what, scale, tuple(range(seeds)), out, options.jobs)
     if options.results is not None and not complete:
         note(f"{options.results} has no copy of it: some of it could not be run.\n")
     elif options.results is not None:
@@ -57,13 +58,14 @@ def _run(
     scale: str,
     seeds: tuple[int, ...],
     out: Path,
+    jobs: int,
 ) -> tuple[list[Path], bool]:
     """Compute, write and print; the files of the report, and whether all could be run."""
     from linrnn._storage import read_text
     from linrnn.reproductions._report import verdict_table, write_report
 
     out.mkdir(parents=True, exist_ok=True)
-    setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say)
+    setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say, jobs=jobs)
     start = time.monotonic()
     found = what().run(setting)
     files = write_report(name, what, setting, found, time.monotonic() - start)

@@ -8,7 +8,7 @@ from typing import Any
 from linrnn._numbers import duration
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import flag_name, mixer_named, no_such_option, task_named
-from linrnn.cli._options import MOST_SEEDS, parse_train, peek
+from linrnn.cli._options import JOBS, MOST_SEEDS, parse_train, peek
 from linrnn.cli._output import answer, note, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._train_options import check_train, train_options
@@ -20,7 +20,7 @@ combinations are trained, or with --random N so many of them, drawn. Every other
 `linrnn train TASK --help` and holds for all runs. Before the first run it says how long all may
 take, by a few steps that are timed, and after each what is left. Stopped by Ctrl-C or killed, the
 same command goes on where it was, and tries again what failed; given twice at once, it shares the
-runs between two processes.
+runs, which is what --jobs 2 does by itself.
 
 example: linrnn sweep digits --over optim.lr=1e-3,3e-3,1e-2 --over mixer.d_state=32,64 --seeds 3"""
 
@@ -36,6 +36,7 @@ def parser() -> Parser:
     parser.add("--over", action="append", required=True, metavar="OPTION=A,B,...", help=_OVER)
     parser.add("--random", type=int, metavar="N", help=_RANDOM)
     parser.add("--seeds", type=int, default=1, metavar="N", help=_SEEDS)
+    parser.add("--jobs", type=int, default=1, metavar="N", help=JOBS)
     parser.add("--out", type=Path, default=None, help="folder (runs/sweep-TASK)", kind="folder")
     return parser
 
@@ -58,6 +59,7 @@ def main(argv: Sequence[str]) -> int:
     out = options.out or Path("runs", f"sweep-{task}")
     config, _ = parse_train(rest, starting_config(task, rest))
     given = {"draws": options.random, "seeds": range(options.seeds), "out": out}
+    given["jobs"] = options.jobs
     _announce(config, over, **given)
     found = sweep(config, over, **given, say=lambda line: note(f"{line}\n"))
     row(f"\n{read_text(out / 'sweep.md', inside=out)}")
@@ -119,7 +121,7 @@ def _checked(task: str, over: dict[str, list[Any]], rest: Sequence[str]) -> list
 
 
 def _announce(
-    config: Any, over: dict[str, list[Any]], *, draws: Any, seeds: range, out: Path
+    config: Any, over: dict[str, list[Any]], *, draws: Any, seeds: range, out: Path, jobs: int
 ) -> None:
     """How many runs there are, and how long they may take."""
     from linrnn.compare import Entry
@@ -129,5 +131,5 @@ def _announce(
     points = combinations(over, draws)
     entries = [Entry(label=named(p), config=with_options(config, p)) for p in points]
     seconds = expected_seconds(entries, seeds, out)
-    took = "" if seconds is None else f", about {duration(seconds)} of training to go"
+    took = "" if seconds is None else f", about {duration(seconds / jobs)} of training to go"
     note(f"{len(entries)} settings, {len(entries) * len(seeds)} runs in {out}{took}\n")

@@ -9,6 +9,7 @@ from linrnn._pattern import import_all
 from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.compare._report import write_report
 from linrnn.compare._runs import Entry, Row, check, train_all
+from linrnn.compare._shared import check_jobs
 from linrnn.compare._tune import check_factors, tune_rates
 from linrnn.train._model import build_task
 
@@ -21,6 +22,7 @@ def compare(
     match: bool = False,
     tune: Sequence[float] = (),
     whose: str = "as given",
+    jobs: int = 1,
     say: Callable[[str], Any] = lambda line: None,
 ) -> list[Row]:
     """Train all entries with all seeds, report, and return a row for each entry.
@@ -40,16 +42,18 @@ def compare(
             first seed; the best on validation data is taken. None are tried where there are none.
             What was tried, and what that took, is in ``compare.md`` and ``tuning.csv``.
         whose: learning rates they are, for the report.
+        jobs: how many runs are trained at once, each with its share of the processors.
         say: told one line for each run.
 
     Raises:
         ArgumentError: no entries, labels that repeat, different tasks, no seeds, no width that
-            matches, or factors that are not positive.
+            matches, factors that are not positive, or several jobs on Windows.
         RunFolderError: ``out`` holds runs of another comparison.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
     """
     check("compare", entries, seeds)
     check_factors(tune)
+    check_jobs("compare", jobs)
     for entry in entries:
         import_all(entry.config.mixer)
     if match:
@@ -61,9 +65,9 @@ def compare(
     task = build_task(entries[0].config)
     search = None
     if tune:
-        search = tune_rates(entries, tune, seeds[0], folder, task.higher_is_better, say)
+        search = tune_rates(entries, tune, seeds[0], folder, task.higher_is_better, say, jobs)
         entries = search.entries
-    rows = train_all(entries, seeds, folder, say)
+    rows = train_all(entries, seeds, folder, say, jobs)
     rates = f"learning rates: {whose}; none was searched" if search is None else search.words()
     write_report(rows, task, [e.config for e in entries], folder, search, rates)
     return rows

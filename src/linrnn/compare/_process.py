@@ -5,9 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from linrnn._signals import stop_signals
 from linrnn.errors import InterruptedRunError
@@ -16,8 +19,13 @@ from linrnn.train._config import to_json
 from linrnn.train._processes import environment_for, reason
 
 
-def train_in_process(folder: Path, config: Config) -> str | None:
+def train_in_process(folder: Path, config: Config, jobs: int = 1) -> str | None:
     """Train, or go on with, one run; None where it came to its end, else why it did not.
+
+    Args:
+        folder, config: of the run.
+        jobs: how many runs share the processors, of which each takes its part; ``OMP_NUM_THREADS``
+            and ``train.threads`` come first.
 
     The first Ctrl-C or SIGTERM is handed on: the run finishes its step and saves. A second one
     ends it at once.
@@ -35,7 +43,10 @@ def train_in_process(folder: Path, config: Config) -> str | None:
 
     with ExitStack() as held:
         held.enter_context(stop_signals(hand_on))
-        process = _start(folder, held, environment_for(config))
+        environment = environment_for(config)
+        if jobs > 1:
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // jobs)))
+        process = start("linrnn.compare._worker", [str(folder)], held, environment)
         running.append(process)
         if asked:
             process.terminate()
@@ -50,10 +61,26 @@ def train_in_process(folder: Path, config: Config) -> str | None:
     return reason(code, errors.strip().splitlines()) if code else None
 
 
-def _start(folder: Path, held: ExitStack, environment: dict[str, str]) -> "subprocess.Popen[str]":
-    """The process, and in ``held`` a pipe that ends with this process: nothing is written to it."""
-    command = [sys.executable, "-m", "linrnn.compare._worker", str(folder)]
-    options: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+def start(
+    module: str,
+    arguments: list[str],
+    held: ExitStack,
+    environment: dict[str, str],
+    errors: int | None = subprocess.PIPE,
+) -> "subprocess.Popen[str]":
+    """The process of a module, and in ``held`` a pipe that ends with this process.
+
+    Nothing is written to the pipe, whose end is the last argument: see `stop_at_end_of`.
+
+    Args:
+        module: to run.
+        arguments: before the pipe.
+        held: when it ends, the process is waited for.
+        environment: of the process.
+        errors: where its standard error goes; None: where ours goes.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    options: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": errors, "text": True}
     options["env"] = environment
     if os.name == "nt":
         return held.enter_context(subprocess.Popen(command, **options))
@@ -68,3 +95,14 @@ def _start(folder: Path, held: ExitStack, environment: dict[str, str]) -> "subpr
         )
     finally:
         os.close(read)
+
+
+def stop_at_end_of(*pipes: int) -> None:
+    """Ask this process to stop, as SIGTERM does, when a pipe is closed by whoever started it."""
+
+    def wait(pipe: int) -> None:
+        os.read(pipe, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for pipe in pipes:
+        threading.Thread(target=wait, args=[pipe], daemon=True).start()

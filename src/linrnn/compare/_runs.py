@@ -4,8 +4,9 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from linrnn._door import check_folder, read_bytes
 from linrnn._numbers import duration
 from linrnn._storage import MAX_JSON, remove, write_atomically
 from linrnn.compare._process import train_in_process
-from linrnn.compare._shared import in_turn
+from linrnn.compare._shared import helpers, in_turn
 from linrnn.compare._usage import read_memory
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import Config, Result
@@ -77,7 +78,12 @@ class Row:
 
 
 def train_all(
-    entries: Sequence[Entry], seeds: Sequence[int], out: Path, say: Callable[[str], Any]
+    entries: Sequence[Entry],
+    seeds: Sequence[int],
+    out: Path,
+    say: Callable[[str], Any],
+    jobs: int = 1,
+    failed: Mapping[str, int] | None = None,
 ) -> list[Row]:
     """Train all entries with all seeds, or go on with that, and return a row for each entry.
 
@@ -86,41 +92,64 @@ def train_all(
     Args:
         entries, seeds: that `check` took.
         out: folder of the runs.
-        say: told one line for each run, with the time that the others will take one by one, and one
-            where all that is left is with other processes.
+        say: told one line for each run, with the time that the others will take, and one where all
+            that is left is with other processes.
+        jobs: how many runs at once, with processes of our own.
+        failed: when runs failed that are to be tried again, by the name of the folder; those of a
+            helper, which has none of its own. None: all that have failed by now.
 
     Raises:
         RunFolderError: ``out`` holds runs with other options.
         InterruptedRunError: stopped by Ctrl-C; the same call goes on.
     """
     # seed by seed: what can be compared early is finished early
-    jobs = [(entry, seed) for seed in seeds for entry in entries]
-    before = {folder: _failed(folder) for folder in (folder_of(out, *job) for job in jobs)}
+    work = [(entry, seed) for seed in seeds for entry in entries]
+
+    def waiting(n: int) -> None:
+        runs = "the last run is" if n == 1 else f"the last {n} runs are"
+        say(f"{runs} being trained by other processes")
+
     took: dict[str, list[float]] = {}
-    pending = list(jobs)
-    with in_turn(jobs, lambda job: _lock(out, *job), lambda n: say(_waiting(n))) as pieces:
+    pending = list(work)
+    with ExitStack() as held:
+        if failed is None:
+            failed = {f.name: at for job in work if (at := _failed(f := folder_of(out, *job)))}
+            held.enter_context(_helpers(entries, seeds, out, jobs, failed))
+        pieces = held.enter_context(in_turn(work, lambda job: _lock(out, *job), waiting))
         for at, (entry, seed) in enumerate(pieces, 1):
             pending.remove((entry, seed))
             folder, start = folder_of(out, entry, seed), time.monotonic()
             done = finished(folder)
-            line = _train(entry, seed, out, again=_failed(folder) == before[folder])
+            again = _failed(folder) == failed.get(folder.name)
+            line = _train(entry, seed, out, again=again, jobs=jobs)
             # one that was there took its time before
             seconds = time.monotonic() - start if done is None else done.seconds
             took.setdefault(entry.label, []).append(seconds)
-            left = seconds_left(pending, took, out)
+            left = seconds_left(pending, took, out) / jobs
             rest = f"; about {duration(left)} left" if left else ""
-            say(f"{at}/{len(jobs)}: {line}{rest}")
+            say(f"{at}/{len(work)}: {line}{rest}")
     return [row_of(entry, seeds, out) for entry in entries]
 
 
+def _helpers(
+    entries: Sequence[Entry], seeds: Sequence[int], out: Path, jobs: int, failed: Mapping[str, int]
+) -> AbstractContextManager[None]:
+    """As many more processes as there are runs for."""
+    folders = [folder_of(out, entry, seed) for entry in entries for seed in seeds]
+    n_runs = sum(finished(folder) is None for folder in folders)
+    told = {"seeds": list(seeds), "out": str(out), "jobs": jobs, "failed": failed}
+    told["entries"] = [asdict(entry) for entry in entries]
+    return helpers(min(jobs, n_runs) - 1, [entry.config for entry in entries], told)
+
+
 def seconds_left(
-    jobs: Sequence[tuple[Entry, int]], took: dict[str, list[float]], out: Path
+    work: Sequence[tuple[Entry, int]], took: dict[str, list[float]], out: Path
 ) -> float:
     """What runs that are not finished will take: as long as others of the entry did, or all."""
     everything = [seconds for of_one in took.values() for seconds in of_one]
     usual = {label: statistics.fmean(of_one) for label, of_one in took.items()}
     otherwise = statistics.fmean(everything) if everything else 0.0
-    waiting = [entry.label for entry, seed in jobs if finished(folder_of(out, entry, seed)) is None]
+    waiting = [entry.label for entry, seed in work if finished(folder_of(out, entry, seed)) is None]
     return sum(usual.get(label, otherwise) for label in waiting)
 
 
@@ -147,23 +176,19 @@ def _lock(out: Path, entry: Entry, seed: int) -> Path:
     return out / f".{folder_of(out, entry, seed).name}.lock"
 
 
-def _waiting(n: int) -> str:
-    runs = "the last run is" if n == 1 else f"the last {n} runs are"
-    return f"{runs} being trained by other processes"
-
-
 def _failed(folder: Path) -> int | None:
     """When a run failed, if it did."""
     failure = folder / FAILURE
     return failure.lstat().st_mtime_ns if os.path.lexists(failure) else None
 
 
-def _train(entry: Entry, seed: int, out: Path, again: bool) -> str:
+def _train(entry: Entry, seed: int, out: Path, again: bool, jobs: int) -> str:
     """Bring one run to its end, if it is not there yet, and say how it ended.
 
     Args:
         entry, seed, out: of the run.
         again: try it once more if it failed. Not where another process has just done so.
+        jobs: how many runs share the processors.
     """
     folder, config = folder_of(out, entry, seed), replace(entry.config, seed=seed)
     _check_inside(folder, out)
@@ -180,7 +205,7 @@ def _train(entry: Entry, seed: int, out: Path, again: bool) -> str:
         remove(failure, inside=out)
     # where a comparison was killed, its last run may not have noticed yet
     RunFolder(folder).wait_until_free(PATIENCE)
-    error = train_in_process(folder, config)
+    error = train_in_process(folder, config, jobs)
     done = finished(folder)
     if done is None:
         folder.mkdir(parents=True, exist_ok=True)

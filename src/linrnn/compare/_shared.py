@@ -1,14 +1,22 @@
 """Work in one folder that several processes share: who comes first takes a piece."""
 
+import json
+import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from linrnn._signals import stop_signals
 from linrnn._storage import exclusive
-from linrnn.errors import InterruptedRunError, RunFolderError
+from linrnn.compare._process import start
+from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError, check_few
+from linrnn.train import Config
+from linrnn.train._processes import environment_for
+
+MOST = 256
+"""Runs at once."""
 
 _WAIT = 2.0  # seconds, while other processes are at all that is left
 
@@ -36,6 +44,35 @@ def in_turn(
     # closed here, since a lock would otherwise live as long as the traceback of an error
     with closing(_pieces(work, lock, waiting)) as pieces:
         yield pieces
+
+
+def check_jobs(what: str, jobs: int) -> None:
+    """Raise `ArgumentError` unless so many runs can be trained at once here."""
+    check_few(what, MOST, jobs=jobs)
+    if jobs > 1 and os.name == "nt":
+        raise ArgumentError(
+            f"{what}: jobs must be 1 on Windows, where nothing is locked, got {jobs}."
+        )
+
+
+@contextmanager
+def helpers(n: int, configs: Sequence[Config], told: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, so many processes do what is told; afterwards they are no more.
+
+    Args:
+        n: how many; they share the work by `in_turn`.
+        configs: of all runs, for what it takes to import their mixers.
+        told: what `linrnn.compare._helper` reads, as JSON.
+    """
+    words, environment = json.dumps(told), environment_for(*configs)
+    with ExitStack() as held:
+        for _ in range(n):
+            process = start("linrnn.compare._helper", [], held, environment, errors=None)
+            held.callback(process.terminate)  # before it is waited for
+            assert process.stdin is not None
+            process.stdin.write(words)
+            process.stdin.close()
+        yield
 
 
 def _pieces(

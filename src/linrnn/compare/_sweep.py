@@ -9,6 +9,7 @@ from typing import Any
 
 from linrnn._pattern import import_all
 from linrnn.compare._runs import Entry, Row, check, train_all
+from linrnn.compare._shared import check_jobs
 from linrnn.compare._sweep_report import write_sweep
 from linrnn.errors import ArgumentError, UnknownNameError, check_few, show
 from linrnn.train import Config
@@ -35,6 +36,7 @@ def sweep(
     draws: int | None = None,
     seeds: Sequence[int] = (0,),
     out: Path | str,
+    jobs: int = 1,
     say: Callable[[str], Any] = lambda line: None,
 ) -> list[Setting]:
     """Train a configuration with every combination of some values and every seed.
@@ -51,13 +53,15 @@ def sweep(
             draws those before are among them. None takes all.
         seeds: each combination is trained once with each.
         out: folder for the runs, ``sweep.md``, ``sweep.csv`` and the plot ``sweep``.
+        jobs: how many runs are trained at once, each with its share of the processors.
         say: told one line for each run.
 
     Returns:
         A setting for each combination, in the order of the grid or of the draws.
 
     Raises:
-        ArgumentError: nothing to sweep, a value an option does not take, or too many combinations.
+        ArgumentError: nothing to sweep, a value an option does not take, too many combinations, or
+            several jobs on Windows.
         UnknownNameError: no such option.
         RunFolderError: ``out`` holds runs with other options.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
@@ -65,11 +69,12 @@ def sweep(
     points = combinations(over, draws)
     entries = [Entry(label=named(p), config=with_options(config, p)) for p in points]
     check("sweep", entries, seeds)
+    check_jobs("sweep", jobs)
     for entry in entries:
         import_all(entry.config.mixer)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    rows = train_all(entries, seeds, folder, say)
+    rows = train_all(entries, seeds, folder, say, jobs)
     pairs = zip(points, rows, strict=True)
     settings = [Setting(values=values, row=row) for values, row in pairs]
     write_sweep(settings, build_task(config), folder)

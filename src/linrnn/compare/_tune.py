@@ -69,6 +69,7 @@ def tune_rates(
     out: Path,
     higher_is_better: bool,
     say: Callable[[str], Any],
+    jobs: int = 1,
 ) -> Search:
     """Train every entry with every rate and one seed, and choose by validation data.
 
@@ -79,6 +80,7 @@ def tune_rates(
         out: folder of the runs; see `train_all`.
         higher_is_better: of the metric.
         say: told one line for each run.
+        jobs: how many runs at once.
     """
     candidates = {entry.label: at_rates(entry.config, factors) for entry in entries}
     tried = [
@@ -86,7 +88,7 @@ def tune_rates(
         for label, rates in candidates.items()
         for rate, config in rates.items()
     ]
-    rows = train_all(tried, [seed], out, say)
+    rows = train_all(tried, [seed], out, say, jobs)
     found = {row.label: validation(row, higher_is_better) for row in rows}
     best = best_rates(candidates, found, higher_is_better)
     done = [result for row in rows for folder in row.folders if (result := finished(folder))]

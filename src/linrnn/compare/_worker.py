@@ -7,14 +7,12 @@ this process is no more, and it stops as after Ctrl-C.
 """
 
 import json
-import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn._allocator import keep_memory
+from linrnn.compare._process import stop_at_end_of
 from linrnn.compare._usage import MemoryMeter
 from linrnn.errors import LinrnnError
 from linrnn.train import resume, run
@@ -25,8 +23,7 @@ def main(argv: Sequence[str]) -> int:
     """Train or continue; the exit code is that of ``linrnn train``."""
     folder, *lifeline = argv
     keep_memory()
-    if lifeline:
-        threading.Thread(target=_stop_at_end_of, args=[int(lifeline[0])], daemon=True).start()
+    stop_at_end_of(*map(int, lifeline))
     values = json.load(sys.stdin)
     try:
         if Path(folder, "config.json").is_file():
@@ -37,11 +34,6 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
-
-
-def _stop_at_end_of(pipe: int) -> None:
-    os.read(pipe, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

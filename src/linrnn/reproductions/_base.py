@@ -40,6 +40,8 @@ class Setting:
     """Folder for whatever is written."""
     say: Callable[[str], Any] = field(default_factory=lambda: lambda line: None)
     """Told about progress."""
+    jobs: int = 1
+    """How many models are trained at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

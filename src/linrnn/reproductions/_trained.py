@@ -85,6 +85,7 @@ def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Out
         [Entry(label=label, config=config) for label, config in rows.items()],
         seeds=setting.seeds,
         out=folder,
+        jobs=setting.jobs,
         say=lambda line: setting.say(f"{column.name} {line}"),
     )
     return Outcome(column=column, task=task, labels=labels, rows=tuple(found))

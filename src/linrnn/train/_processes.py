@@ -106,9 +106,10 @@ def joined(job: Job) -> Iterator[Group]:
         dist.destroy_process_group()
 
 
-def environment_for(config: Config) -> dict[str, str]:
+def environment_for(*configs: Config) -> dict[str, str]:
     """That of this process, and where mixers are import paths, what it takes to import them."""
-    paths = [str(part) for part in pattern(config.mixer) if is_import_path(part)]
+    parts = [str(part) for config in configs for part in pattern(config.mixer)]
+    paths = list(dict.fromkeys(part for part in parts if is_import_path(part)))
     if not paths:
         return dict(os.environ)
     where = os.pathsep.join(path for path in sys.path if path)

@@ -1,17 +1,22 @@
 """Work that several processes share: nothing is done twice, and everyone gets it all."""
 
+import io
+import json
 import os
 import signal
 import threading
+from contextlib import nullcontext
 
 import pytest
 
 from linrnn import recipes
 from linrnn._storage import exclusive
-from linrnn.compare import Entry, _runs, _shared, compare
+from linrnn.compare import Entry, _helper, _runs, _shared, compare
+from linrnn.compare._process import train_in_process
 from linrnn.compare._shared import in_turn
-from linrnn.errors import InterruptedRunError, RunFolderError
+from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError
 from linrnn.train import Result
+from linrnn.train._config import to_json
 from linrnn.train._folder import RunFolder
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="nothing is locked on Windows")
@@ -29,7 +34,7 @@ def trained(monkeypatch):
     """Runs are not trained: each leaves its seed as the accuracy. The names of those so far."""
     names = []
 
-    def train(folder, config):
+    def train(folder, config, jobs):
         names.append(folder.name)
         folder.mkdir(parents=True)
         done = {"folder": folder, "test_metric": float(config.seed), "test_loss": 0.1}
@@ -117,7 +122,7 @@ def test_a_run_that_failed_with_another_process_just_now_is_not_tried_again(
 ):
     said, there = [], threading.Event()
 
-    def fail(folder, config):
+    def fail(folder, config, jobs):
         there.wait(60)
         return f"out of memory, {len(said)}"
 
@@ -154,7 +159,7 @@ def test_a_process_that_waits_can_be_stopped(tmp_path, monkeypatch, trained):
 
 
 def test_a_lock_is_let_go_of_when_a_run_raises(tmp_path, trained, monkeypatch):
-    def fail(folder, config):
+    def fail(folder, config, jobs):
         raise InterruptedRunError("stopped")
 
     with monkeypatch.context() as patch:
@@ -170,3 +175,55 @@ def test_a_lock_that_cannot_be_made(tmp_path, trained):
     (tmp_path / ".a-seed0.lock").mkdir()
     with pytest.raises(RunFolderError, match=r"\.a-seed0\.lock: the lock must be a file"):
         compare(ENTRIES, seeds=(0,), out=tmp_path)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("jobs", [0, 257, 1.5])
+def test_a_number_of_runs_at_once_that_cannot_be(tmp_path, jobs):
+    with pytest.raises(ArgumentError, match=r"compare: jobs must be an integer from 1 to 256, got"):
+        compare(ENTRIES, seeds=(0,), out=tmp_path / "out", jobs=jobs)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_runs_at_once_where_nothing_is_locked(monkeypatch):
+    monkeypatch.setattr(_shared.os, "name", "nt")
+    _shared.check_jobs("sweep", 1)
+    with pytest.raises(ArgumentError, match="sweep: jobs must be 1 on Windows, where nothing"):
+        _shared.check_jobs("sweep", 2)
+
+
+@pytest.mark.parametrize(("jobs", "done", "started"), [(1, 0, 0), (4, 0, 2), (2, 0, 1), (4, 2, 0)])
+def test_no_more_processes_than_there_are_runs_for(
+    tmp_path, trained, monkeypatch, jobs, done, started
+):
+    asked = []
+    monkeypatch.setattr(_runs, "helpers", lambda n, *_: asked.append(max(0, n)) or nullcontext())
+    for entry in ENTRIES[:done]:
+        _runs.train_in_process(tmp_path / f"{entry.label}-seed0", entry.config, 1)
+    compare(ENTRIES, seeds=(0,), out=tmp_path, jobs=jobs)
+    assert asked == [started]
+
+
+def test_a_helper_does_its_part_without_helpers_of_its_own(tmp_path, trained, monkeypatch):
+    entries = [{"label": e.label, "folder": "", "config": to_json(e.config)} for e in ENTRIES]
+    told = {"entries": entries, "seeds": [0], "out": str(tmp_path), "jobs": 3, "failed": {}}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(told)))
+    monkeypatch.setattr(_runs, "helpers", None)
+    assert _helper.main([]) == 0
+    assert trained == ["a-seed0", "b-seed0", "c-seed0"]
+
+
+def test_runs_at_once_have_their_share_of_the_processors(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    asked = []
+
+    def start(module, arguments, held, environment):
+        asked.append(environment.get("OMP_NUM_THREADS"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("linrnn.compare._process.start", start)
+    for jobs in (1, 3, 16):
+        with pytest.raises(KeyboardInterrupt):
+            train_in_process(tmp_path, ENTRIES[0].config, jobs)
+    assert asked == [None, "2", "1"]

@@ -128,6 +128,38 @@ def test_run_that_failed_is_tried_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_runs_at_once_end_with_the_comparison_and_go_on_with_it(server, tmp_path):
+    out = tmp_path / "out"
+    command = ["compare", "digits", "--mixers", "lru,mingru", "--seeds", "2", "--jobs", "3"]
+    command = [*command, *OPTIONS, "--out", out]
+    log = tmp_path / "log"
+
+    def saved():
+        return {run: run.stat().st_mtime_ns for run in out.glob("*/checkpoints/last.safetensors")}
+
+    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
+        before = saved()
+        pid = server.start(command, log=str(log))
+        wait_for(lambda old=before: len(saved().items() - old.items()) >= 3)  # three at once
+        os.kill(pid, number)
+        assert server.wait(pid) == code, log.read_text()
+        for path in saved():
+            run = RunFolder(path.parents[1])
+            run.wait_until_free(60)
+            with run.locked():
+                assert not run.result.exists()
+        assert not list(out.glob("*/failure.txt"))
+    assert server.wait(server.start(command, log=str(log))) == 0
+    results = [RunFolder(path.parent).read_result() for path in out.glob("*/result.json")]
+    assert [result.steps for result in results] == [STEPS] * 4
+    assert "failed" not in (out / "compare.md").read_text()
+    alone = tmp_path / "alone"
+    assert server.run(["train", "digits", "--mixer", "lru", *OPTIONS, "--out", alone]) == 0
+    weights = "model.safetensors"
+    assert (out / "lru-seed0" / weights).read_bytes() == (alone / weights).read_bytes()
+
+
+@pytest.mark.slow
 def test_two_processes_share_the_runs_and_both_end_with_the_table(server, tmp_path):
     command = ["compare", "digits", "--mixers", "lru", "--seeds", "4", *OPTIONS, "--out"]
     logs = [tmp_path / name for name in ("one", "two")]
