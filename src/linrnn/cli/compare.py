@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     if options.mixers is None and options.learners is None:
         known.error("the following arguments are required: --mixers or --learners")
     options.task = task_named(options.task)
-    check_positive_int("compare", seeds=options.seeds)
+    check_positive_int("compare", seeds=options.seeds, jobs=options.jobs)
     check_at_most("compare", MOST_SEEDS, seeds=options.seeds)
     factors = _factors(options)
     found, rest = checked(options, rest)

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     scale = canonical(options.scale or next(iter(what.scales)), what.scales)
     check_in("reproduce", "--scale", scale, what.scales)
     seeds = what.seeds_needed(scale) if options.seeds is None else options.seeds
-    check_positive_int("reproduce", seeds=seeds)
+    check_positive_int("reproduce", seeds=seeds, jobs=options.jobs)
     check_at_most("reproduce", MOST_SEEDS, seeds=seeds)
     out = options.out or Path("runs", f"reproduce-{name}-{scale}")
     files, complete = _run(name, what, scale, tuple(range(seeds)), out, options.jobs)

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     """Train what is not trained yet and print the table."""
     options, rest = parser().parse_known_args(argv)
     task = task_named(options.task)
-    check_positive_int("sweep", seeds=options.seeds)
+    check_positive_int("sweep", seeds=options.seeds, jobs=options.jobs)
     check_at_most("sweep", MOST_SEEDS, seeds=options.seeds)
     if options.random is not None:
         check_positive_int("sweep", random=options.random)

@@ -227,3 +227,18 @@ def test_runs_at_once_have_their_share_of_the_processors(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             train_in_process(tmp_path, ENTRIES[0].config, jobs)
     assert asked == [None, "2", "1"]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    "verb",
+    [["compare", "digits", "--mixers", "lru"], ["sweep", "digits", "--over", "optim.lr=1e-3,2e-3"]],
+)
+def test_the_command_line_takes_as_many_jobs_as_can_be(tmp_path, monkeypatch, capsys, verb):
+    from linrnn.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for jobs, words in (("0", "jobs must be an integer of at least 1"), ("1000", "from 1 to 256")):
+        assert main([*verb, "--jobs", jobs, "-q"]) == 2
+        assert words in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/*-seed*"))

@@ -144,6 +144,7 @@ def test_page_tells_the_time_of_runs_from_that_of_the_command(tmp_path):
         (["lru-proposition-4"], "Did you mean 'lru-proposition-3'"),
         (["lru-proposition-3", "--scale", "moon"], "no reproduce --scale named 'moon'"),
         (["lru-proposition-3", "--seeds", "0"], "seeds must be"),
+        (["lru-proposition-3", "--jobs", "0"], "jobs must be"),
     ],
 )
 def test_wrong_commands_are_explained(capsys, arguments, words):
