@@ -22,13 +22,13 @@ from linrnn.train._processes import environment_for, reason
 def train_in_process(folder: Path, config: Config, jobs: int = 1) -> str | None:
     """Train, or go on with, one run; None where it came to its end, else why it did not.
 
+    The first Ctrl-C or SIGTERM is handed on: the run finishes its step and saves. A second one
+    ends it at once.
+
     Args:
         folder, config: of the run.
         jobs: how many runs share the processors, of which each takes its part; ``OMP_NUM_THREADS``
             and ``train.threads`` come first.
-
-    The first Ctrl-C or SIGTERM is handed on: the run finishes its step and saves. A second one
-    ends it at once.
 
     Raises:
         InterruptedRunError: asked to stop.

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,8 +70,11 @@ def helpers(n: int, configs: Sequence[Config], told: Mapping[str, Any]) -> Itera
             process = start("linrnn.compare._helper", [], held, environment, errors=None)
             held.callback(process.terminate)  # before it is waited for
             assert process.stdin is not None
-            process.stdin.write(words)
-            process.stdin.close()
+            with suppress(
+                BrokenPipeError
+            ):  # one that could not begin leaves its part to the others
+                process.stdin.write(words)
+                process.stdin.close()
         yield
 
 

@@ -242,3 +242,12 @@ def test_the_command_line_takes_as_many_jobs_as_can_be(tmp_path, monkeypatch, ca
         assert main([*verb, "--jobs", jobs, "-q"]) == 2
         assert words in capsys.readouterr().err
     assert not list(tmp_path.glob("**/*-seed*"))
+
+
+def test_helpers_that_cannot_begin_leave_their_part_to_the_others(tmp_path, monkeypatch, trained):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    compare(ENTRIES, seeds=(0,), out=tmp_path / "out", jobs=3)
+    assert len(trained) == 3
