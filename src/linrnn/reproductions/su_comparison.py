@@ -52,7 +52,7 @@ class SuComparison(Reproduction):
         "cpu": (
             "some 0.4 million parameters on a megabyte of Shakespeare, where the source has about "
             "100 million; shows an order and the sign of what longer windows bring, at this size "
-            "alone; 33 minutes of processor time a seed"
+            "alone; half an hour of processor time a seed, and two hours for tuning"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (
