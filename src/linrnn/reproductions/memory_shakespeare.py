@@ -58,8 +58,8 @@ class MemoryShakespeare(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "models of 0.6 million parameters and 2,946 batches of the recipe `lm`; shows the "
-            "order after short training on a megabyte; 45 minutes of processor time a seed, and two "
-            "hours for tuning"
+            "order after short training on a megabyte; 45 minutes of processor time a seed, and "
+            "two hours for tuning"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (
