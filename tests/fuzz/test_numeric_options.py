@@ -189,7 +189,7 @@ def test_verbs_with_numbers_are_known():
     ],
 )
 def test_number_of_a_verb(verb, flag, golden, tmp_path, monkeypatch):
-    def not_here(*args):
+    def not_here(*args, **_):
         raise InterruptedRunError("not here")
 
     monkeypatch.setattr("linrnn.compare._runs._train", not_here)

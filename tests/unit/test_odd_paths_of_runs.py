@@ -242,7 +242,7 @@ def entry():
 
 
 @pytest.mark.parametrize("kind", [*LINKS, *OTHERS])
-@pytest.mark.parametrize("name", [".compare.lock", "lru-seed0/failure.txt", "lru-seed0/.lock"])
+@pytest.mark.parametrize("name", [".lru-seed0.lock", "lru-seed0/failure.txt", "lru-seed0/.lock"])
 def test_comparison_refuses_what_is_no_file_of_it(entry, tmp_path, monkeypatch, name, kind):
     elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
     replace_by(kind, out / name, elsewhere, monkeypatch)
