@@ -70,9 +70,8 @@ def helpers(n: int, configs: Sequence[Config], told: Mapping[str, Any]) -> Itera
             process = start("linrnn.compare._helper", [], held, environment, errors=None)
             held.callback(process.terminate)  # before it is waited for
             assert process.stdin is not None
-            with suppress(
-                BrokenPipeError
-            ):  # one that could not begin leaves its part to the others
+            # one that could not begin leaves its part to the others
+            with suppress(BrokenPipeError):
                 process.stdin.write(words)
                 process.stdin.close()
         yield

@@ -111,7 +111,11 @@ def tune_rates(
 
 def at_rates(config: Config, factors: Sequence[float]) -> dict[float, Config]:
     """A configuration at several learning rates, which are rounded to four digits."""
-    rates = [float(f"{factor * config.optim.lr:.4g}") for factor in factors]
+    return with_rates(config, [float(f"{factor * config.optim.lr:.4g}") for factor in factors])
+
+
+def with_rates(config: Config, rates: Sequence[float]) -> dict[float, Config]:
+    """A configuration at several learning rates, by rate."""
     return {rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in rates}
 
 

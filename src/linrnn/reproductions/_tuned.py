@@ -66,11 +66,6 @@ def tuned(
     return Tuned(outcome=outcome, rates=best, tried=_table(title, candidates, found, tried))
 
 
-def with_rates(config: Config, rates: Sequence[float]) -> dict[float, Config]:
-    """A configuration at several learning rates, by rate."""
-    return {rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in rates}
-
-
 def budget(rates: Sequence[float]) -> str:
     """What a page says of its tuning, where all rows have the same rates."""
     words = ", ".join(f"{rate:g}" for rate in rates)

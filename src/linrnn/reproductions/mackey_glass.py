@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from linrnn.compare import Row, match_parameters
+from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import problems
@@ -165,8 +166,7 @@ def of_size(base: Config, model: Model, parameters: int) -> dict[float, Config]:
     """
     shape = replace(base.model, **model.model)
     made = replace(base, mixer=model.mixer, mixer_options=dict(model.options), model=shape)
-    made = match_parameters(made, parameters)
-    return {rate: replace(made, optim=replace(base.optim, lr=rate)) for rate in model.rates}
+    return with_rates(match_parameters(made, parameters), model.rates)
 
 
 def nrmse(error: float) -> float:

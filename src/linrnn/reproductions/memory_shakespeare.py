@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from linrnn import recipes
 from linrnn.compare._match import count_parameters, match_parameters
+from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import problems
@@ -18,7 +19,7 @@ from linrnn.reproductions._language import (
 )
 from linrnn.reproductions._quoted import Quoted
 from linrnn.reproductions._trained import Outcome
-from linrnn.reproductions._tuned import budget, tuned, with_rates
+from linrnn.reproductions._tuned import budget, tuned
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 

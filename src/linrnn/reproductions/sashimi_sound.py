@@ -9,12 +9,13 @@ import numpy as np
 from linrnn import recipes, sound
 from linrnn.compare import Row
 from linrnn.compare._match import count_parameters
+from linrnn.compare._tune import with_rates
 from linrnn.generation import generate
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import Outcome
-from linrnn.reproductions._tuned import tuned, with_rates
+from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import verdict
 from linrnn.train import Config, load_model
 from linrnn.train._figures import new_figure

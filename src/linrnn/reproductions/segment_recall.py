@@ -180,7 +180,7 @@ class SegmentRecall(Reproduction):
         outcomes = [found.outcome]
         if ABLATED in self.labels and self.through:
             made = candidates[ABLATED][found.rates[ABLATED]]
-            outcomes.append(train(NAME, ablated(made, self.through), setting))
+            outcomes.append(train(f"{NAME}, {ABLATED}", ablated(made, self.through), setting))
             rows = outcomes[-1].rows
             title = "One of them, with gradients through so many memories in training"
             tables.append(answers(title, rows, recalls(rows)))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from linrnn.compare import Row
 from linrnn.compare._match import match_parameters
+from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._cells import problems
@@ -20,7 +21,7 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._tuned import tuned, with_rates
+from linrnn.reproductions._tuned import tuned
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from linrnn.compare._match import count_parameters, match_parameters
+from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import (
@@ -18,7 +19,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._trained import Outcome
-from linrnn.reproductions._tuned import Tuned, budget, tuned, with_rates
+from linrnn.reproductions._tuned import Tuned, budget, tuned
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.train import Config
 from linrnn.train._figures import metric_against_length, over_seeds

@@ -1,4 +1,4 @@
-"""Races of recurrent cells: who is there first, the verdicts, and processes that share the work."""
+"""Races of recurrent cells: who is there first, and the verdicts."""
 
 from dataclasses import replace
 
