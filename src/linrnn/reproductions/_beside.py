@@ -134,16 +134,15 @@ def _remarks(outcome: Outcome, printed: Printed) -> list[str]:
     if outcome.problem:
         lines.append(f"{name}: not run: {outcome.problem}")
     lines += [f"{name}: {row.label} failed: {why}" for row in outcome.rows for why in row.failures]
-    agreement = _agreement(outcome, printed)
-    if agreement:
-        lines.append(f"{name}: {agreement}")
+    said = agreement(outcome, printed)
+    lines += [f"{name}: {said}"] if said else []
     took = sum(map(seconds, outcome.rows))
     if took:
         lines.append(f"{name}: the runs that finished took {took:,.0f} s, one by one.")
     return lines
 
 
-def _agreement(outcome: Outcome, printed: Printed) -> str:
+def agreement(outcome: Outcome, printed: Printed) -> str:
     """Both orders, best first, of the rows that have a number in both; of many, their agreement."""
     pairs = {
         row.label: (printed[row.label].value, row.mean)

@@ -9,8 +9,8 @@ from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves, mean_of
-from linrnn.reproductions._trained import Outcome, n_steps, train
-from linrnn.reproductions._verdict import verdict
+from linrnn.reproductions._trained import n_steps, problems, train
+from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import read_metrics
@@ -68,6 +68,8 @@ class Race:
     base: Config
     """Of all runs, but for the layer and its learning rate."""
     models: Mapping[str, Model]
+    said: Mapping[str, str]
+    """What is published of each."""
     goal: float
     """Validation loss below which the task is solved."""
     baseline: float
@@ -82,18 +84,15 @@ class Race:
         arrived = {label: [solved_at(folder, self.goal) for folder in row.folders]
                    for label, row in found.items()}  # fmt: skip
         cells = [self._cells(row, arrived[label]) for label, row in found.items()]
-        claims = [[label, *judged(label, arrived)] for label in found]
         return Findings(
-            tables=(
-                Table("Solved, and before the LSTM?", ["model", "claim", "verdict"], claims),
-                Table(f"{self.name}: who solves it", _HEAD, cells),
-            ),
+            tables=(Table(f"{self.name}: who solves it", _HEAD, cells),),
             comparable=(
                 "who solves the task within these steps and who does so first, at this width; most "
                 "were published with wider layers, larger batches and many more steps, so that "
                 "contradicted is said of this budget alone."
             ),
             complete=not outcome.problem,
+            verdicts=tuple(judged(label, arrived, self.said[label]) for label in found),
             notes=(self._rules(), *self.notes, *problems(outcome)),
             figures=curves([outcome]),
         )
@@ -137,18 +136,19 @@ def solved_at(folder: Path, goal: float) -> int | None:
     return next((row.step for row in rows if row.validation_loss < goal), None)
 
 
-def judged(label: str, arrived: Mapping[str, Sequence[int | None]]) -> tuple[str, str]:
-    """A model's claim, and the verdict of its seeds.
+def judged(label: str, arrived: Mapping[str, Sequence[int | None]], said: str) -> Judged:
+    """A model's claim, by its seeds.
 
     Args:
         label: of the model.
         arrived: the step at which each seed of each model solved the task; None: it did not.
+        said: what is published of it.
     """
     own = arrived[label]
     if label == RIVAL:
-        return "does not solve it", verdict([at is None for at in own])
+        return Judged(f"{label} does not solve it", said, tuple(at is None for at in own))
     never: list[int | None] = [None] * len(own)
-    return "solves it first", verdict(earlier(own, arrived.get(RIVAL, never)))
+    return Judged(f"{label} solves it first", said, earlier(own, arrived.get(RIVAL, never)))
 
 
 def earlier(own: Sequence[int | None], rival: Sequence[int | None]) -> tuple[bool, ...]:
@@ -160,15 +160,3 @@ def earlier(own: Sequence[int | None], rival: Sequence[int | None]) -> tuple[boo
     """
     pairs = zip(own, rival, strict=True)
     return tuple(mine is not None and (at is None or mine < at) for mine, at in pairs)
-
-
-def values(row: Row) -> dict[int, float]:
-    """Test metric of the runs that finished, by the place of their seed."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return {seed: result.test_metric for seed, result in enumerate(done) if result is not None}
-
-
-def problems(outcome: Outcome) -> list[str]:
-    """Why runs failed, and why there are none."""
-    found = [f"{row.label} failed: {why}" for row in outcome.rows for why in row.failures]
-    return [*found, *([outcome.problem] if outcome.problem else [])]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from linrnn.compare import Row
 from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Setting, Table
-from linrnn.reproductions._cells import earlier, problems, solved_at
+from linrnn.reproductions._cells import earlier, solved_at
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import n_steps, seconds
+from linrnn.reproductions._trained import n_steps, problems, seconds
 from linrnn.reproductions._tuned import Tuned, budget, tuned
 from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+from linrnn.reproductions._verdict import MINUTES, Judged, less
+
 Call = Callable[[], object]
 
 NOTHING = "–"
-_FEWEST = 3  # rounds of a contender that is slow, but not over the limit
+_FEWEST = MINUTES  # rounds of a contender that is slow, but not over the limit
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Turns:
     rounds: int = 7
     """Measurements of a contender that is fast enough."""
     seconds: float = 3.0
-    """Aimed at for all rounds of a contender; a slow one has fewer rounds, at least three."""
+    """Aimed at for all rounds of a contender; a slow one has fewer, at least five if allowed."""
     limit: float = 20.0
     """Seconds. A contender whose call takes longer has that one measurement and no more."""
     shortest: float = 0.005
@@ -163,6 +165,17 @@ def ratio(slower: Timing, faster: Timing) -> float:
     rounds = zip(slower.seconds, faster.seconds, strict=False)
     quotients = [a / b for a, b in rounds]
     return statistics.median(quotients) if quotients else math.nan
+
+
+def sooner(claim: str, published: str, one: Timing, other: Timing) -> Judged:
+    """A claim that one call takes less time than another, by the rounds both were in.
+
+    Example:
+        >>> sooner("a is faster", "2×", Timing((2.0, 2.0)), Timing((4.0, 1.0, 9.0))).cells(2)
+        ['a is faster', '2×', 'holds with 1 of 2 rounds', 'undecided']
+    """
+    both = (dict(enumerate(timing.seconds)) for timing in (one, other))
+    return less(claim, published, *both)._replace(each="rounds")
 
 
 def times(value: float) -> str:

@@ -102,6 +102,12 @@ def by_seed(row: Row) -> dict[int, float]:
     return {seed: result.test_metric for seed, result in enumerate(done) if result is not None}
 
 
+def problems(*outcomes: Outcome) -> list[str]:
+    """Why runs failed, and why there are none."""
+    failed = [f"{r.label} failed: {why}" for o in outcomes for r in o.rows for why in r.failures]
+    return [*failed, *(o.problem for o in outcomes if o.problem)]
+
+
 def slug(name: str) -> str:
     """A column's name in the name of a file.
 

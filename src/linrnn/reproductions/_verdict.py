@@ -22,6 +22,8 @@ class Judged(NamedTuple):
     """The numbers or the words it rests on."""
     held: tuple[bool, ...]
     """One for each seed that can tell."""
+    each: str = "seeds"
+    """What there is one of for each; of times, a round stands in place of a seed."""
 
     def cells(self, need: int) -> list[str]:
         """A row of the table that ends a page.
@@ -30,8 +32,9 @@ class Judged(NamedTuple):
             >>> Judged("a < b", "1 against 2", (True, False)).cells(2)
             ['a < b', '1 against 2', 'holds with 1 of 2 seeds', 'undecided']
         """
-        ours = f"holds with {sum(self.held)} of {len(self.held)} seeds" if self.held else "not run"
-        return [self.claim, self.published, ours, enough(verdict(self.held), len(self.held), need)]
+        n = len(self.held)
+        ours = f"holds with {sum(self.held)} of {n} {self.each}" if self.held else "not run"
+        return [self.claim, self.published, ours, enough(verdict(self.held), n, need, self.each)]
 
 
 def rule(need: int) -> str:
@@ -40,8 +43,8 @@ def rule(need: int) -> str:
         "a claim is confirmed where it holds with every seed, contradicted where it holds with "
         f"none, and otherwise undecided; with fewer than {need} seeds nothing is decided "
         f"({MINUTES} where a run takes minutes, {HOURS} where it takes an hour or more). Rows are "
-        "compared seed by seed. A printed order is a claim where neighbours lie apart by more than "
-        f"{SURE:g} of their errors."
+        "compared seed by seed, times round by round. A printed order is a claim where neighbours "
+        f"lie apart by more than {SURE:g} of their errors."
     )
 
 
@@ -60,7 +63,7 @@ def verdict(held: Sequence[bool]) -> str:
     return CONFIRMED if held[0] else CONTRADICTED
 
 
-def enough(word: str, seeds: int, need: int) -> str:
+def enough(word: str, seeds: int, need: int, each: str = "seeds") -> str:
     """The verdict of `verdict`, or that the seeds are too few for one; other words as they are.
 
     Example:
@@ -69,7 +72,20 @@ def enough(word: str, seeds: int, need: int) -> str:
     """
     if word not in (CONFIRMED, CONTRADICTED, UNDECIDED) or seeds >= need:
         return word
-    return f"{UNDECIDED} ({seeds} of {need} seeds)"
+    return f"{UNDECIDED} ({seeds} of {need} {each})"
+
+
+def less(
+    claim: str, published: str, one: Mapping[int, float], other: Mapping[int, float]
+) -> Judged:
+    """A claim that one row's number is below another's, by the seeds that both have.
+
+    Example:
+        >>> less("a < b", "1 against 2", {0: 1.0, 1: 2.0}, {1: 3.0, 2: 0.0}).held
+        (True,)
+    """
+    both = sorted(one.keys() & other.keys())
+    return Judged(claim, published, tuple(one[seed] < other[seed] for seed in both))
 
 
 def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:
@@ -109,15 +125,13 @@ def ordered(
         where: begins each claim.
         higher_is_better: whether the largest number is the best.
     """
-    sign = 1 if higher_is_better else -1
     known = {label: printed[label] for label in printed if values.get(label)}
     found = []
     for one, other in steps(known, higher_is_better):
-        both = sorted(values[one].keys() & values[other].keys())
-        held = tuple(sign * (values[one][seed] - values[other][seed]) > 0 for seed in both)
         claim = f"{where}{one} is better than {other}"
         said = f"{printed[one].text} against {printed[other].text}"
-        found.append(Judged(claim, said, held))
+        smaller, larger = (other, one) if higher_is_better else (one, other)
+        found.append(less(claim, said, values[smaller], values[larger]))
     return found
 
 

@@ -9,7 +9,6 @@ from linrnn.compare import Row
 from linrnn.reproductions import segment_recall
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import (
     CUT,
     CUT_NOTE,
@@ -19,8 +18,8 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import train
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._trained import problems, train
+from linrnn.reproductions._verdict import Judged, less
 from linrnn.tasks import Task
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config
@@ -148,7 +147,7 @@ class CacheEviction(Reproduction):
                 "times smaller than those of the sources."
             ),
             complete=not any(outcome.problem for outcome in outcomes),
-            notes=(*NOTES, *(line for outcome in outcomes for line in problems(outcome))),
+            notes=(*NOTES, *problems(*outcomes)),
             verdicts=judged(losses),
             figures={
                 **({"policies": figure(losses, right)} if losses and right else {}),
@@ -290,8 +289,7 @@ def judged(losses: Found) -> tuple[Judged, ...]:
         ("sinks", "window", "a window fails, with sinks it largely recovers"),
     ):
         ours, theirs = (losses.get((policy, QUARTER), {}) for policy in (one, other))
-        held = tuple(ours[seed] < theirs[seed] for seed in ours.keys() & theirs.keys())
-        found.append(Judged(f"{one} at a quarter is better than {other}", said, held))
+        found.append(less(f"{one} at a quarter is better than {other}", said, ours, theirs))
     return tuple(found)
 
 

@@ -17,8 +17,8 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import Outcome, train
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._trained import Outcome, problems, train
+from linrnn.reproductions._verdict import Judged, less
 from linrnn.train import Config
 from linrnn.train._figures import loss_against_position, over_seeds
 
@@ -87,13 +87,11 @@ class CarriedState(Reproduction):
             tables.append(_losses(chunk, curves))
             figures |= self._figures(chunk, curves)
             verdicts += judged(chunk, curves, self.mixers)
-        missing = [o.problem for o in outcomes if o.problem]
-        failed = [why for o in outcomes for row in o.rows for why in row.failures]
         return Findings(
             tables=(*tables, *(table(o, {}) for o in outcomes)),
             comparable="nothing was published; the rows of a table with each other.",
-            notes=(TEXT_NOTE, *NOTES, *failed, *missing),
-            complete=not missing,
+            notes=(TEXT_NOTE, *NOTES, *problems(*outcomes)),
+            complete=not any(outcome.problem for outcome in outcomes),
             figures=figures,
             verdicts=tuple(verdicts),
         )
@@ -150,12 +148,12 @@ def judged(chunk: int, curves: BothWays, mixers: Sequence[str]) -> list[Judged]:
     """Whether a state that is kept, in training and in the test, lowers the loss, seed by seed."""
     found = []
     for mixer in mixers:
-        kept = curves.get((label(mixer, "kept"), True), {})
-        cleared = curves.get((label(mixer, "cleared"), False), {})
-        both = sorted(kept.keys() & cleared.keys())
-        held = tuple(whole(kept[seed]) < whole(cleared[seed]) for seed in both)
+        arms = ((label(mixer, "kept"), True), (label(mixer, "cleared"), False))
+        kept, cleared = (
+            {seed: whole(curve) for seed, curve in curves.get(arm, {}).items()} for arm in arms
+        )
         claim = f"chunks of {chunk}: a kept state helps {mixer}"
-        found.append(Judged(claim, "expected, no result", held))
+        found.append(less(claim, "expected, no result", kept, cleared))
     return found
 
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import one_layer, problems, values
+from linrnn.reproductions._cells import one_layer
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import train
-from linrnn.reproductions._verdict import verdict
+from linrnn.reproductions._trained import by_seed, problems, train
+from linrnn.reproductions._verdict import Judged, less
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.train import Config
 
@@ -22,6 +22,7 @@ LAYERS: Mapping[str, tuple[str, dict[str, Any], float]] = {
 """The layer of each pair of rows, its options and its learning rate."""
 TIMED = {"LTC": "dt", "CfC": "dt", "LSTM": "column"}
 """How each is told the time, in the words of the task `gaps`."""
+HELP, BETTER = "by its making", "on most series of the papers"
 
 
 class CellsGaps(Reproduction):
@@ -51,8 +52,8 @@ class CellsGaps(Reproduction):
             "Claims, of other series",
             ["claim", "published"],
             [
-                ["times help a layer that knows time", "by its making"],
-                ["LTC and CfC do better than an LSTM with times", "on most series of the papers"],
+                ["times help a layer that knows time", HELP],
+                ["LTC and CfC do better than an LSTM with times", BETTER],
             ],
         ),
     )
@@ -68,15 +69,12 @@ class CellsGaps(Reproduction):
             for name, times in ((f"{layer}, times", TIMED[layer]), (f"{layer}, no times", "none"))
         }
         outcome = train("gaps", rows, setting)
-        claims = Table(
-            "Do times help, and whom most?",
-            ["claim", "verdict"],
-            judged({row.label: values(row) for row in outcome.rows}, self.layers),
-        )
+        errors = {row.label: by_seed(row) for row in outcome.rows}
         return Findings(
-            tables=(claims, table(outcome, {})),
+            tables=(table(outcome, {}),),
             comparable="the claims only: the series, widths and training are not the papers'.",
             complete=not outcome.problem,
+            verdicts=tuple(judged(errors, self.layers)),
             notes=(NOTE, *problems(outcome)),
             figures=curves([outcome]),
         )
@@ -106,24 +104,29 @@ def configured(base: Config, layer: str, times: str) -> Config:
     )
 
 
-def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> list[list[str]]:
-    """Each claim with the verdict of the seeds that both rows have.
+def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> list[Judged]:
+    """Each claim, by the seeds that both rows have.
 
     Args:
         errors: test errors by row and seed.
         layers: whose rows there are.
     """
-    pairs = [
-        (f"{layer}: times lower the error", f"{layer}, times", f"{layer}, no times")
+    found = [
+        less(
+            f"{layer}: times lower the error",
+            HELP if layer != "LSTM" else "ours",
+            errors.get(f"{layer}, times", {}),
+            errors.get(f"{layer}, no times", {}),
+        )
         for layer in layers
     ]
-    pairs += [
-        (f"{layer} does better than the LSTM, both with times", f"{layer}, times", "LSTM, times")
+    return found + [
+        less(
+            f"{layer} does better than the LSTM, both with times",
+            BETTER,
+            errors.get(f"{layer}, times", {}),
+            errors.get("LSTM, times", {}),
+        )
         for layer in layers
         if layer != "LSTM" and "LSTM" in layers
     ]
-    found = []
-    for claim, one, other in pairs:
-        both = errors[one].keys() & errors[other].keys()
-        found.append([claim, verdict([errors[one][seed] < errors[other][seed] for seed in both])])
-    return found

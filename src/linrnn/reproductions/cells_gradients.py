@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from linrnn.mixers import Mixer, load
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import verdict
+from linrnn.reproductions._verdict import Judged
 from linrnn.train._figures import legend_below, new_figure, over_seeds
 from linrnn.train._styles import dense_styles
 
@@ -102,19 +102,21 @@ class CellsGradients(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Measure every layer with every seed."""
-        rows, curves = [], {}
+        rows, curves, verdicts = [], {}, []
         for label, case in self.cases.items():
             seeds = [self._norms(case, seed) for seed in setting.seeds]
             curves[label] = torch.stack(seeds).mean(0)
-            rows.append([label, *_cells(curves[label], seeds), *_judged(case.claim, seeds)])
-            setting.say(f"{label}: {rows[-1][-1]}")
+            rows.append([label, *_cells(curves[label], seeds)])
+            verdicts.append(judged(label, case, seeds))
+            setting.say(f"{label}: smallest {rows[-1][-2]}, largest {rows[-1][-1]}")
         shown = [lag for lag in SHOWN if lag < self.length]
-        head = ["layer", *(f"{lag} before" for lag in shown), "smallest", "largest", "claim"]
+        head = ["layer", *(f"{lag} before" for lag in shown), "smallest", "largest"]
         title = (
             "Norm of the gradient, times that at the last step: mean over seeds; extremes of all"
         )
         return Findings(
-            tables=(Table(title, [*head, "verdict"], rows),),
+            tables=(Table(title, head, rows),),
+            verdicts=tuple(verdicts),
             comparable=(
                 "whether a gradient stays bounded or vanishes, with weights as they are drawn and "
                 "at the settings named; the published statements are of oscillators with steps of "
@@ -168,12 +170,13 @@ def _cells(mean: Tensor, seeds: list[Tensor]) -> list[str]:
     return [f"{value:.2g}" for value in (*shown, every.min().item(), every.max().item())]
 
 
-def _judged(claim: str, seeds: list[Tensor]) -> tuple[str, str]:
-    """The claim, and what the seeds say of it."""
-    if claim == "vanishes":
-        return claim, verdict([norms[-1].item() < GONE for norms in seeds])
-    inside = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
-    return claim, verdict(inside)
+def judged(label: str, case: Case, seeds: list[Tensor]) -> Judged:
+    """What is said of a layer's gradient, by the norms of each seed."""
+    if case.claim == "vanishes":
+        held = [norms[-1].item() < GONE for norms in seeds]
+    else:
+        held = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
+    return Judged(f"{label}: {case.claim}", case.where, tuple(held))
 
 
 def _figure(curves: Mapping[str, Tensor], seeds: int) -> Any:

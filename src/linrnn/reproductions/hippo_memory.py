@@ -14,7 +14,7 @@ from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
 from linrnn.ops.matrix_scan import dense_scan
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import verdict
+from linrnn.reproductions._verdict import Judged
 from linrnn.tasks._generated import uniforms
 from linrnn.tasks._white_signal import white_signal
 from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
@@ -30,6 +30,7 @@ HELD = 0.05
 """A signal is held if the NRMSE is below this."""
 ALIKE = 1.25
 """Errors at two delays are alike if they differ by no more than this factor."""
+_GU, _VOELKER = "arXiv:2008.07669", "NeurIPS 2019, section 3.1"
 Errors = Mapping[tuple[Any, int], list[float]]
 """By measure or delay, and by order: one for each seed."""
 
@@ -63,12 +64,12 @@ class HippoMemory(Reproduction):
             "What is said of these memories; the figures print no numbers that ours compare with",
             ["statement", "published", "where"],
             [
-                ["LegS holds all of the past, ever more coarsely", "yes", "arXiv:2008.07669"],
+                ["LegS holds all of the past, ever more coarsely", "yes", _GU],
                 ["what is held grows with the order", "yes", "both"],
                 [
                     "a delay's error depends on the cycles in it, not on its steps",
                     "yes",
-                    "NeurIPS 2019, section 3.1: 100 to 100,000 steps",
+                    f"{_VOELKER}: 100 to 100,000 steps",
                 ],
             ],
         ),
@@ -103,10 +104,10 @@ class HippoMemory(Reproduction):
         tables = (
             _table("NRMSE of the past, rebuilt from N numbers", "memory", past),
             _table("NRMSE of a delay by the memory of an LMU of order N", "delay", late),
-            _verdicts(past, late),
         )
         return Findings(
             tables=tables,
+            verdicts=tuple(judged(past, late)),
             comparable=(
                 "whether the statements hold; the published figures show single signals, and what "
                 "the LMU's paper reports of delays is after training a read-out, which here is "
@@ -195,21 +196,30 @@ def _name(kind: Any) -> str:
     return names.get(kind, f"{kind:,} steps" if isinstance(kind, int) else kind)
 
 
-def _verdicts(past: Errors, late: Errors) -> Table:
+def judged(past: Errors, late: Errors) -> list[Judged]:
+    """What is said of the memories, seed by seed.
+
+    Args:
+        past: errors of the signal, rebuilt.
+        late: errors of delays.
+    """
     most, longest = max(n for _, n in past), max(n for _, n in late)
     delays = sorted({delay for delay, _ in late})
-    rows = [["LegS holds all of the past", verdict([x < HELD for x in past["legs", most]])]]
-    for errors, what in ((past, "the past"), (late, "delays")):
-        rows.append([f"what is held of {what} grows with the order", verdict(_falls(errors))])
+    whole = tuple(x < HELD for x in past["legs", most])
+    found = [Judged("LegS holds all of the past", _GU, whole)]
+    for errors, what, where in ((past, "the past", _GU), (late, "delays", _VOELKER)):
+        claim = f"what is held of {what} grows with the order"
+        found.append(Judged(claim, where, tuple(_falls(errors))))
     held = [max(x) < HELD for x in zip(*(late[d, longest] for d in delays), strict=True)]
-    rows.append([f"delays of {delays[0]:,} to {delays[-1]:,} steps are held", verdict(held)])
+    claim = f"delays of {delays[0]:,} to {delays[-1]:,} steps are held"
+    found.append(Judged(claim, _VOELKER, tuple(held)))
     orders = sorted({n for _, n in late})[:-2]
     alike = [
         all(_spread([late[d, n][seed] for d in delays]) <= ALIKE for n in orders)
         for seed in range(len(held))
     ]
-    rows.append(["an error depends on the cycles in a delay, not on its steps", verdict(alike)])
-    return Table("What holds", ["statement", "verdict"], rows)
+    claim = "an error depends on the cycles in a delay, not on its steps"
+    return [*found, Judged(claim, f"{_VOELKER}: 100 to 100,000 steps", tuple(alike))]
 
 
 def _falls(errors: Errors) -> list[bool]:

@@ -6,13 +6,12 @@ from typing import Any, ClassVar
 
 from linrnn import recipes
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems
+from linrnn.reproductions._beside import agreement, claims, table
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._lru_columns import Size, small
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column
-from linrnn.reproductions._tuned import RULE, Tuned, order, pairs, tuned
+from linrnn.reproductions._trained import Column, problems
+from linrnn.reproductions._tuned import Tuned, tuned
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
@@ -124,21 +123,24 @@ class LRAStateSpaces(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Tune every mixer on every task, then train it with every seed."""
         found = {name: self._column(name, setting) for name in self.columns}
-        claims = [[name, *judged(name, one)] for name, one in found.items()]
-        head = ["task", "published", "ours", "pairs"]
-        tables = [Table("Is the order the published one?", head, claims)]
+        tables, verdicts, orders = [], [], []
         for name, one in found.items():
-            tables += [table(one.outcome, PRINTED.get(name, {})), one.tried]
+            printed = PRINTED[name]
+            tables += [table(one.outcome, printed), one.tried]
+            verdicts += claims(one.outcome, printed)
+            said = agreement(one.outcome, printed)
+            orders += [f"{name}: {said}"] if said else []
         outcomes = [one.outcome for one in found.values()]
         return Findings(
             tables=tuple(tables),
+            verdicts=tuple(verdicts),
             comparable=(
                 "the order of the rows, and nothing else: sequences, widths, depths and steps are "
                 "not the published ones, and every row here reads in one direction, in the blocks "
                 "of the LRU paper."
             ),
             complete=not any(outcome.problem for outcome in outcomes),
-            notes=(*NOTES, *(line for outcome in outcomes for line in problems(outcome))),
+            notes=(*orders, *NOTES, *problems(*outcomes)),
             figures=curves(outcomes),
         )
 
@@ -152,8 +154,6 @@ class LRAStateSpaces(Reproduction):
 NOTES = (
     "budget of tuning: the published learning rate of each mixer and task, 0.3 and 3 times "
     "of it, one seed each; nothing else is tuned for any of them.",
-    f"{RULE} Between rows stands > where all before it differ from all behind it, a comma "
-    "elsewhere, and the rows between two > keep the order of the table.",
     "images are the task Image of Long Range Arena where they are grey and read by pixels, as "
     "published but for the LRU, whose number is for colour; ours are in colour and read by rows.",
 )
@@ -190,17 +190,3 @@ def _steps(base: Config) -> int:
     from linrnn.train._model import build_task
 
     return build_task(base).sequence_length
-
-
-def judged(name: str, found: Tuned) -> tuple[str, str, str]:
-    """The published order of a column, ours by the rule, and how many pairs agree.
-
-    Args:
-        name: of the column.
-        found: its rows.
-    """
-    printed = {label: quoted.value for label, quoted in PRINTED.get(name, {}).items()}
-    theirs = [label for label in found.outcome.labels if label in printed]
-    theirs.sort(key=lambda label: -printed[label])
-    rows = found.outcome.rows
-    return " > ".join(theirs), order(rows) or "not run", pairs(rows, printed)

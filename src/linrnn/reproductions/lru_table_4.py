@@ -17,8 +17,10 @@ from linrnn.reproductions._timing import (
     device,
     published_on_gpu,
     ratio,
+    sooner,
     times,
 )
+from linrnn.reproductions._verdict import Judged
 from linrnn.train import OptimConfig
 from linrnn.train._optim import make_optimizer
 
@@ -151,6 +153,7 @@ class LRUTable4(Reproduction):
                 _ratios(found),
                 Table("Sizes measured", ["task", f"{scale.n_layers} layers"], sizes),
             ),
+            verdicts=tuple(judged(found)),
             comparable=(
                 "the ratio to the tanh RNN, not steps a second, which belong to the published "
                 f"A100; and the ratio with the caveat of scale ({changed}), of the device, and of "
@@ -206,6 +209,25 @@ def training_step(mixer: str, work: Workload, scale: Scale) -> Call:
         return loss
 
     return call
+
+
+def judged(found: Mapping[str, Mapping[str, Timing]]) -> list[Judged]:
+    """Whether each model is faster than the tanh RNN, task by task.
+
+    Args:
+        found: times of a step by task and model.
+    """
+    return [
+        sooner(
+            f"{task}: {model} is faster than the {BASELINE}",
+            f"{times(published_ratio(model, task))} on a GPU",
+            t[model],
+            t[BASELINE],
+        )
+        for task, t in found.items()
+        if task in WORKLOADS
+        for model in list(MIXERS)[1:]
+    ]
 
 
 def _rates(found: Mapping[str, Mapping[str, Timing]]) -> Table:

@@ -1,17 +1,17 @@
 """How many pairs a memory recalls that corrects itself, that forgets, or that only adds up."""
 
 import itertools
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from linrnn.compare import Row
+from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import measured
+from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import Outcome, n_steps
-from linrnn.reproductions._tuned import RULE, sure, tuned
+from linrnn.reproductions._trained import by_seed, problems
+from linrnn.reproductions._tuned import budget, tuned
+from linrnn.reproductions._verdict import Judged, groups, less
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
@@ -91,33 +91,30 @@ class MemoryRecall(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Tune every memory on every task, then train it with every seed."""
-        outcomes, tables, verdicts = [], [], []
+        outcomes, tables = [], []
+        verdicts: list[Judged] = []
+        orders: list[str] = []
         for name, question in self.questions.items():
-            base = config(question)
-            candidates = {m: {rate: _with(base, m, rate) for rate in RATES} for m in self.memories}
+            candidates = {m: with_rates(row(question, m), RATES) for m in self.memories}
             found = tuned(name, candidates, setting)
             outcomes.append(found.outcome)
-            tables += [_results(found.outcome, found.rates), found.tried]
-            rows = {row.label: row for row in found.outcome.rows}
-            verdicts.append([name, *_verdict(rows)])
-        head = ["task", "published", "ours", "verdict"]
-        verdict = Table("Is the order that of the papers?", head, verdicts)
+            tables += [table(found.outcome, {}), found.tried]
+            accuracies = {row.label: by_seed(row) for row in found.outcome.rows}
+            verdicts += judged(name, accuracies)
+            orders.append(
+                f"{name}: best first {groups(accuracies)} (> where better with every seed)."
+            )
         return Findings(
-            tables=(verdict, *tables),
+            tables=tuple(tables),
+            verdicts=tuple(verdicts),
             comparable=(
                 "the order only: sizes, number of symbols, steps and the blocks around the memory "
                 "are not those of the papers."
             ),
-            notes=NOTES,
+            complete=not any(outcome.problem for outcome in outcomes),
+            notes=(*orders, budget(RATES), *problems(*outcomes)),
             figures=curves(outcomes),
         )
-
-
-NOTES = (
-    "budget of tuning: three learning rates for each memory and task, one seed each; nothing else "
-    "is tuned for any of them.",
-    f"confirmed or contradicted is said of two memories that differ, otherwise undecided: {RULE}",
-)
 
 
 def config(question: Question) -> Config:
@@ -140,40 +137,29 @@ def config(question: Question) -> Config:
     )
 
 
-def _with(base: Config, memory: str, rate: float) -> Config:
+def row(question: Question, memory: str) -> Config:
+    """What a memory is trained with, but for its learning rate."""
     mixer, options = MEMORIES[memory]
-    optim = replace(base.optim, lr=rate)
-    return replace(base, mixer=mixer, mixer_options={**_SIZE, **options}, optim=optim)
+    return replace(config(question), mixer=mixer, mixer_options={**_SIZE, **options})
 
 
-def _results(outcome: Outcome, rates: Mapping[str, float]) -> Table:
-    rows = []
-    for row in outcome.rows:
-        seeds = str(len(row.values))
-        steps = f"{n_steps(row):,}"
-        rows.append(
-            [
-                row.label,
-                measured(row),
-                seeds,
-                f"{row.n_parameters:,}",
-                steps,
-                f"{rates[row.label]:g}",
-            ]
+ORDER = ("delta", "decay by channel", "plain, normalised")
+"""Of the papers, best first."""
+
+
+def judged(name: str, accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:
+    """Whether neighbours in the order of the papers are so with us, seed by seed.
+
+    Args:
+        name: of the task.
+        accuracies: of the test, by memory and seed.
+    """
+    return [
+        less(
+            f"{name}: {better} is better than {worse}",
+            "by curves",
+            accuracies[worse],
+            accuracies[better],
         )
-    head = ["memory", "ours (%), mean ± s.e.", "seeds", "parameters", "steps", "lr"]
-    return Table(f"{outcome.column.name}: test accuracy", head, rows)
-
-
-def _verdict(rows: Mapping[str, Row]) -> tuple[str, str, str]:
-    """What the papers say of delta, decay and sum, what we saw, and whether it is the same."""
-    order = [m for m in ("delta", "decay by channel", "plain, normalised") if m in rows]
-    claims = [_compare(rows[better], rows[worse]) for better, worse in itertools.pairwise(order)]
-    ours = sorted(rows, key=lambda m: -statistics.fmean(rows[m].values or [0.0]))
-    word = "contradicted" if "contradicted" in claims else "undecided"
-    word = "confirmed" if claims and set(claims) == {"confirmed"} else word
-    return " > ".join(order), " > ".join(ours), word
-
-
-def _compare(better: Row, worse: Row) -> str:
-    return {1: "confirmed", -1: "contradicted", 0: "undecided"}[sure(better, worse)]
+        for better, worse in itertools.pairwise(m for m in ORDER if m in accuracies)
+    ]

@@ -8,7 +8,6 @@ from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import (
     TEXT_NOTE,
     best_steps,
@@ -18,7 +17,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._trained import Outcome, problems
 from linrnn.reproductions._tuned import budget, tuned
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config

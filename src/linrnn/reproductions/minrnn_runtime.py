@@ -19,8 +19,10 @@ from linrnn.reproductions._timing import (
     percent_more,
     published_on_gpu,
     ratio,
+    sooner,
     times,
 )
+from linrnn.reproductions._verdict import Judged
 from linrnn.train._figures import new_figure, time_against_length
 
 #: Faster by how many times, at which length.
@@ -29,6 +31,9 @@ FASTER = {("minGRU", "GRU"): {512: 175, 4096: 1324}, ("minLSTM", "LSTM"): {512: 
 AGAINST_MAMBA = {"minGRU": (6.6, 4.1, 4.9, 2.9), "minLSTM": (-3.6, -2.9, 0.0, -1.3)}
 AGAINST_CLASSICAL = {("minGRU", "GRU"): 19.6, ("minLSTM", "LSTM"): 41.5}  # batch 64
 
+_BATCHES = (8, 16, 32, 64)
+ByBatch = Mapping[int, Mapping[str, Timing]]
+"""Times by batch and layer."""
 Peak = Callable[[str, int, int, int], int | None]
 
 
@@ -40,7 +45,7 @@ class Sizes:
     batch: int
     lengths: Sequence[int]
     memory_lengths: Sequence[int]
-    batches: Sequence[int] = (8, 16, 32, 64)
+    batches: Sequence[int] = _BATCHES
     context: int = 512
 
 
@@ -119,14 +124,25 @@ class MinRNNRuntime(Reproduction):
             setting.say,
         )
         size = f"width {sizes.d_model}, batch {sizes.batch}"
+        memory = self._memory(sizes, setting)
+        streams, reads = self._inference(sizes, setting)
         tables = [
             _time_table(f"One training step [ms], {size}", found),
             _faster_table(f"Times faster, {size} (published ones: batch 64, T4)", found),
-            *self._memory(sizes, setting),
-            *self._inference(sizes, setting),
+            *memory,
         ]
+        verdicts = judged(found)
+        for what, taken in (
+            ("one streaming step", streams),
+            (f"reading {sizes.context} steps at once", reads),
+        ):
+            title = f"Inference, {what}"
+            tables.append(_time_table(f"{title} [ms], width {sizes.d_model}", taken, "batch"))
+            tables.append(_inference_table(f"{title}: faster by", taken))
+            verdicts += judged_inference(what, taken)
         return Findings(
             tables=tuple(tables),
+            verdicts=tuple(verdicts),
             comparable=(
                 "ratios to a baseline of the same kind, not milliseconds or megabytes, which "
                 "belong to a device. What a layer gains depends on the baseline's kernel as much "
@@ -166,26 +182,67 @@ class MinRNNRuntime(Reproduction):
             Table(f"More memory, {size}", ["", *lengths, "published, T4"], more),
         ]
 
-    def _inference(self, sizes: Sizes, setting: Setting) -> list[Table]:
+    def _inference(self, sizes: Sizes, setting: Setting) -> tuple[ByBatch, ByBatch]:
         """A streaming step, and reading a context, at every batch."""
         where, width = device(), sizes.d_model
-        streams, reads = {}, {}
+        streams: dict[int, dict[str, Timing]] = {}
+        reads: dict[int, dict[str, Timing]] = {}
         for batch in sizes.batches:
             calls = {n: streaming_step(n, width, batch, where) for n in _PLAIN}
             streams[batch] = self.turns.measure(calls)
             calls = {n: reading(n, width, batch, sizes.context, where) for n in _PLAIN}
             reads[batch] = self.turns.measure(calls)
             setting.say(f"inference, batch {batch}: done")
-        read = f"reading {sizes.context} steps at once"
-        return [
-            _time_table(f"Inference, one streaming step [ms], width {width}", streams, "batch"),
-            _inference_table("Inference, one streaming step: faster by", streams),
-            _time_table(f"Inference, {read} [ms], width {width}", reads, "batch"),
-            _inference_table(f"Inference, {read}: faster by", reads),
-        ]
+        return streams, reads
 
 
 _PLAIN = [name for name in LAYERS if "log" not in name]
+_KERNELS = ("loop", "fused")
+
+
+def judged(found: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
+    """Whether the parallel layers train faster, at the lengths of which numbers are printed.
+
+    Args:
+        found: times of a step by length and layer.
+    """
+    return [
+        sooner(
+            f"T = {length}: {ours} trains faster than {classical}, {kernel}",
+            f"{said[length]}× on a GPU",
+            t[ours],
+            t[f"{classical}, {kernel}"],
+        )
+        for length, t in found.items()
+        for (ours, classical), said in FASTER.items()
+        if length in said
+        for kernel in _KERNELS
+    ]
+
+
+def judged_inference(what: str, found: ByBatch) -> list[Judged]:
+    """Who is faster where the largest batch is read.
+
+    Args:
+        what: is read.
+        found: times by batch and layer.
+    """
+    batch = max(_BATCHES)
+    if batch not in found:
+        return []
+    t = found[batch]
+    pairs = [(ours, "Mamba", said[-1]) for ours, said in AGAINST_MAMBA.items()]
+    pairs += [
+        (ours, f"{classical}, {kernel}", percent)
+        for (ours, classical), percent in AGAINST_CLASSICAL.items()
+        for kernel in _KERNELS
+    ]
+    verdicts = []
+    for ours, theirs, percent in pairs:
+        one, other = (ours, theirs) if percent > 0 else (theirs, ours)
+        claim = f"{what}, batch {batch}: {one} is faster than {other}"
+        verdicts.append(sooner(claim, f"{ours} {percent:+.1f} % on a GPU", t[one], t[other]))
+    return verdicts
 
 
 def _time_table(title: str, found: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
@@ -198,7 +255,7 @@ def _faster_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Tabl
     rows = []
     for (kind, classical), said in FASTER.items():
         for ours in (kind, f"{kind}, log space"):
-            for theirs in (f"{classical}, loop", f"{classical}, fused"):
+            for theirs in (f"{classical}, {kernel}" for kernel in _KERNELS):
                 cells = [times(ratio(t[theirs], t[ours])) for t in found.values()]
                 rows.append([f"{ours} against {theirs}", *cells])
         cells = [published_on_gpu(f"{said[t]}×") if t in said else NOTHING for t in found]
@@ -212,7 +269,7 @@ def _inference_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> T
     """How much faster than Mamba and than the classical layers, with the published beside."""
     rows = []
     for ours, said in AGAINST_MAMBA.items():
-        beside = dict(zip((8, 16, 32, 64), said, strict=True))
+        beside = dict(zip(_BATCHES, said, strict=True))
         rows.append(_faster_by(ours, "Mamba", found, beside))
     for (ours, classical), percent in AGAINST_CLASSICAL.items():
         for kernel in ("fused", "loop"):

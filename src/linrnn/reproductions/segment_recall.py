@@ -11,10 +11,9 @@ from linrnn import SequenceModel
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import curves, mean_of
-from linrnn.reproductions._trained import train
-from linrnn.reproductions._tuned import tuned
+from linrnn.reproductions._trained import problems, train
+from linrnn.reproductions._tuned import budget, tuned
 from linrnn.reproductions._verdict import Judged
 from linrnn.tasks import Task
 from linrnn.tasks._base import IGNORE
@@ -190,7 +189,7 @@ class SegmentRecall(Reproduction):
                 "who answers how far, at this size and training; a row that does not answer where "
                 "it could may learn to later."
             ),
-            notes=(*NOTES, *(line for outcome in outcomes for line in problems(outcome))),
+            notes=(*NOTES, *problems(*outcomes)),
             verdicts=judged(recall),
             figures={"distances": figure(recall), **curves([found.outcome])} if recall else {},
         )
@@ -202,7 +201,7 @@ NOTES = (
     "distance is the number of segments between that of the pairs and that of the question.",
     "floats of state are all that a sequence leaves for its next step: memory, the segment begun, "
     "and the step before for the convolution.",
-    f"budget of tuning: {len(RATES)} learning rates for each layer, one seed each.",
+    budget(RATES),
 )
 
 

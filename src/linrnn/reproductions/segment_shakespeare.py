@@ -9,7 +9,6 @@ from linrnn.compare._match import match_parameters
 from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import problems
 from linrnn.reproductions._language import (
     CUT,
     CUT_NOTE,
@@ -21,7 +20,8 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._tuned import tuned
+from linrnn.reproductions._trained import problems
+from linrnn.reproductions._tuned import budget, tuned
 from linrnn.reproductions._verdict import Judged, groups
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config
@@ -211,7 +211,7 @@ NOTES = (
     "Transformer-XL's memory of one segment, so in the second half of a window their two losses "
     "are one and the same.",
     f"on par: within {100 * PAR:g} %.",
-    f"budget of tuning: {len(RATES)} learning rates for each model, one seed each.",
+    budget(RATES),
 )
 
 

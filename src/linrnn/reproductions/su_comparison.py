@@ -18,9 +18,9 @@ from linrnn.reproductions._language import (
     test_nats,
     with_model,
 )
-from linrnn.reproductions._trained import Outcome
+from linrnn.reproductions._trained import Outcome, problems
 from linrnn.reproductions._tuned import Tuned, budget, tuned
-from linrnn.reproductions._verdict import Judged, groups
+from linrnn.reproductions._verdict import Judged, groups, less
 from linrnn.train import Config
 from linrnn.train._figures import metric_against_length, over_seeds
 
@@ -85,7 +85,6 @@ class SuComparison(Reproduction):
             for n, o in zip(self.lengths, outcomes, strict=True)
         }
         losses = {n: _losses(o) for n, o in zip(self.lengths, outcomes, strict=True)}
-        missing = [o.problem for o in outcomes if o.problem]
         return Findings(
             tables=(_verdict(losses, by_seed), _table(losses), *_tables(found)),
             comparable=(
@@ -99,14 +98,12 @@ class SuComparison(Reproduction):
                 "a model is tested on windows of the length it was trained on; all lengths have "
                 "the same tokens in a batch and the same number of updates.",
                 budget(self.rates),
-                *(f"{row.label} failed: {why}" for o in outcomes for row in o.rows
-                  for why in row.failures),
-                *missing,
+                *problems(*outcomes),
             ),
-            complete=not missing,
+            complete=not any(outcome.problem for outcome in outcomes),
             verdicts=tuple(judged(by_seed)),
             figures=_figure(losses, len(setting.seeds)) | curves(outcomes),
-        )  # fmt: skip
+        )
 
     def _tuned(self, length: int, setting: Setting) -> Tuned:
         candidates = {
@@ -164,20 +161,14 @@ def judged(losses: Mapping[int, BySeed]) -> list[Judged]:
     found = []
     for length, values in losses.items():
         for one, other in itertools.pairwise(ORDER):
-            held = _smaller(values.get(one, {}), values.get(other, {}))
-            found.append(Judged(f"length {length}: {one} is better than {other}", "order", held))
+            claim = f"length {length}: {one} is better than {other}"
+            found.append(less(claim, "order", values.get(one, {}), values.get(other, {})))
     short, long = losses[min(losses)], losses[max(losses)]
     for name in ORDER:
-        held = _smaller(long.get(name, {}), short.get(name, {}))
-        better = name in GAINS
-        word = "better" if better else "worse"
+        word, *ends = ("better", long, short) if name in GAINS else ("worse", short, long)
         claim = f"{name} is {word} at length {max(losses)} than at {min(losses)}"
-        found.append(Judged(claim, word, tuple(h == better for h in held)))
+        found.append(less(claim, word, *(losses.get(name, {}) for losses in ends)))
     return found
-
-
-def _smaller(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[bool, ...]:
-    return tuple(one[seed] < other[seed] for seed in sorted(one.keys() & other.keys()))
 
 
 GAINS = ("GAU", "SA")

@@ -12,6 +12,7 @@ from linrnn.reproductions import (
     cells_digits,
     cells_gaps,
 )
+from linrnn.reproductions._verdict import Judged
 from linrnn.train import TrainConfig
 from linrnn.train._folder import RunFolder
 from linrnn.train._model import build_model, build_task
@@ -52,25 +53,27 @@ def test_what_a_race_is_about():
 
 
 @pytest.mark.parametrize(
-    ("own", "rival", "word"),
+    ("own", "rival", "held"),
     [
-        ([200, 400, 600], [None, 600, 800], "confirmed"),
-        ([None, 400, 900], [None, 400, 800], "contradicted"),
-        ([200, None, 600], [None, None, None], "undecided"),
+        ([200, 400, 600], [None, 600, 800], (True, True, True)),
+        ([None, 400, 900], [None, 400, 800], (False, False, False)),
+        ([200, None, 600], [None, None, None], (True, False, True)),
     ],
 )
-def test_who_is_later_than_the_lstm_is_not_first(own, rival, word):
+def test_who_is_later_than_the_lstm_is_not_first(own, rival, held):
     arrived = {"LEM": own, _cells.RIVAL: rival}
-    assert _cells.judged("LEM", arrived) == ("solves it first", word)
+    assert _cells.judged("LEM", arrived, "x") == Judged("LEM solves it first", "x", held)
 
 
 def test_the_lstm_is_claimed_to_fail():
-    for arrived, word in (
-        ([None, None], "confirmed"),
-        ([1, 2], "contradicted"),
-        ([None, 2], "undecided"),
-    ):
-        assert _cells.judged(_cells.RIVAL, {_cells.RIVAL: arrived})[1] == word
+    arrived = {_cells.RIVAL: [None, 2]}
+    judged = _cells.judged(_cells.RIVAL, arrived, "stays at the baseline")
+    assert judged == Judged("LSTM does not solve it", "stays at the baseline", (True, False))
+
+
+@pytest.mark.parametrize("entry", [cells_adding, cells_copy])
+def test_something_is_said_of_every_model(entry):
+    assert set(entry.SAID) == set(entry.MODELS)
 
 
 def test_a_race_is_run_and_not_run_again(trained, tmp_path):
@@ -79,8 +82,9 @@ def test_a_race_is_run_and_not_run_again(trained, tmp_path):
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     found = what.run(setting)
     assert trained == [f"adding/{m}-seed{seed}" for seed in (0, 1) for m in ("expRNN", "LSTM")]
-    claims, results = found.tables
-    assert cells(claims, "claim") == {"expRNN": "solves it first", "LSTM": "does not solve it"}
+    (results,) = found.tables
+    claims = ["expRNN solves it first", "LSTM does not solve it"]
+    assert [judged.claim for judged in found.verdicts] == claims
     assert set(cells(results, "steps").values()) == {"4"}
     assert cells(results, "solved")["LSTM"].count(",") == 1
     assert set(found.figures) == {"curves-adding"}
@@ -93,7 +97,7 @@ def test_a_race_is_run_and_not_run_again(trained, tmp_path):
 
 def test_a_loss_is_beside_that_of_an_answer_without_memory(trained, tmp_path):
     what = cells_copy.CellsCopy(["LSTM"], tiny(cells_copy.config(), length=4))
-    results = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path)).tables[1]
+    results = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path)).tables[0]
     (folder,) = tmp_path.glob("runs/*/LSTM-seed0")
     loss = RunFolder(folder).read_result().test_loss / cells_copy.BASELINE
     assert float(cells(results, "test loss")["LSTM"]) == pytest.approx(loss, rel=0.01)
@@ -106,8 +110,8 @@ def test_times_help_where_every_seed_says_so():
         "LSTM, times": {0: 0.05, 1: 0.3},
         "LSTM, no times": {0: 0.01, 1: 0.2},
     }
-    assert [row[1] for row in cells_gaps.judged(errors, ["CfC", "LSTM"])] == [
-        *("confirmed", "contradicted", "undecided"),
+    assert [judged.held for judged in cells_gaps.judged(errors, ["CfC", "LSTM"])] == [
+        *((True, True), (False, False), (False, True)),
     ]
 
 
@@ -117,7 +121,9 @@ def test_more_accurate_than_the_lstm_is_said_of_the_same_seeds():
         "coRNN": {0: 0.9, 1: 0.6},
         "LSTM": {0: 0.85, 1: 0.7},
     }
-    assert [row[1] for row in cells_digits.judged(accuracies)] == ["confirmed", "undecided"]
+    found = cells_digits.judged(accuracies)
+    assert [judged.held for judged in found] == [(True, True), (True, False)]
+    assert found[0].published == "96.6 against 95.1"
 
 
 def test_layers_with_and_without_times_are_trained(trained, tmp_path):
@@ -125,8 +131,8 @@ def test_layers_with_and_without_times_are_trained(trained, tmp_path):
     found = cells_gaps.CellsGaps(["CfC", "LSTM"], base).run(
         Setting(scale="cpu", seeds=(0,), out=tmp_path)
     )
-    claims, results = found.tables
-    assert len(claims.rows) == 3
+    (results,) = found.tables
+    assert len(found.verdicts) == 3
     assert set(cells(results, "seeds").values()) == {"1"}
     parameters = cells(results, "parameters")
     assert parameters["CfC, times"] == parameters["CfC, no times"]
@@ -144,6 +150,6 @@ def test_digits_are_permuted_and_trained(trained, tmp_path):
     found = cells_digits.CellsDigits(["LEM", "LSTM"], base).run(
         Setting(scale="cpu", seeds=(0,), out=tmp_path)
     )
-    claims, results = found.tables
-    assert [row[0] for row in claims.rows] == ["LEM is more accurate"]
+    (results,) = found.tables
+    assert [judged.claim for judged in found.verdicts] == ["LEM is better than the LSTM"]
     assert set(cells(results, "steps").values()) == {"2"}

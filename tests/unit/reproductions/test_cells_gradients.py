@@ -6,6 +6,7 @@ import torch
 from linrnn.mixers import load
 from linrnn.reproductions import Setting
 from linrnn.reproductions import cells_gradients as gradients
+from linrnn.reproductions._verdict import Judged
 
 
 def test_norms_are_those_of_a_product_of_jacobians():
@@ -30,8 +31,11 @@ def test_an_orthogonal_recurrence_keeps_what_a_plain_one_loses(tmp_path):
     what = gradients.CellsGradients(cases, length=300, width=16)
     found = what.run(Setting(scale="cpu", seeds=(0, 1), out=tmp_path))
     kept, lost = found.tables[0].rows
-    assert (kept[0], kept[-2:]) == ("expRNN", ["bounded", "confirmed"])
-    assert (lost[0], lost[-2:]) == ("tanh RNN", ["vanishes", "confirmed"])
+    assert (kept[0], lost[0]) == ("expRNN", "tanh RNN")
+    assert found.verdicts == (
+        Judged("expRNN: bounded", "arXiv:1901.08428", (True, True)),
+        Judged("tanh RNN: vanishes", "arXiv:1211.5063", (True, True)),
+    )
     assert float(lost[2]) < float(lost[1]) < 0.5
     assert float(kept[2]) == pytest.approx(1, abs=0.3)
     assert len(found.tables[0].head) == len(kept)
@@ -39,14 +43,16 @@ def test_an_orthogonal_recurrence_keeps_what_a_plain_one_loses(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("claim", "norms", "word"),
+    ("claim", "norms", "held"),
     [
-        ("bounded", [[0.5, 0.02], [2.0, 90.0]], "confirmed"),
-        ("bounded", [[0.5, 0.009], [2.0, 101.0]], "contradicted"),
-        ("bounded", [[0.5, 0.02], [2.0, 0.001]], "undecided"),
-        ("vanishes", [[0.5, 1e-7], [0.1, 0.0]], "confirmed"),
-        ("vanishes", [[0.5, 1e-5], [0.1, 0.1]], "contradicted"),
+        ("bounded", [[0.5, 0.02], [2.0, 90.0]], (True, True)),
+        ("bounded", [[0.5, 0.009], [2.0, 101.0]], (False, False)),
+        ("bounded", [[0.5, 0.02], [2.0, 0.001]], (True, False)),
+        ("vanishes", [[0.5, 1e-7], [0.1, 0.0]], (True, True)),
+        ("vanishes", [[0.5, 1e-5], [0.1, 0.1]], (False, False)),
     ],
 )
-def test_a_verdict_is_one_of_all_seeds(claim, norms, word):
-    assert gradients._judged(claim, [torch.tensor(seed) for seed in norms])[1] == word
+def test_a_claim_is_held_against_every_seed(claim, norms, held):
+    case = gradients.Case("lstm", {}, claim, "a paper")
+    found = gradients.judged("a layer", case, [torch.tensor(seed) for seed in norms])
+    assert found == Judged(f"a layer: {claim}", "a paper", held)

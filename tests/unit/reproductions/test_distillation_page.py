@@ -35,7 +35,7 @@ def test_a_model_is_trained_and_distilled_at_every_order(tmp_path):
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path / "out")
     found = page().run(setting)
     assert found.complete
-    holds, orders, steps, *_ = found.tables
+    orders, steps, *_ = found.tables
     assert [row[0] for row in orders.rows] == ["2", "8"]
     two, eight = ([float(cell) for cell in row[1:5]] for row in orders.rows)
     assert all(few > more > 0 for few, more in zip(two, eight, strict=True))
@@ -44,10 +44,13 @@ def test_a_model_is_trained_and_distilled_at_every_order(tmp_path):
     before, after = ([int(c.split("; ")[1].replace(",", "")) for c in r[1:]] for r in steps.rows)
     assert before[0] < before[1]
     assert after[0] == after[1]
-    assert len(holds.rows) == 5
+    claims = {judged.claim: judged for judged in found.verdicts}
+    assert len(claims) == len(found.verdicts) == 2 + 1 + 1 + 2
+    assert len(claims["the error of the outputs falls with the order"].held) == 2
+    assert claims["after 40 steps one costs less than before distillation"].each == "rounds"
     assert "orders" in found.figures
     again = page().run(setting)  # goes on with what was trained
-    assert again.tables[1].rows == orders.rows
+    assert again.tables[0].rows == orders.rows
 
 
 def test_without_its_text_it_says_so(tmp_path, monkeypatch):
@@ -79,34 +82,36 @@ def seed(*losses):
     return Seed(fit(0, 1.0, 0.0).score, tuple(fits))
 
 
-def times(*seconds):
-    keys = [(mixer, n) for mixer in ("hyena", "laughing_hyena") for n in (1, 2)]
-    return {key: (Timing((s,)), 1) for key, s in zip(keys, seconds, strict=True)}
-
-
 @pytest.mark.parametrize(
-    ("seeds", "seconds", "expected"),
+    ("seeds", "first", "second"),
     [
-        ([seed(1.002, 1.0), seed(1.0, 0.9995)], (3, 4, 1, 1.1), "undecided confirmed confirmed"),
-        ([seed(1.002, 1.0), seed(1.01, 1.0)], (3, 4, 1, 2), "contradicted confirmed contradicted"),
-        ([seed(0.99, 1.0)], (0.5, 4, 1, 1), "confirmed confirmed confirmed"),
+        ([seed(1.002, 1.0), seed(1.0, 0.9995)], (False, True), (True, True)),
+        ([seed(1.002, 1.0), seed(1.01, 1.0)], (False, False), (True, True)),
+        ([seed(0.99, 1.0)], (True,), (True,)),
     ],
 )
-def test_verdicts_follow_their_rule(seeds, seconds, expected):
-    rows = dict(distillation._verdicts(seeds, times(*seconds)).rows)
-    first, second, alike = expected.split()
-    assert rows["order 16 suffices"] == first
-    assert rows["order 32 suffices"] == second
-    assert rows["the error of the outputs falls with the order"] == "confirmed"
-    assert rows["after, a step costs as much however much was read"] == alike
-    cheaper = "confirmed" if seconds[0] > 1 else "contradicted"
-    assert rows["after, a step costs less than before"] == cheaper
+def test_an_order_suffices_where_it_costs_no_loss(seeds, first, second):
+    found = {judged.claim: judged.held for judged in distillation.judged(seeds)}
+    assert found["order 16 suffices"] == first
+    assert found["order 32 suffices"] == second
+    assert found["the error of the outputs falls with the order"] == (True,) * len(seeds)
 
 
 def test_errors_that_rise_again_are_seen():
     rising = Seed(fit(0, 1.0, 0.0).score, (fit(16, 1.0, 0.1), fit(32, 1.0, 0.2)))
-    rows = dict(distillation._verdicts([rising, seed(1.0, 1.0)], times(2, 2, 1, 1)).rows)
-    assert rows["the error of the outputs falls with the order"] == "undecided"
+    falls = distillation.judged([rising, seed(1.0, 1.0)])[-1]
+    assert falls.held == (False, True)
+
+
+def test_steps_are_compared_round_by_round():
+    seconds = {
+        ("hyena", 1): (3.0, 0.5), ("hyena", 2): (4.0, 4.0),
+        ("laughing_hyena", 1): (1.0, 1.0), ("laughing_hyena", 2): (1.1, 2.0),
+    }  # fmt: skip
+    alike, *cheaper = distillation.judged_steps({k: (Timing(s), 1) for k, s in seconds.items()})
+    assert alike.held == (True, False)
+    assert [judged.held for judged in cheaper] == [(True, False), (True, True)]
+    assert alike.cells(3)[2:] == ["holds with 1 of 2 rounds", "undecided (2 of 3 rounds)"]
 
 
 def test_the_timed_models_are_of_the_sizes_of_the_trained_one(tmp_path):

@@ -34,29 +34,29 @@ def test_delay_is_of_so_many_steps():
 def test_a_small_run_has_tables_verdicts_and_pictures(tmp_path):
     what = memory.HippoMemory(1000, (40, 80), (8, 64), (6, 12, 48, 96))
     found = what.run(Setting(scale="cpu", seeds=(0, 3), out=tmp_path))
-    past, late, holds = found.tables
+    past, late = found.tables
     assert [row[0] for row in past.rows] == ["LegS, all", "LegT, window", "LagT, fading"]
     assert [row[0] for row in late.rows] == ["40 steps", "80 steps"]
     assert float(late.rows[1][-1]) < 0.1 < 0.6 < float(late.rows[1][1])
-    assert {row[-1] for row in holds.rows} <= {"confirmed", "contradicted", "undecided"}
-    assert holds.rows[0][-1] == "confirmed"
+    assert {len(judged.held) for judged in found.verdicts} == {2}
+    assert found.verdicts[0].held == (True, True)
     assert set(found.figures) == {"signal", "delay"}
 
 
 @pytest.mark.parametrize(
-    ("errors", "words"),
+    ("errors", "held"),
     [
-        ([0.8, 0.5, 0.01], ["confirmed"] * 2),
-        ([0.8, 0.5, 0.2], ["confirmed", "contradicted"]),
-        ([0.8, 0.9, 0.01], ["contradicted", "confirmed"]),
-        ([0.8, 0.01, 0.02], ["confirmed"] * 2),  # held both times: a floor, and no fall
+        ([0.8, 0.5, 0.01], [True, True]),
+        ([0.8, 0.5, 0.2], [True, False]),
+        ([0.8, 0.9, 0.01], [False, True]),
+        ([0.8, 0.01, 0.02], [True, True]),  # held both times: a floor, and no fall
     ],
 )
-def test_verdicts_are_of_falling_errors_and_of_those_that_are_held(errors, words):
+def test_verdicts_are_of_falling_errors_and_of_those_that_are_held(errors, held):
     late = {(d, n): [e] for d in (10, 20) for n, e in zip((2, 4, 8), errors, strict=True)}
     past = {("legs", 4): [0.01]}
-    rows = memory._verdicts(past, late).rows
-    assert [rows[2][-1], rows[3][-1]] == words
-    assert rows[-1][-1] == "confirmed"
+    found = memory.judged(past, late)
+    assert [found[2].held, found[3].held] == [(h,) for h in held]
+    assert found[-1].held == (True,)
     unlike = {**late, (20, 2): [2 * errors[0]]}
-    assert memory._verdicts(past, unlike).rows[-1][-1] == "contradicted"
+    assert memory.judged(past, unlike)[-1].held == (False,)

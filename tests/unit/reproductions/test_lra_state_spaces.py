@@ -68,10 +68,13 @@ def test_the_page_is_written_and_goes_on(tmp_path):
     what = lra.LRAStateSpaces({"ListOps": small()}, ["S4D", "S5"], (1.0, 3.0))
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     found = what.run(setting)
-    claims, results, tried = found.tables
-    assert claims.rows[0][:2] == ["ListOps", "S5 > S4D"]
+    results, tried = found.tables
+    (judged,) = found.verdicts
+    assert judged.claim == "ListOps: S5 is better than S4D"
+    assert (judged.published, len(judged.held)) == ("62.15 against 60.47", 2)
+    assert any("published S5 > S4D" in note for note in found.notes)
     assert [row[0] for row in results.rows] == ["S4D", "S5"]
-    assert [row[1] for row in results.rows] == ["60.5", "62.1"]
+    assert [row[1] for row in results.rows] == ["60.47", "62.15"]
     assert [row[3] for row in results.rows] == ["2", "2"]
     assert all(len(row) == 3 for row in tried.rows)
     done = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
@@ -90,4 +93,5 @@ def test_images_that_are_not_there_are_named(tmp_path):
     found = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path))
     assert not found.complete
     assert found.tables[0].rows[0][2] == "not run"
+    assert found.verdicts == ()
     assert any("LINRNN_DATA" in note for note in found.notes)

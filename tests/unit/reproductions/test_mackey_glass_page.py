@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from linrnn.compare import Row
 from linrnn.compare._match import count_parameters
 from linrnn.reproductions import Setting
 from linrnn.reproductions import mackey_glass as page
@@ -25,17 +24,14 @@ def test_the_published_nrmse_is_that_of_the_published_error():
     assert {p.value for p in MackeyGlass.published} == {mse for _, mse in page._PRINTED.values()}
 
 
-def test_a_smaller_error_confirms():
-    def row(label, *values):
-        return Row(
-            label=label, metric="mse", values=values, failures=(), folders=(),
-            n_parameters=1, n_state=1, memory=None, seconds_per_step=1.0,
-        )  # fmt: skip
-
-    rows = {"a": row("a", 1e-4, 1.1e-4), "b": row("b", 3e-4, 3.1e-4), "c": row("c", 1e-5, 9e-4)}
-    assert page.judged(rows, "a", "b") == "confirmed"
-    assert page.judged(rows, "b", "a") == "contradicted"
-    assert page.judged(rows, "a", "c") == "undecided"
+def test_a_smaller_error_is_better():
+    errors = {"LMU": {0: 1e-4, 1: 1.1e-4}, "LSTM": {0: 3e-4, 1: 3.1e-4}, "LRU": {0: 1e-5, 1: 9e-4}}
+    found = {judged.claim: judged.held for judged in page.judged(errors)}
+    assert found == {
+        "LMU has a smaller error than LSTM": (True, True),
+        "LRU has a smaller error than LSTM": (True, False),
+        "LRU has a smaller error than LMU": (True, False),
+    }
 
 
 @pytest.mark.slow
@@ -45,8 +41,9 @@ def test_a_tiny_run_leaves_the_whole_page(tmp_path):
     base = replace(base, task_options=options, train=replace(base.train, epochs=1, batch_size=8))
     what = page.MackeyGlass(base, ["LMU", "LRU"], parameters=4_000)
     found = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path))
-    claims, errors, results, tried = found.tables
-    assert claims.rows == [["LRU has a smaller error than LMU", page.CLAIMS[2][2], "undecided"]]
+    errors, results, tried = found.tables
+    (judged,) = found.verdicts
+    assert (judged.claim, len(judged.held)) == ("LRU has a smaller error than LMU", 1)
     assert [row[0] for row in errors.rows] == ["LMU", "LRU"]
     assert all(float(row[1]) > 0 for row in errors.rows)
     assert [row[2] for row in results.rows] == ["1", "1"]

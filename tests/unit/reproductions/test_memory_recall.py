@@ -1,4 +1,4 @@
-"""Memories of one size on recall: the tuning, the rows, the verdict."""
+"""Memories of one size on recall: the tuning, the rows, the verdicts."""
 
 from dataclasses import replace
 
@@ -21,30 +21,30 @@ def _row(label, *values):
 
 
 def test_every_memory_has_one_size():
-    base = recall.config(next(iter(recall.QUESTIONS.values())))
-    for memory in recall.MEMORIES:
-        config = recall._with(base, memory, 1e-3)
+    configs = [recall.row(recall.QUESTIONS["mqar, 8 pairs"], m) for m in recall.MEMORIES]
+    for config in configs:
         layer = load(config.mixer)(config.model.d_model, **config.mixer_options)
         keys, columns = layer.init_state(1)["memory"].shape[2:]
         assert keys == recall.CHANNELS
         assert columns in (recall.CHANNELS, recall.CHANNELS + 1)  # and what is divided by
-    counts = [count_parameters(recall._with(base, m, 1e-3)) for m in recall.MEMORIES]
+    counts = list(map(count_parameters, configs))
     assert max(counts) < 1.2 * min(counts)
 
 
-@pytest.mark.parametrize(
-    ("delta", "decay", "plain", "word"),
-    [
-        ((0.9, 0.91), (0.7, 0.71), (0.5, 0.51), "confirmed"),
-        ((0.7, 0.71), (0.9, 0.91), (0.5, 0.51), "contradicted"),
-        ((0.7, 0.9), (0.71, 0.89), (0.5, 0.51), "undecided"),
-        ((0.9,), (0.7,), (0.5,), "undecided"),
-    ],
-)
-def test_a_verdict_needs_seeds_that_do_not_overlap(delta, decay, plain, word):
-    names = ("delta", "decay by channel", "plain, normalised")
-    rows = {n: _row(n, *v) for n, v in zip(names, (delta, decay, plain), strict=True)}
-    assert recall._verdict(rows)[2] == word
+def test_neighbours_in_the_order_of_the_papers_are_claims():
+    accuracies = {
+        "plain, normalised": {0: 0.5, 1: 0.8},
+        "decay by channel": {0: 0.7, 1: 0.71},
+        "delta": {0: 0.9, 1: 0.91},
+        "decay by head, fixed": {0: 1.0, 1: 1.0},
+    }
+    first, second = recall.judged("x", accuracies)
+    assert (first.claim, first.held) == ("x: delta is better than decay by channel", (True, True))
+    assert second.claim == "x: decay by channel is better than plain, normalised"
+    assert second.held == (True, False)
+    del accuracies["decay by channel"]
+    (left,) = recall.judged("x", accuracies)
+    assert left.claim == "x: delta is better than plain, normalised"
 
 
 def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
@@ -75,8 +75,9 @@ def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     assert trained == {f"{memory} at {rate:g}": rate for memory, rate in best.items()}
     assert trained.items() <= tried.items()
     assert name == first_name == second_name
+    assert [row[0] for row in found.tables[0].rows] == list(best)
     assert [row[0] for row in found.tables[1].rows] == list(best)
-    assert [row[-1] for row in found.tables[1].rows] == ["0.003", "0.01"]
+    assert [judged.held for judged in found.verdicts] == [(False, False)]  # all are alike
 
 
 @pytest.mark.slow
@@ -90,11 +91,15 @@ def test_memories_are_tuned_and_trained(tmp_path, monkeypatch):
     found = recall.MemoryRecall(small, ["delta", "plain, normalised"]).run(
         Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     )
-    verdict, results, tried = found.tables
+    results, tried = found.tables
     assert [row[2] for row in results.rows] == ["2", "2"]
     assert [len(row) for row in tried.rows] == [3, 3]
     for memory, *accuracies in tried.rows:
-        taken = next(row[-1] for row in results.rows if row[0] == memory)
         best = max(range(2), key=lambda i: float(accuracies[i].split()[0]))
-        assert float(taken) == recall.RATES[best]
-    assert verdict.rows[0][0] == "recall"
+        begins, ends = memory.split(",")[0], f"{recall.RATES[best]:g}-seed1"
+        done = [path.parent.name for path in tmp_path.glob(f"runs/*/{begins}*/result.json")]
+        (again,) = [name for name in done if name.endswith("seed1")]
+        assert again.endswith(ends)
+    assert [judged.claim for judged in found.verdicts] == [
+        "recall: delta is better than plain, normalised"
+    ]

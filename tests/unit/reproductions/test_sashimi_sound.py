@@ -32,17 +32,15 @@ def test_the_published_model_has_its_sizes():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "word"),
+    ("ours", "theirs", "held"),
     [
-        ((2.0, 2.1), (2.2, 2.3), "confirmed"),
-        ((2.0, 2.4), (2.2, 2.3), "undecided"),
-        ((2.5, 2.4), (2.2, 2.3), "contradicted"),
-        ((2.0,), (2.2, 2.3), "undecided"),
+        ({0: 2.0, 1: 2.1}, {0: 2.2, 1: 2.3}, (True, True)),
+        ({0: 2.0, 1: 2.4}, {0: 2.2, 1: 2.3}, (True, False)),
+        ({1: 2.0}, {0: 1.0, 1: 2.3}, (True,)),
     ],
 )
-def test_the_verdict_is_that_of_the_seeds(ours, theirs, word):
-    table = page.verdicts({page.SASHIMI: ours, page.PLAIN: theirs})
-    assert table.rows[0][1] == word
+def test_the_verdict_is_that_of_the_seeds(ours, theirs, held):
+    assert page.judged({page.SASHIMI: ours, page.PLAIN: theirs}).held == held
 
 
 def test_a_small_run_leaves_a_page_with_a_sound(tmp_path, monkeypatch, made_digits, runs_here):
@@ -59,7 +57,8 @@ def test_a_small_run_leaves_a_page_with_a_sound(tmp_path, monkeypatch, made_digi
     setting = Setting(scale="cpu", seeds=(0,), out=tmp_path / "out")
     found = page.SashimiSound(base, seconds=0.01).run(setting)
     assert found.complete
-    assert [row[0] for row in found.tables[1].rows] == [page.SASHIMI, page.PLAIN]
+    assert [row[0] for row in found.tables[0].rows] == [page.SASHIMI, page.PLAIN]
+    assert [len(judged.held) for judged in found.verdicts] == [1]
     assert set(found.figures) == {"waveform", "curves-spoken-digits"}
     files = write_report("sashimi-sound", page.SashimiSound, setting, found, 1.0)
     publish(files, tmp_path / "results")

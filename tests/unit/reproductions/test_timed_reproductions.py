@@ -93,9 +93,9 @@ def test_a_contender_over_the_limit_has_one_call_and_is_not_asked_for_more(hands
 
 def test_slow_ones_have_fewer_rounds(hands):
     found = turns(hands, rounds=9, seconds=10.0).measure(
-        {"slow": hands.taking("slow", 4.0), "mid": hands.taking("mid", 2.0)}
+        {"slow": hands.taking("slow", 4.0), "mid": hands.taking("mid", 1.5)}
     )
-    assert (len(found["slow"].seconds), len(found["mid"].seconds)) == (3, 5)
+    assert (len(found["slow"].seconds), len(found["mid"].seconds)) == (5, 6)
 
 
 def test_no_memory_is_an_entry_and_not_an_end(hands):
@@ -135,6 +135,11 @@ def test_table_4_divides_by_the_tanh_rnn_of_the_same_run(tmp_path, hands, monkey
     assert ratios["LRU"][0] == "8.00× (7.95× on a GPU: not reproduced here)"
     assert [cell.split()[0] for cell in ratios["S5"]] == ["0.500×"] * 6
     assert cells(found, "Sizes")["Retrieval"] == ["T=4000, H=128, N=256, batch 2×64"]
+    claims = {judged.claim: judged for judged in found.verdicts}
+    assert len(claims) == 6 * 3
+    assert claims["Text: LRU is faster than the Tanh RNN"].held == (True,) * 3
+    assert claims["Text: S5 is faster than the Tanh RNN"].held == (False,) * 3
+    assert claims["Text: LRU is faster than the Tanh RNN"].published == "29.4× on a GPU"
 
 
 def test_the_small_scale_keeps_the_length_and_says_what_shrank():
@@ -205,6 +210,13 @@ def test_runtime_sets_ours_beside_the_published(tmp_path, hands, monkeypatch):
         "160000 "
     )
     assert any("torch.nn.GRU" in note and "cuDNN" in note for note in found.notes)
+    claims = {judged.claim: judged for judged in found.verdicts}
+    assert len(claims) == 4 + 2 * 6  # a length of four, a batch of two is among the published
+    assert claims["T = 512: minGRU trains faster than GRU, loop"].published == "175× on a GPU"
+    assert claims["T = 512: minLSTM trains faster than LSTM, loop"].held == (False,) * 3
+    assert {judged.each for judged in found.verdicts} == {"rounds"}
+    slower = claims["one streaming step, batch 64: Mamba is faster than minLSTM"]
+    assert (slower.published, slower.held) == ("minLSTM -1.3 % on a GPU", (True,) * 3)
 
 
 def test_runtime_draws_time_against_length(tmp_path, hands, monkeypatch):
@@ -290,11 +302,14 @@ def test_single_precision_ends_after_a_hundred_steps_of_the_published_decays():
 
 
 def test_input_gated_lru_says_where_it_is_not_finite(tmp_path, hands):
-    what = gated.InputGatedLRUSpeed((16, 128), 16, (0.9,), Turns(**QUICK))
+    what = gated.InputGatedLRUSpeed((64, 128), 16, (0.9,), Turns(**QUICK))
     found = what.run(Setting(scale="paper", seeds=(0,), out=tmp_path))
     errors = cells(found, "Largest error")
     assert errors["cumulative sums"][1] == "not finite"
     assert float(errors["linear_scan"][1]) < 1e-5
+    (judged,) = found.verdicts
+    assert judged.claim == "T = 64: cumulative sums are faster than the loop as published"
+    assert len(judged.held) == 3
     assert cells(found, "Where cumulative sums")["0.9, float32"][1] == "99"
     assert set(cells(found, "Times faster")) == {
         *(set(gated.FORMS) - {"loop, as published"}),

@@ -1,4 +1,4 @@
-"""Learning rates by validation, and orders that say no more than their errors."""
+"""Learning rates by validation."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from linrnn.compare import Row
 from linrnn.recipes import untuned
 from linrnn.reproductions import Setting, _tuned
 from linrnn.reproductions._trained import Column, Outcome
-from linrnn.reproductions._tuned import order, pairs, sure, tuned
+from linrnn.reproductions._tuned import tuned
 from linrnn.train._model import build_task
 
 
@@ -17,44 +17,6 @@ def row(label, *values):
         label=label, metric="accuracy", values=values, failures=(), folders=(),
         n_parameters=1, n_state=1, memory=None, seconds_per_step=1.0,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "sign"),
-    [
-        ((0.5, 0.52), (0.6, 0.62), -1),
-        ((0.6, 0.62), (0.5, 0.52), 1),
-        ((0.4, 0.62), (0.6, 0.62), 0),
-        ((0.9,), (0.1, 0.1), 0),
-        ((0.51, 0.9), (0.5, 0.6), 1),
-        ((), (0.1, 0.1), 0),
-        ((0.5, 0.5), (0.5, 0.5), 0),
-    ],
-)
-def test_rows_differ_where_one_is_better_with_every_seed(one, other, sign):
-    assert sure(row("a", *one), row("b", *other)) == sign
-
-
-@pytest.mark.parametrize(
-    ("values", "higher", "said"),
-    [
-        ({"a": (0.9, 0.91), "b": (0.5, 0.51), "c": (0.1, 0.11)}, True, "a > b > c"),
-        ({"a": (0.9, 0.91), "b": (0.5, 0.51), "c": (0.1, 0.11)}, False, "c > b > a"),
-        ({"a": (0.1, 0.11), "b": (0.5, 0.51), "c": (0.1, 0.12)}, True, "b > a, c"),
-        # b differs from neither neighbour, so nothing is said of a and c, which differ
-        ({"a": (0.3, 0.31), "b": (0.3, 0.5), "c": (0.49, 0.5)}, True, "a, b, c"),
-        ({"a": (0.3,), "b": (), "c": (0.5,)}, True, "a, c"),
-        ({}, True, ""),
-    ],
-)
-def test_an_order_is_printed_only_where_errors_do_not_overlap(values, higher, said):
-    assert order([row(label, *v) for label, v in values.items()], higher) == said
-
-
-def test_pairs_are_counted_by_what_the_seeds_say():
-    rows = [row("a", 0.9, 0.91), row("b", 0.5, 0.51), row("c", 0.5, 0.51), row("d"), row("e", 0.1)]
-    printed = {"a": 60.0, "b": 70.0, "c": 50.0, "d": 40.0}
-    assert pairs(rows, printed) == "1 as published, 1 the other way, 1 undecided"
 
 
 def trained(of, rows, setting):
