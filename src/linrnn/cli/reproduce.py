@@ -72,25 +72,17 @@ def _run(
     row(f"\n{read_text(files[0], inside=out)}\n")
     note(f"{out} holds this page.\n")
     about = {"name": name, "scale": scale, "seeds": seeds, "out": out}
-    tables = (*found.tables, verdict_table(what, setting, found))
-    answer(lambda: {**about, **_record(found, tables)})
+    verdicts = verdict_table(what, setting, found)
+    answer(lambda: {**about, **_record(found, verdicts)})
     return files, found.complete
 
 
-def _record(
-    found: "reproductions.Findings", tables: "Sequence[reproductions.Table]"
-) -> dict[str, Any]:
-    """What JSON has of the page; verdicts are the rows of tables that have a column of them."""
-    verdicts = [
-        dict(zip(table.head, cells, strict=True))
-        for table in tables
-        if "verdict" in table.head
-        for cells in table.rows
-    ]
+def _record(found: "reproductions.Findings", verdicts: "reproductions.Table") -> dict[str, Any]:
+    """What JSON has of the page."""
     return {
         "complete": found.complete,
         "comparable": found.comparable,
-        "verdicts": verdicts,
+        "verdicts": [dict(zip(verdicts.head, cells, strict=True)) for cells in verdicts.rows],
         "tables": found.tables,
         "notes": found.notes,
     }

@@ -3,7 +3,6 @@
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from linrnn import __version__
 from linrnn._door import read_bytes
 from linrnn._storage import read_json
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import enough, rule
+from linrnn.reproductions._verdict import rule
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._drawn import drawn
 from linrnn.train._figures import save
@@ -29,7 +28,6 @@ def write_report(
         The files a reader of the page needs, the page first: it shows the SVG files, and
         leads to the numbers in them.
     """
-    found = replace(found, tables=_with_enough_seeds(found.tables, what, setting))
     path = setting.out / "report.md"
     write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
     files = [path]
@@ -89,17 +87,6 @@ def verdict_table(what: type[Reproduction], setting: Setting, found: Findings) -
     need = what.seeds_needed(setting.scale)
     head = ["claim", "published", "ours", "verdict"]
     return Table("Claim by claim", head, [judged.cells(need) for judged in found.verdicts])
-
-
-def _with_enough_seeds(
-    tables: Sequence[Table], what: type[Reproduction], setting: Setting
-) -> tuple[Table, ...]:
-    """The tables with no verdict that rests on fewer seeds than the rule asks for."""
-    need, seeds = what.seeds_needed(setting.scale), len(setting.seeds)
-    return tuple(
-        table._replace(rows=[[enough(cell, seeds, need) for cell in row] for row in table.rows])
-        for table in tables
-    )
 
 
 def _cell(text: str) -> str:

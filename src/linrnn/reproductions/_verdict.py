@@ -34,7 +34,8 @@ class Judged(NamedTuple):
         """
         n = len(self.held)
         ours = f"holds with {sum(self.held)} of {n} {self.each}" if self.held else "not run"
-        return [self.claim, self.published, ours, enough(verdict(self.held), n, need, self.each)]
+        word = verdict(self.held) if n >= need else f"{UNDECIDED} ({n} of {need} {self.each})"
+        return [self.claim, self.published, ours, word]
 
 
 def rule(need: int) -> str:
@@ -49,7 +50,7 @@ def rule(need: int) -> str:
 
 
 def verdict(held: Sequence[bool]) -> str:
-    """One word for what the seeds say, however many they are: see `enough`.
+    """One word for what the seeds say, however many they are.
 
     Args:
         held: whether the claim holds, for each seed; without one nothing is decided.
@@ -61,18 +62,6 @@ def verdict(held: Sequence[bool]) -> str:
     if not held or any(held) != all(held):
         return UNDECIDED
     return CONFIRMED if held[0] else CONTRADICTED
-
-
-def enough(word: str, seeds: int, need: int, each: str = "seeds") -> str:
-    """The verdict of `verdict`, or that the seeds are too few for one; other words as they are.
-
-    Example:
-        >>> enough("confirmed", 5, 5), enough("confirmed", 3, 5), enough("LRU", 1, 5)
-        ('confirmed', 'undecided (3 of 5 seeds)', 'LRU')
-    """
-    if word not in (CONFIRMED, CONTRADICTED, UNDECIDED) or seeds >= need:
-        return word
-    return f"{UNDECIDED} ({seeds} of {need} {each})"
 
 
 def less(

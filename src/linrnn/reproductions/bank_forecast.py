@@ -13,7 +13,7 @@ from linrnn.estimators import RecurrentForecaster
 from linrnn.estimators._backtest import Backtest
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._lag_ridge import Means, lag_ridge
-from linrnn.reproductions._verdict import verdict
+from linrnn.reproductions._verdict import Judged
 from linrnn.tasks.ett import ETT, ETTOptions
 from linrnn.train._figures import legend_below, new_figure
 from linrnn.train._styles import styles
@@ -118,7 +118,6 @@ class BankForecast(Reproduction):
             results[name] = self._errors(name, series, ends, setting)
             seasons.append(self._season(name, part, series[: ends[1]], setting))
         tables = [self._table(name, found, i) for name, found in results.items() for i in (0, 1)]
-        tables += [_verdicts(name, found, self.horizons) for name, found in results.items()]
         head = ["set", "season given", "found in the data"]
         return Findings(
             tables=(*tables, Table("Seasons, in steps", head, seasons)),
@@ -129,6 +128,7 @@ class BankForecast(Reproduction):
             ),
             notes=(*NOTES, *missing),
             complete=not missing,
+            verdicts=tuple(line for name, found in results.items() for line in judged(name, found)),
             figures={"errors": _drawn(results, self.horizons)} if results else {},
         )
 
@@ -220,18 +220,32 @@ def _cell(seeds: Sequence[Means], metric: int) -> str:
     return f"{text} ± {statistics.stdev(values) / len(values) ** 0.5:.4f}"
 
 
-def _verdicts(name: str, found: Found, horizons: Sequence[int]) -> Table:
-    """Whether the MSE of the bank is below others', horizon by horizon."""
-    rows = []
+def judged(name: str, found: Found) -> list[Judged]:
+    """Whether the MSE of the bank is below others', horizon by horizon, seed by seed.
+
+    Args:
+        name: of the set.
+        found: errors by model and horizon.
+    """
+    printed = {
+        model: dict(zip(HORIZONS, mse, strict=True))
+        for model, (mse, _) in _PRINTED.get(name, {}).items()
+    }
+    verdicts = []
     for ours in (BANK, CHOSEN):
-        for other in (NAIVE, RIDGE):
-            held = [[m.mse < found[other, h][0].mse for m in found[ours, h]] for h in horizons]
-            rows.append([f"{ours}: below {other}", *map(verdict, held)])
-        for model, (mse, _) in _PRINTED.get(name, {}).items():
-            printed = dict(zip(HORIZONS, mse, strict=True))
-            held = [[m.mse < printed[h] for m in found[ours, h]] for h in horizons if h in printed]
-            rows.append([f"{ours}: below {model} as printed", *map(verdict, held)])
-    return Table(f"{name}: test MSE", ["claim", *(f"{h} steps" for h in horizons)], rows)
+        for horizon in dict.fromkeys(h for model, h in found if model == ours):
+            beside = {other: found[other, horizon][0].mse for other in (NAIVE, RIDGE)}
+            rivals = [(other, mse, f"ours: {mse:.3f}") for other, mse in beside.items()]
+            rivals += [
+                (f"{model} as printed", mse[horizon], f"{mse[horizon]:.3f}")
+                for model, mse in printed.items()
+                if horizon in mse
+            ]
+            for other, mse, said in rivals:
+                held = tuple(means.mse < mse for means in found[ours, horizon])
+                claim = f"{name}, {horizon} steps: {ours} below {other}"
+                verdicts.append(Judged(claim, said, held))
+    return verdicts
 
 
 def _drawn(results: Mapping[str, Found], horizons: Sequence[int]) -> Any:

@@ -39,14 +39,17 @@ def test_a_small_run_has_tables_verdicts_and_a_picture(tmp_path):
         {"made": page.Part(12, 1), "gone": page.Part(12, 1)}, (6, 12), made, {"n_modes": 32}
     )
     found = small.run(Setting(scale="cpu", seeds=(0, 1), out=tmp_path))
-    mse, mae, holds, seasons = found.tables
+    mse, mae, seasons = found.tables
     assert [row[0] for row in mse.rows] == list(page.OURS) == [row[0] for row in mae.rows]
     errors = {row[0]: float(row[1].split()[0]) for row in mse.rows}
     assert errors[page.BANK] < 0.06 < errors[page.NAIVE] < errors[page.LAST]
     assert "±" in mse.rows[0][1]
     assert "±" not in mse.rows[2][1]
-    assert holds.rows[0][0] == f"{page.BANK}: below seasonal naive"
-    assert holds.rows[0][1:] == ["confirmed", "confirmed"]
+    claims = {judged.claim: judged for judged in found.verdicts}
+    assert len(claims) == 2 * 2 * 2
+    six, twelve = (claims[f"made, {h} steps: {page.BANK} below seasonal naive"] for h in (6, 12))
+    assert six.held == twelve.held == (True, True)
+    assert six.published == f"ours: {errors[page.NAIVE]:.3f}"
     assert seasons.rows[0][:2] == ["made", "12"]
     assert not found.complete
     assert any("gone: not run: no such file" in note for note in found.notes)
@@ -82,11 +85,11 @@ def test_verdicts_are_of_seeds_and_horizons():
         (page.RIDGE, 96): means(0.37),
         (page.NAIVE, 96): means(0.3),
     }
-    rows = {row[0]: row[1] for row in page._verdicts("ETTh1", found, (96,)).rows}
-    assert rows[f"{page.BANK}: below {page.NAIVE}"] == "contradicted"
-    assert rows[f"{page.BANK}: below {page.RIDGE}"] == "undecided"
-    assert rows[f"{page.BANK}: below DLinear as printed"] == "undecided"
-    assert rows[f"{page.CHOSEN}: below PatchTST/64 as printed"] == "confirmed"
+    claims = {judged.claim: judged.held for judged in page.judged("ETTh1", found)}
+    assert claims[f"ETTh1, 96 steps: {page.BANK} below {page.NAIVE}"] == (False, False)
+    assert claims[f"ETTh1, 96 steps: {page.BANK} below {page.RIDGE}"] == (True, False)
+    assert claims[f"ETTh1, 96 steps: {page.BANK} below DLinear as printed"] == (True, False)
+    assert claims[f"ETTh1, 96 steps: {page.CHOSEN} below PatchTST/64 as printed"] == (True, True)
 
 
 def test_parts_and_windows_of_etth1_are_the_published_ones(real_data):

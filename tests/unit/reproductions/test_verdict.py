@@ -8,7 +8,6 @@ from linrnn import reproductions
 from linrnn.reproductions import (
     Findings,
     Setting,
-    Table,
     carried_state,
     lru_proposition_3,
     su_comparison,
@@ -16,7 +15,7 @@ from linrnn.reproductions import (
 from linrnn.reproductions import _verdict as rules
 from linrnn.reproductions._quoted import FAILS, Quoted
 from linrnn.reproductions._report import write_report
-from linrnn.reproductions._verdict import Judged, enough, groups, ordered, printed_order, verdict
+from linrnn.reproductions._verdict import Judged, groups, ordered, printed_order
 
 
 @pytest.mark.parametrize(
@@ -34,10 +33,10 @@ def test_a_verdict_needs_its_seeds(held, need, words):
     assert Judged("a claim", "printed", held).cells(need)[-1] == words
 
 
-def test_other_words_are_no_verdicts():
-    assert enough("undecided", 1, 3) == "undecided (1 of 3 seeds)"
-    assert enough("confirmed by its making", 1, 3) == "confirmed by its making"
-    assert verdict([]) == "undecided"
+def test_rounds_stand_in_place_of_seeds():
+    judged = Judged("a is faster", "2×", (True, True), "rounds")
+    assert judged.cells(3)[2:] == ["holds with 2 of 2 rounds", "undecided (2 of 3 rounds)"]
+    assert judged.cells(2)[-1] == "confirmed"
 
 
 def test_a_printed_order_claims_only_what_its_errors_leave():
@@ -98,18 +97,6 @@ def test_a_page_ends_with_its_claims_and_the_rule(tmp_path):
         '"a, b",1,holds with 5 of 5 seeds,confirmed',
         "c,2,holds with 3 of 5 seeds,undecided",
     ]
-
-
-def test_no_table_decides_on_fewer_seeds(tmp_path):
-    table = Table("What holds", ["claim", "verdict"], [["a", "confirmed"], ["b", "contradicted"]])
-    files, page = written(tmp_path, (0, 1, 2), tables=(table,))
-    assert "| a | undecided (3 of 5 seeds) |" in page
-    assert "confirmed |" not in page
-    assert files[1].read_text().splitlines()[1:] == [
-        "a,undecided (3 of 5 seeds)",
-        "b,undecided (3 of 5 seeds)",
-    ]
-    assert "| a | confirmed |" in written(tmp_path, tuple(range(5)), tables=(table,))[1]
 
 
 def test_claims_of_windows_are_of_the_seeds_that_both_have():
