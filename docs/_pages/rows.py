@@ -91,7 +91,8 @@ def length(row: Row) -> int | None:
 
 
 def _rows(path: Path) -> list[Row]:
-    text = path.read_text(encoding="utf-8").partition("\n## Ours\n")[2]
+    ours = path.read_text(encoding="utf-8").partition("\n## Ours\n")[2]
+    text = ours.partition("\n## Verdicts\n")[0]
     tuned, found = _tuning(text), []
     for part in text.split("\n### ")[1:]:
         heading, _, body = part.partition("\n")

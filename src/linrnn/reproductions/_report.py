@@ -76,10 +76,12 @@ def page(
         lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
     lines += [f"- {note}" for note in found.notes]
-    need = what.seeds_needed(setting.scale)
-    if found.verdicts:
-        lines += ["", "## Verdicts", "", *verdict_table(what, setting, found).markdown()]
-    return [*lines, "", f"The rule of verdicts: {rule(need)}"]
+    lines += ["", "## Verdicts", ""]
+    lines += verdict_table(what, setting, found).markdown() if found.verdicts else [_NO_CLAIM]
+    return [*lines, "", f"The rule of verdicts: {rule(what.seeds_needed(setting.scale))}"]
+
+
+_NO_CLAIM = "No claim: nothing printed lies apart by its errors, or nothing could be run."
 
 
 def verdict_table(what: type[Reproduction], setting: Setting, found: Findings) -> Table:

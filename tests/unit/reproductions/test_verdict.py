@@ -1,5 +1,6 @@
 """One rule for every page: seeds that are needed, claims seed by seed, orders without overlaps."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,19 @@ def test_each_says_how_long_its_runs_are(name):
     assert "hours" in vars(reproductions.Reproduction)
 
 
+def test_pages_with_too_few_seeds_are_named(pytestconfig):
+    """The older pages of results/, and no other."""
+    text = (pytestconfig.rootpath / "docs" / "reproductions.md").read_text(encoding="utf-8")
+    named = text.partition("computed with fewer seeds")[2].partition("Confirmed")[0]
+    command = re.compile(r"`linrnn reproduce (\S+) --scale (\S+) --seeds (\d+)`")
+    older = set()
+    for page in (pytestconfig.rootpath / "results").glob("*/report.md"):
+        name, scale, seeds = command.search(page.read_text(encoding="utf-8")).groups()
+        if int(seeds) < reproductions.load(name.replace("-", "_")).seeds_needed(scale):
+            older.add(page.parent.name)
+    assert set(re.findall(r"`([\w-]+)`", named)) == older
+
+
 class Page(lru_proposition_3.LRUProposition3):
     """A page whose claims are given."""
 
@@ -97,6 +111,11 @@ def test_a_page_ends_with_its_claims_and_the_rule(tmp_path):
         '"a, b",1,holds with 5 of 5 seeds,confirmed',
         "c,2,holds with 3 of 5 seeds,undecided",
     ]
+
+
+def test_a_page_without_a_claim_says_so(tmp_path):
+    page = written(tmp_path, (0,))[1]
+    assert "No claim" in page.partition("## Verdicts")[2].partition("The rule")[0]
 
 
 def test_claims_of_windows_are_of_the_seeds_that_both_have():
