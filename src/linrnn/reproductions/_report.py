@@ -45,6 +45,7 @@ def write_report(
     for file, content in found.files.items():
         write_atomically(setting.out / file, content)
         files.append(setting.out / file)
+    _leave_only(files, setting.out)
     return files
 
 
@@ -53,6 +54,15 @@ def publish(files: Sequence[Path], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
         write_atomically(folder / file.name, read_bytes(file, inside=file.parent))
+    _leave_only(files, folder)
+
+
+def _leave_only(files: Sequence[Path], folder: Path) -> None:
+    """Take away tables of an older page that had more of them."""
+    kept = {file.name for file in files}
+    for path in (*folder.glob("table-*.csv"), folder / "verdicts.csv"):
+        if path.name not in kept:
+            path.unlink(missing_ok=True)
 
 
 def page(

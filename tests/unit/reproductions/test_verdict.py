@@ -9,13 +9,14 @@ from linrnn import reproductions
 from linrnn.reproductions import (
     Findings,
     Setting,
+    Table,
     carried_state,
     lru_proposition_3,
     su_comparison,
 )
 from linrnn.reproductions import _verdict as rules
 from linrnn.reproductions._quoted import FAILS, Quoted
-from linrnn.reproductions._report import write_report
+from linrnn.reproductions._report import publish, write_report
 from linrnn.reproductions._verdict import Judged, groups, ordered, printed_order
 
 
@@ -92,6 +93,7 @@ class Page(lru_proposition_3.LRUProposition3):
 
 
 def written(tmp_path, seeds, **found):
+    tmp_path.mkdir(exist_ok=True)
     setting = Setting(scale="cpu", seeds=seeds, out=tmp_path)
     findings = Findings(comparable="nothing", **{"tables": (), **found})
     files = write_report("page", Page, setting, findings, 1.0)
@@ -111,6 +113,19 @@ def test_a_page_ends_with_its_claims_and_the_rule(tmp_path):
         '"a, b",1,holds with 5 of 5 seeds,confirmed',
         "c,2,holds with 3 of 5 seeds,undecided",
     ]
+
+
+def test_tables_of_an_older_page_do_not_stay_beside_a_new_one(tmp_path):
+    table = Table("A", ["x", "y"], [["1", "2"]])
+    claims = (Judged("c", "2", (True,)),)
+    place = tmp_path / "results"
+    files, _ = written(tmp_path / "out", (0,), tables=(table, table), verdicts=claims)
+    publish(files, place)
+    (place / "notes.csv").write_text("mine")
+    files, _ = written(tmp_path / "out", (0,), tables=(table,))
+    publish(files, place)
+    assert {path.name for path in place.glob("*.csv")} == {"table-1.csv", "notes.csv"}
+    assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {"table-1.csv"}
 
 
 def test_a_page_without_a_claim_says_so(tmp_path):
