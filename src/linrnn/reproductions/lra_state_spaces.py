@@ -125,7 +125,7 @@ class LRAStateSpaces(Reproduction):
         found = {name: self._column(name, setting) for name in self.columns}
         tables, verdicts, orders = [], [], []
         for name, one in found.items():
-            printed = PRINTED[name]
+            printed = PRINTED.get(name, {})
             tables += [table(one.outcome, printed), one.tried]
             verdicts += claims(one.outcome, printed)
             said = agreement(one.outcome, printed)

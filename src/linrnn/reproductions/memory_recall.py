@@ -101,9 +101,8 @@ class MemoryRecall(Reproduction):
             tables += [table(found.outcome, {}), found.tried]
             accuracies = {row.label: by_seed(row) for row in found.outcome.rows}
             verdicts += judged(name, accuracies)
-            orders.append(
-                f"{name}: best first {groups(accuracies)} (> where better with every seed)."
-            )
+            best = groups(accuracies) or "not run"
+            orders.append(f"{name}: best first {best} (> where better with every seed).")
         return Findings(
             tables=tuple(tables),
             verdicts=tuple(verdicts),
