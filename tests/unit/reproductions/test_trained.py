@@ -8,7 +8,7 @@ import pytest
 from linrnn import recipes
 from linrnn.compare import Row
 from linrnn.recipes._lru import TABLE
-from linrnn.reproductions import Setting, lru_table_1, lru_table_5, lru_table_8
+from linrnn.reproductions import Setting, lru_appendix_e2, lru_table_1, lru_table_5, lru_table_8
 from linrnn.reproductions import _lru_columns as lru
 from linrnn.reproductions import _selective_copying as copying
 from linrnn.reproductions import minrnn_table_1 as depths
@@ -236,6 +236,19 @@ def test_speed_of_learning_is_counted_in_steps(runs_here, tmp_path):
     never = LRUAppendixE2(replace(size, reached=1e-9)).run(setting(tmp_path)[0])
     assert set(cells(never.tables[0], "steps to").values()) == {"not in 4"}
     assert len(runs_here) == 2
+
+
+def test_faster_is_sooner_or_else_lower_at_the_best_rate_of_a_seed(monkeypatch):
+    low, high, never = [(1, 0.5), (2, 0.05)], [(1, 0.05), (2, 0.2)], [(1, 0.5), (2, 0.4)]
+    curves = {
+        "linear, learning rate 1": {0: low, 1: never, 2: never},
+        "linear, learning rate 2": {0: never, 1: [(1, 0.5), (2, 0.3)], 2: low},
+        "tanh, learning rate 1": {0: high, 1: never, 3: low},
+        "tanh, learning rate 2": {0: never, 1: [(1, 0.9)]},
+    }
+    monkeypatch.setattr(lru_appendix_e2, "_curves", lambda row: curves[row.label])
+    judged = lru_appendix_e2._judged(outcome(dict.fromkeys(curves, 0.1)), 0.1)
+    assert judged.held == (False, True)  # later; neither there, but lower; others have no pair
 
 
 def test_published_sizes_of_selective_copying():
