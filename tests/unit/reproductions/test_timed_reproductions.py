@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from linrnn.errors import UnknownNameError
+from linrnn.ops._backend import requested
 from linrnn.reproductions import Setting, _layers, _peak, _timing, load
 from linrnn.reproductions import input_gated_lru_speed as gated
 from linrnn.reproductions import lru_table_4 as table_4
@@ -132,6 +133,7 @@ def test_table_4_divides_by_the_tanh_rnn_of_the_same_run(tmp_path, hands, monkey
     found = what.run(Setting(scale="paper", seeds=(0,), out=tmp_path))
     rates, ratios = cells(found, "Training steps"), cells(found, "Times the tanh")
     assert rates["S4D"] == ["0.500 (0.500 to 0.500)"] * 6
+    assert ratios[table_4.OWN] == ["1.00×"] * 6
     assert ratios["LRU"][0] == "8.00× (7.95× on a GPU: not reproduced here)"
     assert [cell.split()[0] for cell in ratios["S5"]] == ["0.500×"] * 6
     assert cells(found, "Sizes")["Retrieval"] == ["T=4000, H=128, N=256, batch 2×64"]
@@ -140,6 +142,20 @@ def test_table_4_divides_by_the_tanh_rnn_of_the_same_run(tmp_path, hands, monkey
     assert claims["Text: LRU is faster than the Tanh RNN"].held == (True,) * 3
     assert claims["Text: S5 is faster than the Tanh RNN"].held == (False,) * 3
     assert claims["Text: LRU is faster than the Tanh RNN"].published == "29.4× on a GPU"
+
+
+def test_table_4_holds_the_others_against_the_kernel_of_pytorch(tmp_path, monkeypatch):
+    asked = []
+
+    def step(mixer, work, scale):
+        return lambda: asked.append((mixer, requested(None)[0]))
+
+    monkeypatch.setattr(table_4, "training_step", step)
+    table_4.LRUTable4(turns=Turns(**QUICK)).run(Setting(scale="cpu", seeds=(0,), out=tmp_path))
+    assert set(asked) == {
+        *(("tanh_rnn", "reference"), ("tanh_rnn", "auto")),
+        *((mixer, "auto") for mixer in ("lru", "s4d", "s5")),
+    }
 
 
 def test_the_small_scale_keeps_the_length_and_says_what_shrank():
