@@ -41,7 +41,8 @@ class LRUAppendixE2(Reproduction):
     """Learning curves of a linear RNN and a tanh RNN on a long convolution.
 
     The target is the convolution of 32 inputs of 100 steps with a kernel that oscillates and
-    decays; see the task `convolution`. A single recurrent layer reads the input as it is.
+    decays; see the task `convolution`. A single recurrent layer stands between two maps of one
+    number to one, with a skip over it.
 
     Args:
         size: of the experiment.
