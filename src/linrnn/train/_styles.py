@@ -14,6 +14,7 @@ COLOURS = ("#000000", "#c03000", "#78c0f0", "#9048f0", "#f0a818", "#600078")
 """At least 0.2 apart in OKLab, to the usual eye and to three that lack a cone."""
 DASHES = ("-", "--", "-.", ":")
 _FILLED = "osD^vP*X<>ph8d"
+_ROUND = "oph8"  # at the size of a line's markers
 _SHAPES = tuple((m, True) for m in _FILLED) + tuple((m, False) for m in _FILLED[:-1])
 # 4 dashes and 27 shapes, numbers without a common factor: together they come again after 108
 _PERIOD = len(DASHES) * len(_SHAPES)
@@ -81,7 +82,8 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     The first label of a system has the system's own; further ones have its colour. Labels that are
     no systems get what is left, colours that the figure lacks first. Of up to 108 labels no two
-    have both dash and marker alike.
+    have both dash and marker alike, and while others are left none has a marker like a circle where
+    another with its dash has one.
 
     Args:
         labels: of the lines of a figure, or of all panels in which a reader compares them.
@@ -110,7 +112,15 @@ def _free(system: int | None, taken: set[int]) -> int:
     colours = {place % len(COLOURS) for place in taken}
     wanted = set(range(len(COLOURS))) - colours if system is None else {system % len(COLOURS)}
     left = [place for place in range(_PERIOD) if place not in taken] or [0]
-    return next((place for place in left if place % len(COLOURS) in wanted), left[0])
+    seen = set(map(_seen, taken))
+    left.sort(key=lambda place: (place % len(COLOURS) not in wanted, _seen(place) in seen))
+    return left[0]
+
+
+def _seen(place: int) -> tuple[int, str, bool]:
+    """Dash and marker, where those that are one to the eye are one."""
+    marker, filled = _SHAPES[place % len(_SHAPES)]
+    return place % len(DASHES), "o" if marker in _ROUND else marker, filled
 
 
 def _look(place: int) -> dict[str, Any]:

@@ -85,6 +85,15 @@ def test_any_two_lines_of_a_figure_differ_in_grey(labels):
     assert len({in_grey(look) for look in found.values()}) == len(labels)
 
 
+def test_lines_with_one_dash_have_no_two_markers_like_a_circle():
+    rates = ("3e-05", "0.0001", "0.0003", "0.001", "0.003")
+    labels = [f"{name}, learning rate {rate}" for name in ("linear", "tanh") for rate in rates]
+    found = looks.styles(labels).values()
+    seen = [(dash, "o" if m in "oph8" else m, hollow) for dash, m, hollow in map(in_grey, found)]
+    assert len(set(seen)) == len(labels)
+    assert len({look["color"] for look in found}) == 2
+
+
 def test_few_systems_have_colours_of_their_own():
     found = looks.styles(["lru", "mingru", "mamba", "s4d", "gru", "attention"])
     assert len({look["color"] for look in found.values()}) == 6
