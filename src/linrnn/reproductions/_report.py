@@ -10,7 +10,7 @@ import torch
 
 from linrnn import __version__
 from linrnn._door import read_bytes
-from linrnn._storage import read_json
+from linrnn._storage import read_json, remove
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._verdict import rule
 from linrnn.train._checkpoint import write_atomically
@@ -62,7 +62,7 @@ def _leave_only(files: Sequence[Path], folder: Path) -> None:
     kept = {file.name for file in files}
     for path in (*folder.glob("table-*.csv"), folder / "verdicts.csv"):
         if path.name not in kept:
-            path.unlink(missing_ok=True)
+            remove(path, inside=folder)
 
 
 def page(
