@@ -134,15 +134,14 @@ def _remarks(outcome: Outcome, printed: Printed) -> list[str]:
     if outcome.problem:
         lines.append(f"{name}: not run: {outcome.problem}")
     lines += [f"{name}: {row.label} failed: {why}" for row in outcome.rows for why in row.failures]
-    said = agreement(outcome, printed)
-    lines += [f"{name}: {said}"] if said else []
+    lines += agreement(outcome, printed)
     took = sum(map(seconds, outcome.rows))
     if took:
         lines.append(f"{name}: the runs that finished took {took:,.0f} s, one by one.")
     return lines
 
 
-def agreement(outcome: Outcome, printed: Printed) -> str:
+def agreement(outcome: Outcome, printed: Printed) -> list[str]:
     """Both orders, best first, of the rows that have a number in both; of many, their agreement."""
     pairs = {
         row.label: (printed[row.label].value, row.mean)
@@ -150,20 +149,21 @@ def agreement(outcome: Outcome, printed: Printed) -> str:
         if row.label in printed and row.values and not math.isnan(printed[row.label].value)
     }
     if len(pairs) < 2:
-        return ""
+        return []
+    name = outcome.column.name
     theirs, ours = ([pair[k] for pair in pairs.values()] for k in (0, 1))
     if len(pairs) > _FEW:
-        return (
-            f"rank correlation of the {len(pairs)} published means and ours "
+        return [
+            f"{name}: rank correlation of the {len(pairs)} published means and ours "
             f"{rank_correlation(theirs, ours):.2f} (1: the same order, 0: none)."
-        )
+        ]
     higher = outcome.task.higher_is_better
     apart = {label: printed[label] for label in pairs}
     ours_by_seed = {row.label: by_seed(row) for row in outcome.rows if row.label in pairs}
-    return (
-        f"best first: published {printed_order(apart, higher)} (> where no errors overlap); ours "
-        f"{groups(ours_by_seed, higher)} (> where better with every seed)."
-    )
+    return [
+        f"{name}: best first: published {printed_order(apart, higher)} (> where no errors "
+        f"overlap); ours {groups(ours_by_seed, higher)} (> where better with every seed)."
+    ]
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:

@@ -31,14 +31,12 @@ def write_report(
     path = setting.out / "report.md"
     write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
     files = [path]
-    for i, table in enumerate(found.tables, 1):
-        lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
-        files.append(setting.out / f"table-{i}.csv")
-        write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
+    tables = {f"table-{i}.csv": table for i, table in enumerate(found.tables, 1)}
     if found.verdicts:
-        table = verdict_table(what, setting, found)
+        tables["verdicts.csv"] = verdict_table(what, setting, found)
+    for file, table in tables.items():
         lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
-        files.append(setting.out / "verdicts.csv")
+        files.append(setting.out / file)
         write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
     for stem, figure in found.figures.items():
         files += save(figure, setting.out / stem)[1:]  # no page shows the PNG

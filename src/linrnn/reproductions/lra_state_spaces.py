@@ -128,8 +128,7 @@ class LRAStateSpaces(Reproduction):
             printed = PRINTED.get(name, {})
             tables += [table(one.outcome, printed), one.tried]
             verdicts += claims(one.outcome, printed)
-            said = agreement(one.outcome, printed)
-            orders += [f"{name}: {said}"] if said else []
+            orders += agreement(one.outcome, printed)
         outcomes = [one.outcome for one in found.values()]
         return Findings(
             tables=tuple(tables),

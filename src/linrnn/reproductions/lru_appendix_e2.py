@@ -147,7 +147,7 @@ def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:
     rows = []
     for label in outcome.labels:
         curves = list(_curves(found[label]).values()) if label in found else []
-        steps = [next((s for s, loss in c if loss <= threshold), None) for c in curves]
+        steps = [_reached(curve, threshold) for curve in curves]
         cells = [str(s) if s is not None else f"not in {size.steps:,}" for s in steps]
         low = list(map(_lowest, curves))
         best = f"{statistics.fmean(low):.2g}" if low else "failed"
@@ -165,12 +165,17 @@ def _judged(outcome: Outcome, threshold: float) -> Judged:
     for row in outcome.rows:
         seeds = best.setdefault(row.label.split(",")[0], {})
         for seed, curve in _curves(row).items():
-            steps = next((step for step, loss in curve if loss <= threshold), math.inf)
-            reached = (steps, 0.0) if math.isfinite(steps) else (steps, _lowest(curve))
-            seeds[seed] = min(reached, seeds.get(seed, reached))
+            steps = _reached(curve, threshold)
+            ended = (math.inf, _lowest(curve)) if steps is None else (steps, 0.0)
+            seeds[seed] = min(ended, seeds.get(seed, ended))
     linear, tanh = (best.get(name, {}) for name in MIXERS)
     held = tuple(linear[seed] < tanh[seed] for seed in sorted(linear.keys() & tanh.keys()))
     return Judged("the linear RNN learns faster than tanh", "by curves", held)
+
+
+def _reached(curve: Curve, threshold: float) -> int | None:
+    """The first step at which an error is no more than that; None: there is none."""
+    return next((step for step, loss in curve if loss <= threshold), None)
 
 
 def _lowest(curve: Curve) -> float:

@@ -113,8 +113,7 @@ def _free(system: int | None, taken: set[int]) -> int:
     wanted = set(range(len(COLOURS))) - colours if system is None else {system % len(COLOURS)}
     left = [place for place in range(_PERIOD) if place not in taken] or [0]
     seen = set(map(_seen, taken))
-    left.sort(key=lambda place: (place % len(COLOURS) not in wanted, _seen(place) in seen))
-    return left[0]
+    return min(left, key=lambda p: (p % len(COLOURS) not in wanted, _seen(p) in seen))
 
 
 def _seen(place: int) -> tuple[int, str, bool]:
