@@ -72,10 +72,13 @@ def layouts(time: int) -> Iterator[dict[str, Any]]:
     yield {"reset": torch.rand(1, time) < 0.02, "cu_seqlens": cuts, "reverse": True}
 
 
-def fla_peer(name: str, given: dict[str, Tensor]) -> Callable[[], Tensor] | None:
-    """flash-linear-attention's kernel of the same recurrence, or None."""
-    if name not in _FLA:
-        return None
+def has_fla_peer(name: str) -> bool:
+    """Whether flash-linear-attention computes the same recurrence."""
+    return name in _FLA
+
+
+def fla_peer(name: str, given: dict[str, Tensor]) -> Callable[[], Tensor]:
+    """flash-linear-attention's kernel of the same recurrence."""
     module, function, extra = _FLA[name]
     chunk = getattr(importlib.import_module(f"fla.ops.{module}"), function)
     tensors = {n: given[n] for n in ("q", "k", "v", *extra)}

@@ -19,6 +19,7 @@ from linrnn.ops._layout import accumulator_dtype, spans
 from linrnn.ops._op import ALL, reached
 from linrnn.ops.cell_scan import forms
 from linrnn.testing._derivatives import check_derivatives
+from linrnn.testing._devices import there
 from linrnn.testing._dynamic import check_dynamic
 from linrnn.testing._examples import Call, calls, examples
 from linrnn.testing._op_laws import OP_LAWS
@@ -76,7 +77,7 @@ def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
     return torch.stack([outputs[t] for t in range(len(outputs))], 1), torch.cat(finals)
 
 
-def matches_its_steps(op: str | Cell, backend: str) -> None:
+def matches_its_steps(op: str | Cell, backend: str, device: str = "cpu") -> None:
     """Outputs, final state and all gradients are those of its step, in every layout and dtype."""
     wide, single = torch.float64, torch.float32
     for call, layout, i in _layouts(op):
@@ -84,7 +85,7 @@ def matches_its_steps(op: str | Cell, backend: str) -> None:
         for dtype in (wide, others[i % len(others)]):
             exact = _cast({**call.arguments, **layout}, dtype)
             truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (wide, single))
-            got = _evaluate(call, _on(call, backend), exact, dtype)
+            got = _evaluate(call, there(device, _on(call, backend)), exact, dtype)
             for name, value in got.items():
                 error = difference(loop[name], truth[name])
                 check_close(

@@ -54,6 +54,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
     if dtype.is_complex:
         return f"it has no kernel for {dtype}"
+    if dtype == torch.float64 and device.type == "cuda":
+        return "Triton's products of float64 are wrong on some GPUs"
     return _triton.unavailable(device, dtype)
 
 

@@ -28,8 +28,10 @@ from linrnn.ops._memory._triton_steps import (
     sequence,
     since,
     span,
+    sums,
     values_of,
 )
+from linrnn.ops._triton_kernel import kernel
 
 
 @triton.jit
@@ -73,7 +75,7 @@ def _tile(pid, heads, keys, columns, KEYS: tl.constexpr, COLUMNS: tl.constexpr):
     return s, h, d, c, tile, (d < keys)[:, None] & (c < columns)[None, :]
 
 
-@triton.jit
+@kernel
 def run_states(
     k, v, w, a, x, g, past, system, solved, reset, cu_seqlens, initial, kept, u, final,
     time, heads, k_heads, w_heads, a_heads, keys, values, columns,
@@ -126,7 +128,7 @@ def run_states(
     tl.store(final + (s * heads + h) * size + tile, S, held)
 
 
-@triton.jit
+@kernel
 def run_outputs(
     q, v, u, g, near, mix, kept, reset, slots, cu_seqlens, o,
     time, heads, q_heads, keys, values, columns,
@@ -164,7 +166,7 @@ def run_outputs(
     put(o, y * SCALE, here, inside, heads, h, columns, c)
 
 
-@triton.jit
+@kernel
 def run_adjoint(
     q, do, w, a, g, mix, system, solved, reset, cu_seqlens, grad_final, kept, dz, grad_initial,
     time, heads, q_heads, w_heads, a_heads, keys, columns,
@@ -214,7 +216,7 @@ def run_adjoint(
     tl.store(grad_initial + (s * heads + h) * size + tile, D, held)
 
 
-@triton.jit
+@kernel
 def run_values(
     k, do, dz, g, near, past, kept, reset, slots, cu_seqlens, dv,
     time, heads, k_heads, keys, values, columns,
@@ -252,7 +254,7 @@ def run_values(
     put(dv, y, here, inside, heads, h, values, c)
 
 
-@triton.jit
+@kernel
 def run_asked(
     x, dy, g, kept, reset, slots, cu_seqlens, dx, dg, time, heads, x_heads, keys, columns,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
@@ -271,7 +273,7 @@ def run_asked(
     owner, owned = here, inside
     if EARLY:
         owner, owned = here - SIGN, inside & (i > 0)
-    sums = tl.zeros((CHUNK, 1), DTYPE)
+    each = tl.zeros((CHUNK, 1), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
         found = tl.zeros((CHUNK, KEYS), DTYPE)
@@ -290,14 +292,14 @@ def run_asked(
             ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
             found = tl.where(first, found * ask, 0)
         if G == 2:
-            add(dg, tl.cumsum(found, 0, reverse=True), owner, owned, heads, h, keys, d)
+            add(dg, sums(found, reverse=True), owner, owned, heads, h, keys, d)
         if G == 1:
-            sums += tl.sum(found, 1)[:, None]
+            each += tl.sum(found, 1)[:, None]
     if G == 1:
-        add(dg, tl.cumsum(sums, 0, reverse=True), owner, owned, heads, h, 1, tl.arange(0, 1))
+        add(dg, sums(each, reverse=True), owner, owned, heads, h, 1, tl.arange(0, 1))
 
 
-@triton.jit
+@kernel
 def run_written(
     x, y, g, before, kept, reset, slots, cu_seqlens, dx, dg,
     time, heads, x_heads, keys, values, columns,
@@ -315,7 +317,7 @@ def run_written(
     behind = (t + 1 < count) & (i + 1 < CHUNK)
     cut = resets(reset, here, inside)
     last = (cut == tl.max(cut, 0))[:, None]
-    sums, cross = tl.zeros((CHUNK, 1), DTYPE), tl.zeros((1,), DTYPE)
+    each, cross = tl.zeros((CHUNK, 1), DTYPE), tl.zeros((1,), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
         found, through = tl.zeros((CHUNK, KEYS), DTYPE), tl.zeros((KEYS,), DTYPE)
@@ -337,16 +339,16 @@ def run_written(
             decay = tl.exp(tl.sum(logs(g, here, inside, heads, h, keys, d, G, CONSTANT, DTYPE), 0))
             through = tl.where(tl.max(cut, 0) > 0, 0, through * decay)
         if G == 2:
-            add(dg, tl.cumsum(found, 0), here + SIGN, behind, heads, h, keys, d)
+            add(dg, sums(found), here + SIGN, behind, heads, h, keys, d)
             tl.debug_barrier()  # the next adds to rows that other threads have just added to
             if before is not None:
                 add(dg, through[None, :], here, inside, heads, h, keys, d)
                 tl.debug_barrier()
         if G == 1:
-            sums += tl.sum(found, 1)[:, None]
+            each += tl.sum(found, 1)[:, None]
             cross += tl.sum(through, 0)
     if G == 1:
-        add(dg, tl.cumsum(sums, 0), here + SIGN, behind, heads, h, 1, tl.arange(0, 1))
+        add(dg, sums(each), here + SIGN, behind, heads, h, 1, tl.arange(0, 1))
         tl.debug_barrier()
         if before is not None:
             add(dg, cross[None, :], here, inside, heads, h, 1, tl.arange(0, 1))

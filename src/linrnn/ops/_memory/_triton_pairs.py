@@ -28,6 +28,7 @@ from linrnn.ops._memory._triton_steps import (
     span,
     values_of,
 )
+from linrnn.ops._triton_kernel import kernel
 
 
 @triton.jit
@@ -50,7 +51,7 @@ def _between(g, i, here, inside, heads, h, EARLY: tl.constexpr, SIGN: tl.constex
     return tl.cumsum(x, 0)
 
 
-@triton.jit
+@kernel
 def run_pairs(
     x, y, g, bonus, reset, slots, cu_seqlens, A, time, heads, x_heads, y_heads, keys,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr, CONSTANT: tl.constexpr,
@@ -82,7 +83,7 @@ def run_pairs(
     tl.store(A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :], found)
 
 
-@triton.jit
+@kernel
 def run_channel_pairs(
     x, y, g, bonus, reset, slots, cu_seqlens, A, time, heads, x_heads, y_heads, keys,
     CHUNK: tl.constexpr, SIDE: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr,
@@ -133,7 +134,7 @@ def run_channel_pairs(
     tl.store(A + ((slot * heads + h) * CHUNK + r[:, None]) * CHUNK + j[None, :], found)
 
 
-@triton.jit
+@kernel
 def run_products(
     x, y, reset, slots, cu_seqlens, A, time, heads, x_size, y_size, columns,
     CHUNK: tl.constexpr, COLUMNS: tl.constexpr, ONES: tl.constexpr, SCALE: tl.constexpr,
@@ -157,7 +158,7 @@ def run_products(
     tl.store(where, tl.where(seen, found, 0))
 
 
-@triton.jit
+@kernel
 def run_pairs_back(
     x, y, g, bonus, dA, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
     time, heads, x_heads, y_heads, keys,
@@ -286,7 +287,7 @@ def _inside(for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut, SIDE
     return for_x, for_y, for_g, near
 
 
-@triton.jit
+@kernel
 def run_channel_pairs_back(
     x, y, g, bonus, dA, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
     time, heads, x_heads, y_heads, keys,

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from linrnn.ops._memory._triton_steps import finite, marks, product
+from linrnn.ops._triton_kernel import kernel
 
 
 @triton.jit
@@ -28,7 +29,7 @@ def _substituted(A, SIDE: tl.constexpr, DTYPE: tl.constexpr):
     return T
 
 
-@triton.jit
+@kernel
 def run_solve(A, T, CHUNK: tl.constexpr, SIDE: tl.constexpr, DTYPE: tl.constexpr,
               PRECISION: tl.constexpr):  # fmt: skip
     """``T = (1 - A)^-1`` by blocks; NaN on the diagonal marks a row that is not finite."""

@@ -97,6 +97,18 @@ def logs(g, here, inside, heads, h, size, lanes, G: tl.constexpr, CONSTANT: tl.c
 
 
 @triton.jit
+def sums(x, reverse: tl.constexpr = False):
+    """Sums over all steps up to each, or from each on.
+
+    Of one number a step as a vector: Triton 3.6 stops at a matrix of one column.
+    """
+    if x.shape[1] == 1:
+        return tl.cumsum(tl.sum(x, 1), 0, reverse=reverse)[:, None]
+    else:
+        return tl.cumsum(x, 0, reverse=reverse)
+
+
+@triton.jit
 def since(g, i, here, inside, heads, h, size, lanes, EARLY: tl.constexpr, SIGN: tl.constexpr,
           G: tl.constexpr, CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
     """Sums from the first step up to each; EARLY, up to the one before."""
@@ -104,7 +116,7 @@ def since(g, i, here, inside, heads, h, size, lanes, EARLY: tl.constexpr, SIGN: 
         x = logs(g, here - SIGN, inside & (i > 0), heads, h, size, lanes, G, CONSTANT, DTYPE)
     else:
         x = logs(g, here, inside, heads, h, size, lanes, G, CONSTANT, DTYPE)
-    return tl.cumsum(x, 0)
+    return sums(x)
 
 
 @triton.jit
@@ -112,7 +124,7 @@ def left(g, here, behind, heads, h, size, lanes, SIGN: tl.constexpr, G: tl.const
          CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
     """Sums from behind each step on; ``behind`` says which steps have one to count behind them."""
     x = logs(g, here + SIGN, behind, heads, h, size, lanes, G, CONSTANT, DTYPE)
-    return tl.cumsum(x, 0, reverse=True)
+    return sums(x, reverse=True)
 
 
 @triton.jit

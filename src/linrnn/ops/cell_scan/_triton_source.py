@@ -141,7 +141,7 @@ class _Writer:
         body = "".join(f"    {line}\n" for line in lines)
         ops = [self.program.nodes[x].op for x, level in self._operations() if level > 0]
         weight = 1 + sum(_WEIGHT if op in _FUNCTIONS else 1 for op in ops)
-        text = f"@triton.jit\ndef run({', '.join(names)}):\n{body}"
+        text = f"@kernel\ndef run({', '.join(names)}):\n{body}"
         return Source(text, tuple(self.operands), weight)
 
     def _operand(self, kind: str, number: int) -> str:
@@ -373,6 +373,7 @@ def load(text: str) -> Any:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     known = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
     known |= {"place": scan._place, "rows": scan._rows, "flags": scan._flags}
+    known["kernel"] = importlib.import_module("linrnn.ops._triton_kernel").kernel
     known["__name__"] = "linrnn.ops.cell_scan._triton_generated"
     exec(compile(text, name, "exec"), known)
     return known["run"]

@@ -19,6 +19,8 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from linrnn.ops._triton_kernel import kernel
+
 
 @triton.jit
 @no_type_check
@@ -126,7 +128,7 @@ def _choose(which, re, im, other_re, other_im, CX: tl.constexpr):
     return re, im
 
 
-@triton.jit
+@kernel
 @no_type_check
 def run_forward(
     a,
@@ -212,7 +214,7 @@ def run_forward(
     _put(final + s * channels * width + lanes, x_re, x_im, last, CX)
 
 
-@triton.jit
+@kernel
 @no_type_check
 def run_backward(
     a,
@@ -339,7 +341,7 @@ def run_backward(
     _put(grad_initial + state, carry_re, carry_im, last, CX)
 
 
-@triton.jit
+@kernel
 @no_type_check
 def summarise(
     a,
@@ -439,7 +441,7 @@ def summarise(
         tl.store(cut + s * chunks + k, was_cut.to(tl.int8))  # the same from every block of channels
 
 
-@triton.jit
+@kernel
 @no_type_check
 def carry(
     product,

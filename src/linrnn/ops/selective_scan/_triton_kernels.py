@@ -12,6 +12,8 @@ and C) are written block by block, sums over time (for A, D and the bias) sequen
 import triton
 import triton.language as tl
 
+from linrnn.ops._triton_kernel import kernel
+
 
 @triton.jit
 def _softplus(v):
@@ -135,7 +137,7 @@ def _clear(h, reset, s, seq, t, step):
     return h
 
 
-@triton.jit
+@kernel
 def run_forward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
     reset, reset_seq, reset_step, A, D, bias, cu_seqlens,
@@ -173,7 +175,7 @@ def run_forward(
     tl.store(final + s * size + tile, h, mask=inside)
 
 
-@triton.jit
+@kernel
 def run_backward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
     reset, reset_seq, reset_step, A, D, bias, cu_seqlens,

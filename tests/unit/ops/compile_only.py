@@ -1,0 +1,68 @@
+"""A GPU that compiles what it is asked to run and does not run it: tensors lie on the CPU.
+
+To be run in a process of its own: it stands in for Triton's driver, and for what the package knows
+of devices. Kernels are compiled with the arguments of real calls, so this finds what a compiler
+refuses and how often it has to compile; numbers mean nothing.
+"""
+
+import collections
+import importlib
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver, jit
+
+from linrnn.ops import _backend
+
+#: How often each kernel was compiled, by name.
+compiled = collections.Counter()
+
+_scan = importlib.import_module("linrnn.ops.linear_scan._triton")
+
+
+class _Utils:
+    def get_device_properties(self, device):
+        return {"max_shared_mem": 99 * 1024}  # what a program may have of every GPU since Ampere
+
+    def load_binary(self, *arguments):
+        return 1, 1, 32, 0, 1024
+
+
+class _Driver:
+    utils = _Utils()
+
+    def launcher_cls(self, *arguments):
+        return lambda *arguments, **more: None
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+
+def _compile(self, *arguments, **more):
+    compiled[self.fn.__name__] += 1
+    return _do_compile(self, *arguments, **more)
+
+
+def _unavailable(device, dtype):
+    return None if dtype in _scan._DTYPES else f"it has no kernel for {dtype}"
+
+
+driver.set_active(_Driver())
+_do_compile, jit.JITFunction._do_compile = jit.JITFunction._do_compile, _compile
+_scan.unavailable, _scan._processors = _unavailable, lambda device: 132
+_backend.WRITTEN_FOR.pop("triton")
+
+
+def count(function, *leaves, **arguments):
+    """How many kernels a call and its gradients compile."""
+    before = compiled.total()
+    y = function(*leaves, **arguments)[0]
+    inputs = [x for x in (*leaves, *arguments.values()) if isinstance(x, torch.Tensor)]
+    torch.autograd.grad(y.sum(), inputs, allow_unused=True)
+    return compiled.total() - before
