@@ -22,6 +22,7 @@ from linrnn.errors import (
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, make_norm
+from linrnn.nn.head import hand_on
 from linrnn.ops import _native_step
 from linrnn.ops._modes import eager
 from linrnn.ops._native_step import Stack
@@ -108,6 +109,8 @@ class SequenceModel(nn.Module):
             for one output a step.
         encoder: ``linear`` for real inputs (batch, time, d_input), ``tokens`` for integer ones
             (batch, time).
+        identity_ends: ends that hand on what they get and are not learned: ``none``, ``in`` (the
+            encoder) or ``both`` (the head as well). For a layer alone, with nothing around it.
         encoder_norm: normalise what the encoder gives, by the same ``norm``, as RWKV does.
         encoder_scale: what the encoder gives is multiplied by this number, as Griffin's embeddings
             are by the root of their width.
@@ -122,7 +125,7 @@ class SequenceModel(nn.Module):
 
     Raises:
         UnknownNameError: an unknown mixer, option of the mixer, norm, pool or encoder.
-        ArgumentError: a size below 1, a probability outside [0, 1).
+        ArgumentError: a size below 1, a probability outside [0, 1), ends that cannot hand on.
         ShapeError, DTypeError: an input that does not fit.
 
     Example:
@@ -160,6 +163,7 @@ class SequenceModel(nn.Module):
         bidirectional: bool = False,
         pool: Literal["mean", "last", "none"] = "mean",
         encoder: Literal["linear", "tokens"] = "linear",
+        identity_ends: Literal["none", "in", "both"] = "none",
         encoder_norm: bool = False,
         encoder_scale: float = 1.0,
         final_norm: bool = False,
@@ -176,6 +180,7 @@ class SequenceModel(nn.Module):
             where, d_input=d_input, d_output=d_output, d_model=d_model, n_layers=n_layers
         )
         check_in(where, "encoder", encoder, ("linear", "tokens"))
+        check_in(where, "identity_ends", identity_ends, ("none", "in", "both"))
         shape = Shape(n_layers, tuple(tiers), expand, unet)
         shape.check(where)
         if bidirectional and tiers:
@@ -239,6 +244,9 @@ class SequenceModel(nn.Module):
         self.tie_embeddings = tie_embeddings
         if tie_embeddings:
             self._tie()
+        ends = {"none": (), "in": (self.encoder,), "both": (self.encoder, self.head)}
+        for end in ends[identity_ends]:
+            hand_on(where, "identity_ends", identity_ends, end)
 
     def _tie(self) -> None:
         if not isinstance(self.encoder, nn.Embedding) or self.d_input != self.d_output:

@@ -395,3 +395,28 @@ def test_embeddings_are_tied_where_they_fit_only():
     for wrong in ({"d_output": 5, "encoder": "tokens"}, {"d_output": 11}):
         with pytest.raises(ArgumentError, match="tie_embeddings must be False unless tokens go in"):
             SequenceModel(11, **wrong, tie_embeddings=True)
+
+
+@pytest.mark.parametrize("ends", ["in", "both"])
+def test_ends_that_hand_on_leave_a_layer_alone(ends):
+    """With a step, in a copy, and after training: nothing learns but the layer, and the head."""
+    options = {"d_model": 3, "n_layers": 1, "norm": "none", "block": "bare", "skip": False}
+    net = SequenceModel(3, 3, pool="none", identity_ends=ends, dtype=torch.float64, **options)
+    x = torch.randn(2, 5, 3, dtype=torch.float64)
+    alone = net.mixers[0](x)[0]
+    expected = alone if ends == "both" else net.head(alone)
+    torch.testing.assert_close(net(x)[0], expected)
+    y, _ = net.step(x[:, 0], net.init_state(2))
+    torch.testing.assert_close(y, expected[:, 0])
+    learned = {name for name, p in net.named_parameters() if p.requires_grad}
+    layer = {n for n, _ in net.named_parameters() if n.startswith("blocks.")}
+    assert learned == layer | ({"head.weight", "head.bias"} if ends == "in" else set())
+
+
+@pytest.mark.parametrize(
+    "sizes", [(2, 3, {}), (3, 4, {"identity_ends": "both"}), (3, 3, {"encoder": "tokens"})]
+)
+def test_ends_of_other_sizes_cannot_hand_on(sizes):
+    d_input, d_output, options = sizes
+    with pytest.raises(ArgumentError, match="identity_ends must be 'none' unless that end"):
+        SequenceModel(d_input, d_output, d_model=3, **{"identity_ends": "in", **options})

@@ -1,11 +1,11 @@
-"""The last linear map of a model."""
+"""The last linear map of a model, and maps that hand on what they get."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import check_positive
+from linrnn.errors import ArgumentError, check_positive
 
 
 class CappedLinear(nn.Linear):
@@ -56,3 +56,20 @@ def make_head(d_model: int, d_output: int, cap: float | None, **factory: Any) ->
     if cap is None:
         return nn.Linear(d_model, d_output, **factory)
     return CappedLinear(d_model, d_output, cap=cap, **factory)
+
+
+def hand_on(where: str, argument: str, value: str, end: nn.Module) -> None:
+    """Make a linear map the identity, which is not learned.
+
+    Raises:
+        ArgumentError: it is none between as many channels; names the argument that asked for it.
+    """
+    if not isinstance(end, nn.Linear) or end.in_features != end.out_features:
+        raise ArgumentError(
+            f"{where}: {argument} must be 'none' unless that end is a linear map between as many "
+            f"channels, got {value!r} with {end}."
+        )
+    nn.init.eye_(end.weight)
+    if end.bias is not None:
+        nn.init.zeros_(end.bias)
+    end.requires_grad_(False)

@@ -45,8 +45,8 @@ class Copying(Lesson):
         torch.manual_seed(seed)
         around: dict[str, Any] = {"norm": "layer"}
         if self.bare:
-            around = {"norm": "none", "block": "bare", "skip": False}
-        model = SequenceModel(
+            around = {"norm": "none", "block": "bare", "skip": False, "identity_ends": "in"}
+        return SequenceModel(
             self.bits + 1,
             self.bits,
             mixer=self.mixer,
@@ -56,12 +56,6 @@ class Copying(Lesson):
             pool="none",
             **around,
         )
-        if self.bare:
-            assert isinstance(model.encoder, nn.Linear)
-            nn.init.eye_(model.encoder.weight)
-            nn.init.zeros_(model.encoder.bias)
-            model.encoder.requires_grad_(False)
-        return model
 
     def draw(self, rows: int, generator: torch.Generator) -> Batch:
         """Inputs (rows, 2 pattern + pad, bits + 1), and bits where they are asked for."""

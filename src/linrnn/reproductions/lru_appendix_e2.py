@@ -41,8 +41,8 @@ class LRUAppendixE2(Reproduction):
     """Learning curves of a linear RNN and a tanh RNN on a long convolution.
 
     The target is the convolution of 32 inputs of 100 steps with a kernel that oscillates and
-    decays; see the task `convolution`. A single recurrent layer stands between two maps of one
-    number to one, with a skip over it.
+    decays; see the task `convolution`. A single recurrent layer reads them and is the output: no
+    map in front of it or behind it is learned, and there is no skip over it.
 
     Args:
         size: of the experiment.
@@ -95,8 +95,9 @@ _COMPARABLE = (
     "make the inputs, the learning rates and the number of steps are ours."
 )
 _NOTES = (
-    "input, recurrence of 100 units, output: the backbone adds two scalar layers and a skip of "
-    "one channel around it. No schedule, no weight decay, no clipping.",
+    "input, recurrence of 100 units, output, and nothing around them: a learned map of one number "
+    "to one in front has a random bias, which drives a linear recurrence of radius 1 away. No "
+    "schedule, no weight decay, no clipping.",
     "faster is who comes below the threshold sooner, or, where neither does, who has the lower "
     "error; with every seed each at the best of its learning rates.",
 )
@@ -108,7 +109,14 @@ def _config(size: Size) -> Config:
         mixer="linear_rnn",
         mixer_options={"d_state": size.d_state},
         model=ModelConfig(
-            d_model=1, n_layers=1, norm="none", block="bare", dropout=0.0, pool="none"
+            d_model=1,
+            n_layers=1,
+            norm="none",
+            block="bare",
+            skip=False,
+            identity_ends="both",
+            dropout=0.0,
+            pool="none",
         ),
         optim=OptimConfig(
             recurrent_lr_factor=1.0,

@@ -194,11 +194,11 @@ def from_json(values: object) -> Config:
 _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": TrainConfig}
 
 # added after the first run folders were written: what those do not name is the default
-_LATER = {
+_LATER = {  # of models, of training, of tasks
     *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias", "skip"),
-    *("encoder_scale", "logit_soft_cap", "d_ffn", "tiers", "expand", "unet"),  # of models
-    *("order", "carry_state", "on_nan", "devices"),  # of training
-    *("frame", "rows"),  # of tasks
+    *("encoder_scale", "logit_soft_cap", "d_ffn", "tiers", "expand", "unet", "identity_ends"),
+    *("order", "carry_state", "on_nan", "devices"),
+    *("frame", "rows"),
 }
 
 
