@@ -1,6 +1,8 @@
 """The dense nonlinear recurrences: as cells where native kernels run these, else by PyTorch's."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -233,18 +235,30 @@ def _stretch(
         return state[0][:, None], state
     start = [h[None] for h in state]
     train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
-    y, *last = KERNELS[kind](
-        x,
-        tuple(start) if kind == "lstm" else start[0],
-        weights,
-        len(weights) > 2,
-        1,
-        0.0,
-        train,
-        False,
-        True,
-    )
+    with _weights_apart(x.device):
+        y, *last = KERNELS[kind](
+            x,
+            tuple(start) if kind == "lstm" else start[0],
+            weights,
+            len(weights) > 2,
+            1,
+            0.0,
+            train,
+            False,
+            True,
+        )
     return y, [h[0] for h in last]
+
+
+@contextmanager
+def _weights_apart(device: torch.device) -> Iterator[None]:
+    """Says to cuDNN that weights need not lie side by side: it copies them, which is cheap."""
+    if device.type != "cuda":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous")
+        yield
 
 
 def cell(x_t: Tensor, state: list[Tensor], weights: list[Tensor], kind: str) -> list[Tensor]:

@@ -1,5 +1,6 @@
 """The LSTM against torch.nn.LSTM with the same weights, and its resets against separate calls."""
 
+import warnings
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from linrnn.errors import ArgumentError
 from linrnn.mixers import LSTM
 from linrnn.ops import use_backend
 from linrnn.ops.cell_scan import forms
-from linrnn.ops.dense_recurrence import CELLS
+from linrnn.ops.dense_recurrence import CELLS, _weights_apart
 from linrnn.testing import check_law
 
 
@@ -231,3 +232,15 @@ BAD = [
 def test_constructor_words_its_errors(options, message):
     with pytest.raises(ArgumentError, match=message):
         LSTM(4, **options)
+
+
+def test_what_cudnn_says_of_weights_apart_is_not_passed_on():
+    """It is seen where the kernels are cuDNN's alone; anything else is passed on."""
+    said = "RNN module weights are not part of single contiguous chunk of memory. This means"
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for device in ("cuda", "cpu"):
+            with _weights_apart(torch.device(device)):
+                warnings.warn(said, UserWarning, stacklevel=1)
+                warnings.warn(f"{device} is warm", UserWarning, stacklevel=1)
+    assert [str(w.message).split()[0] for w in heard] == ["cuda", "RNN", "cpu"]
