@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -51,6 +51,14 @@ lint: $(VENV)/.dev  ## ruff and mypy
 format: $(VENV)/.dev  ## let ruff rewrite the files
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+TRITONS ?= 3.3.0 3.4.0 3.5.0 3.6.0
+
+tritons: $(VENV)/.dev  ## compile the GPU kernels with older versions of Triton, without a GPU; some minutes
+	set -e; for version in $(TRITONS); do \
+	  folder=$(CURDIR)/build/triton-$$version; echo "triton $$version"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $$folder triton==$$version; \
+	  PYTHONPATH=$$folder $(PYTEST) tests/unit/ops/test_triton_launches.py; done
 
 bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
 	$(BIN)/python benchmarks/gpu.py

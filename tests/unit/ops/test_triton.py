@@ -1,7 +1,9 @@
 """The Triton backend: the laws in Triton's interpreter, its plans, and that a GPU could run it."""
 
 import functools
+import importlib.metadata
 import importlib.util
+import re
 
 import pytest
 import torch
@@ -266,6 +268,31 @@ def test_reasons_why_it_is_unavailable(monkeypatch):
     assert reason(CUDA, torch.int32) == "it has no kernel for torch.int32"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "pip install 'linrnn[triton]'" in reason(CUDA, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("3.2.0", "triton must be 3.3 or newer, .* got 3.2.0"),
+        ("3.3.1", None),
+        ("3.10.0+git1", None),
+    ],
+)
+def test_a_triton_without_tuples_is_left_alone(monkeypatch, found, said):
+    """That of PyTorch 2.6, whose users would have met its compiler's error at the first scan."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
+    reason = _scan_triton.unavailable(CUDA, torch.float32)
+    assert reason is None if said is None else re.search(said, reason)
+
+
+def test_a_triton_of_another_name_is_tried(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert _scan_triton.unavailable(CUDA, torch.float32) is None
 
 
 def test_explicit_choice_without_a_gpu_is_an_error(monkeypatch):

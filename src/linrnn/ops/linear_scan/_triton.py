@@ -7,8 +7,10 @@ the state over the chunks, a third runs the chunks again from the right state.
 """
 
 import functools
+import importlib.metadata
 import importlib.util
 import os
+import re
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -34,6 +36,9 @@ REGISTERS = 128
 #: so few programs run on a multiprocessor that each must keep more of the memory busy.
 MOST_STEPS = 16
 
+#: The first Triton that has tuples in kernels; PyTorch 2.6 brings an older one.
+OLDEST = (3, 3)
+
 _DOUBLE = (torch.float64, torch.complex128)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.complex64, *_DOUBLE)
 
@@ -55,8 +60,19 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
     if device.type != "cuda" and not interpreted:
         return f"it needs a CUDA tensor, got {device}"
+    return _package()
+
+
+def _package() -> str | None:
+    """Why Triton itself cannot be used, or None; without importing it."""
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed (pip install 'linrnn[triton]')"
+    try:
+        found = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:  # of a nightly PyTorch, by another name
+        return None
+    if tuple(int(n) for n in re.findall(r"\d+", found)[:2]) < OLDEST:
+        return f"the package triton must be 3.3 or newer, which PyTorch 2.7 brings, got {found}"
     return None
 
 
