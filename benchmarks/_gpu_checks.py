@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as OutOfTime  # another in Python 3.10
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
@@ -65,7 +66,7 @@ def problems(
             for done in as_completed(running, max(0.0, end - time.monotonic())):
                 yield from done.result()
                 del waiting[running[done]]
-        except TimeoutError:
+        except OutOfTime:
             pass
         except BrokenProcessPool as error:  # a compiler that aborts takes its process along
             yield f"{running[done]}, or what ran beside it: {error}"

@@ -1,10 +1,11 @@
-"""`make bench-gpu`: check scans, cells, matrix memories on this GPU; their speed beside a copy's.
+"""`make bench-gpu`: check every op, cell and mixer on this GPU, and time them beside a copy.
 
-Prints, and writes to benchmarks/results/, the median time of each scan and its rate in GB/s: the
-fewest bytes it must move (every input read once, every output written once) over the time, beside
-the rate of a plain copy measured in the same rounds. Peers run where they are installed:
-accelerated-scan, flash-linear-attention (HGRN and matrix memories), mamba-ssm; cuDNN's GRU is
-there for scale.
+Prints, and writes to benchmarks/results/, what is wrong, and the median time of scans, cells,
+matrix memories, Mamba's scan and steps of training, with the rate in GB/s: the fewest bytes that must be
+moved (every input read once, every output written once) over the time, beside the rate of a plain
+copy measured in the same rounds. Peers run where they are installed: accelerated-scan,
+flash-linear-attention (HGRN and matrix memories), mamba-ssm; cuDNN's GRU is there for scale. What
+the time does not suffice for is said.
 """
 
 import argparse
