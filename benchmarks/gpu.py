@@ -1,9 +1,9 @@
 """`make bench-gpu`: check every op, cell and mixer on this GPU, and time them beside a copy.
 
 Prints, and writes to benchmarks/results/, what is wrong, and the median time of scans, cells,
-matrix memories, Mamba's scan and steps of training, with the rate in GB/s: the fewest bytes that must be
-moved (every input read once, every output written once) over the time, beside the rate of a plain
-copy measured in the same rounds. Peers run where they are installed: accelerated-scan,
+matrix memories, Mamba's scan and steps of training, with the rate in GB/s: the fewest bytes that
+must be moved (every input read once, every output written once) over the time, beside the rate of a
+plain copy measured in the same rounds. Peers run where they are installed: accelerated-scan,
 flash-linear-attention (HGRN and matrix memories), mamba-ssm; cuDNN's GRU is there for scale. What
 the time does not suffice for is said.
 """
