@@ -477,7 +477,8 @@ def computed(
     for node in program.nodes:
         args = [values[x] for x in node.args]
         if node.op == "constant":
-            values.append(like.new_tensor(node.attribute))
+            # made where it is used: `new_tensor` copies a number there, and a GPU waits for that
+            values.append(like.new_full((), node.attribute))
         elif node.op in LEAVES:
             values.append(given[node.op][int(node.attribute or 0)])
         elif node.op in CONTRACTIONS:

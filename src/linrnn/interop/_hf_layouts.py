@@ -84,6 +84,7 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     require(where, config, **expected)
     usual = {"encoder_norm": False, "final_norm": True, "prenorm": True, "conv_width": 0}
     others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True, "tiers": ()}
+    others |= {"identity_ends": "none"}
     require(where, config, **{k: v for k, v in others.items() if k not in expected})
 
 

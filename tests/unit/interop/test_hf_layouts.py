@@ -198,7 +198,7 @@ OTHER = {
     **{"d_ffn": 7, "encoder_norm": None, "final_norm": None, "head_bias": True},
     **{"logit_soft_cap": 0.3, "block": "mlp", "d_model": 24, "n_layers": 1},
     **{"tie_word_embeddings": None, "encoder_scale": 0.7, "skip": False},
-    **{"tiers": (2,), "expand": 3, "unet": True},
+    **{"tiers": (2,), "expand": 3, "unet": True, "identity_ends": "in"},
 }
 """Another value of every option; None is for not what it is."""
 
