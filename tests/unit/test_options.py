@@ -77,6 +77,7 @@ CHANGED = {
     "head_bias": False,
     "logit_soft_cap": 30.0,
     "tie_embeddings": True,
+    "identity_ends": "in",
 }
 
 
