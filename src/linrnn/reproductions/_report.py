@@ -1,5 +1,6 @@
 """The page a reproduction leaves."""
 
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -83,10 +84,17 @@ def page(
         lines += [f"![{stem}]({stem}.svg)", ""]
         lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
-    lines += [f"- {note}" for note in found.notes]
+    lines += [f"- {_from_here(note, setting.out)}" for note in found.notes]
     lines += ["", "## Verdicts", ""]
     lines += verdict_table(what, setting, found).markdown() if found.verdicts else [_NO_CLAIM]
     return [*lines, "", f"The rule of verdicts: {rule(what.seeds_needed(setting.scale))}"]
+
+
+def _from_here(note: str, out: Path) -> str:
+    """A note whose paths begin at the folder of the page: what fails names a folder of its own."""
+    for folder in (str(out.resolve()), str(out)):
+        note = note.replace(folder + os.sep, "")
+    return note
 
 
 _NO_CLAIM = "No claim: nothing printed lies apart by its errors, or nothing could be run."

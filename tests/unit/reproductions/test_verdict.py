@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,26 @@ def test_tables_of_an_older_page_do_not_stay_beside_a_new_one(tmp_path):
     publish(files, place)
     assert {path.name for path in place.glob("*.csv")} == {"table-1.csv", "notes.csv"}
     assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {"table-1.csv"}
+
+
+def test_paths_of_a_page_begin_at_its_folder(tmp_path, monkeypatch):
+    """What fails names its folder, with which the command that goes on works there as well."""
+    run = tmp_path / "page" / "runs" / "task" / "a-seed0"
+    page = written(tmp_path / "page", (0,), notes=(f"failed: train --resume {run}",))[1]
+    assert "failed: train --resume runs/task/a-seed0\n" in page
+    monkeypatch.chdir(tmp_path)
+    page = written(Path("page"), (0,), notes=("failed: page/runs/x", f"and {run}"))[1]
+    assert "failed: runs/x\n- and runs/task/a-seed0\n" in page
+
+
+def test_no_page_names_a_place_of_the_machine_it_was_computed_on(pytestconfig):
+    place = re.compile(r"(?<![\w.)/:])/(?:tmp|home|root|work|Users|mnt|var)/\S+")
+    root = pytestconfig.rootpath
+    pages = [*(root / "results").rglob("*.*"), *(root / "benchmarks" / "results").glob("*.*")]
+    assert len(pages) > 100
+    for page in pages:
+        if page.suffix in (".md", ".csv", ".json", ".svg"):
+            assert not place.findall(page.read_text(encoding="utf-8")), page
 
 
 def test_a_page_without_a_claim_says_so(tmp_path):
