@@ -55,7 +55,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     if dtype.is_complex:
         return f"it has no kernel for {dtype}"
     if dtype == torch.float64 and device.type == "cuda":
-        return "Triton's products of float64 are wrong on some GPUs"
+        return "its numbers of float64 were wrong on a GPU"
     return _triton.unavailable(device, dtype)
 
 
