@@ -63,7 +63,7 @@ read by no later step, so for many steps at once, afterwards.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -478,7 +478,7 @@ def computed(
         args = [values[x] for x in node.args]
         if node.op == "constant":
             # made where it is used: `new_tensor` copies a number there, and a GPU waits for that
-            values.append(like.new_full((), node.attribute))
+            values.append(like.new_full((), cast(float, node.attribute)))
         elif node.op in LEAVES:
             values.append(given[node.op][int(node.attribute or 0)])
         elif node.op in CONTRACTIONS:

@@ -82,9 +82,9 @@ def require(where: str, config: Any, **expected: Any) -> None:
 def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     """Raise unless a model of ours is the stack that all layouts have, and ``expected``."""
     require(where, config, **expected)
-    usual = {"encoder_norm": False, "final_norm": True, "prenorm": True, "conv_width": 0}
+    usual: dict[str, Any] = {"encoder_norm": False, "final_norm": True, "prenorm": True}
+    usual |= {"conv_width": 0, "identity_ends": "none"}
     others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True, "tiers": ()}
-    others |= {"identity_ends": "none"}
     require(where, config, **{k: v for k, v in others.items() if k not in expected})
 
 
