@@ -28,7 +28,7 @@ from linrnn.ops import cell_scan, linear_scan
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._op import ALL
 from linrnn.testing._devices import same_numbers_on
-from linrnn.testing._every_op import matches_its_steps
+from linrnn.testing._every_op import cotangent, matches_its_steps
 
 SHAPES = ((8, 2048, 2048), (8, 8192, 1024), (1, 65536, 1024), (1, 1048576, 64), (64, 1024, 256))
 # largest ‖got - true‖ / ‖true‖; a loop in the dtype has about a tenth of it
@@ -192,7 +192,7 @@ def disagreements(
         h, final = linear_scan(
             a, b, state, reset=mask, cu_seqlens=cu_seqlens, reverse=reverse, backend=backend
         )
-        return [h, final, *torch.autograd.grad([h, final], leaves, cotangents(h, final))]
+        return [h, final, *torch.autograd.grad([h, final], leaves, [*map(cotangent, (h, final))])]
 
     got = run("triton", arguments, reset)
     exact = tuple(
@@ -201,14 +201,6 @@ def disagreements(
     true = run(other, exact, None if reset is None else reset.to(where))
     names = ("h", "final state", "grad of a", "grad of b", "grad of the state")
     return distances(what, names, got, true, dtype)
-
-
-def cotangents(*results: Tensor) -> list[Tensor]:
-    """Numbers that every device computes alike, exact in every dtype."""
-    return [
-        (torch.arange(x.numel(), device=x.device) % 15 - 7).view_as(x).to(x.dtype) / 8
-        for x in results
-    ]
 
 
 def distances(
@@ -250,7 +242,7 @@ def cell_and_gradients(
     leaves = {n: x.clone().requires_grad_() for n, x in given.items()}
     y, last = cell_scan(cell, **leaves, reset=reset, reverse=True, backend=backend)
     flat = [y, *(last if isinstance(last, tuple) else [last])]
-    return [*flat, *torch.autograd.grad(flat, list(leaves.values()), cotangents(*flat))]
+    return [*flat, *torch.autograd.grad(flat, list(leaves.values()), [*map(cotangent, flat)])]
 
 
 def check_memory(
@@ -288,4 +280,4 @@ def memory_and_gradients(
     """The output, the final state, and the gradients of all arguments."""
     leaves = {n: x.clone().requires_grad_() for n, x in given.items()}
     found = op_of(name)(**leaves, **options_of(name), **layout, backend=backend)
-    return [*found, *torch.autograd.grad(found, list(leaves.values()), cotangents(*found))]
+    return [*found, *torch.autograd.grad(found, list(leaves.values()), [*map(cotangent, found)])]

@@ -399,7 +399,7 @@ def test_embeddings_are_tied_where_they_fit_only():
 
 @pytest.mark.parametrize("ends", ["in", "both"])
 def test_ends_that_hand_on_leave_a_layer_alone(ends):
-    """With a step, in a copy, and after training: nothing learns but the layer, and the head."""
+    """A sequence and a step are the layer's; nothing learns but the layer, and the head."""
     options = {"d_model": 3, "n_layers": 1, "norm": "none", "block": "bare", "skip": False}
     net = SequenceModel(3, 3, pool="none", identity_ends=ends, dtype=torch.float64, **options)
     x = torch.randn(2, 5, 3, dtype=torch.float64)

@@ -24,8 +24,10 @@ from linrnn.testing._mixer_runs import (
     stepwise,
 )
 
+Run = Callable[..., Any]
 
-def there(device: str, run: Callable[..., Any]) -> Callable[..., Any]:
+
+def there(device: str, run: Run) -> Run:
     """A function computed on a device: its tensors go there, and its results come back."""
 
     def moved(*arguments: Any, **named: Any) -> Any:
@@ -43,21 +45,19 @@ def same_numbers_on(device: str, make: MakeMixer) -> None:
         x = signal(BATCH, TIME, WIDTH, dtype=dtype)
         for form, mixer in in_each_form(make, dtype=dtype):
             state, other = busy_state(mixer), copy.deepcopy(mixer).to(device)
-            runs: dict[str, Callable[[Any], Callable[..., Any]]] = {
-                "at once": lambda layer: layer,
-                "step by step": stepwise,
-                "with resets": lambda layer: partial(layer, reset=reset.to(_device_of(layer))),
+            runs: dict[str, tuple[Run, Run]] = {
+                "at once": (mixer, other),
+                "step by step": (stepwise(mixer), stepwise(other)),
+                "with resets": (
+                    partial(mixer, reset=reset),
+                    partial(other, reset=reset.to(device)),
+                ),
             }
-            for what, run in runs.items():
+            for what, (here, run) in runs.items():
                 try:
-                    expected = results(run(mixer), mixer, x, state)
+                    expected = results(here, mixer, x, state)
                 except ArgumentError:  # a form that takes no resets
                     continue
-                got = results(there(device, run(other)), other, x, state)
+                got = results(there(device, run), other, x, state)
                 got = {name: value.cpu() for name, value in got.items()}
                 compare(f"{device} {dtype} {form} {what}", got, expected, FORM_ROUNDINGS)
-
-
-def _device_of(layer: torch.nn.Module) -> torch.device:
-    """Where its parameters lie."""
-    return next(layer.parameters()).device

@@ -345,15 +345,15 @@ def _evaluate(call: Call, run: Run, given: dict[str, Any], dtype: torch.dtype) -
     inputs = _leaves(_cast(given, dtype))
     y, final = run(**inputs)
     leaves = {n: x for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad}
-    into = [_weights(h).to(h.dtype) for h in (y, final)]
+    into = [cotangent(h) for h in (y, final)]
     grads = torch.autograd.grad([y, final], list(leaves.values()), into, materialize_grads=True)
     named = {f"gradient of {n}": g for n, g in zip(leaves, grads, strict=True)}
     return {"y": y.detach(), "final state": final.detach(), **named}
 
 
-def _weights(h: Tensor) -> Tensor:
-    """A cotangent that every dtype holds."""
-    return (torch.arange(h.numel(), device=h.device) % 15 - 7).view(h.shape) / 8
+def cotangent(h: Tensor) -> Tensor:
+    """One that every device computes alike and every dtype holds."""
+    return ((torch.arange(h.numel(), device=h.device) % 15 - 7).view(h.shape) / 8).to(h.dtype)
 
 
 def _cast(given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from triton.runtime import driver
 
 from linrnn.ops import _backend
 
-OLD = "3.4"  # knew nothing of threads
 _scan = importlib.import_module("linrnn.ops.linear_scan._triton")
 
 
@@ -27,7 +26,7 @@ class _Utils:
     def load_binary(self, *arguments):
         module, function, registers, spilled, threads = 1, 1, 32, 0, 1024
         found = module, function, registers, spilled, threads
-        return found if version("triton") > OLD else found[:4]
+        return found[:4] if version("triton").startswith("3.3.") else found  # knew no threads
 
 
 class _Driver:
