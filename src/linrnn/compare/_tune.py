@@ -1,7 +1,7 @@
 """A small declared search of the learning rate, by the metric on validation data."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Search:
         """The search in a sentence, with what it took."""
         factors = ", ".join(f"{factor:g}" for factor in self.factors)
         rates = {entry.label: entry.config.optim.lr for entry in self.entries}
-        ends = [label for label, rate in rates.items() if self._at_an_end(label, rate)]
+        ends = [label for label, rate in rates.items() if at_an_end(rate, self.tried[label])]
         said = (
             f"learning rates: the best on validation data of seed {self.seed} of those given times "
             f"{factors}; {self.runs} runs, {self.steps:,} steps, {duration(self.seconds)} of "
@@ -46,10 +46,6 @@ class Search:
                 f"; at an end of what was tried, so a better one may lie beyond: {', '.join(ends)}"
             )
         return said
-
-    def _at_an_end(self, label: str, rate: float) -> bool:
-        rates = self.tried[label]
-        return len(rates) > 1 and rate in (min(rates), max(rates))
 
 
 def check_factors(factors: Sequence[float]) -> None:
@@ -117,6 +113,11 @@ def at_rates(config: Config, factors: Sequence[float]) -> dict[float, Config]:
 def with_rates(config: Config, rates: Sequence[float]) -> dict[float, Config]:
     """A configuration at several learning rates, by rate."""
     return {rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in rates}
+
+
+def at_an_end(rate: float, tried: Collection[float]) -> bool:
+    """Whether a rate is the smallest or largest of several, so that a better one may lie beyond."""
+    return len(tried) > 1 and rate in (min(tried), max(tried))
 
 
 def best_rates(

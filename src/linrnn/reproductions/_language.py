@@ -27,6 +27,9 @@ CUT_NOTE = (
 CUT: Mapping[str, Any] = {"validation": 0.05, "test": 0.05}
 """Options of the task where `CUT_NOTE` is true."""
 
+RATES = (0.001, 0.003, 0.01, 0.03)
+"""Learning rates that are tried where pages stand side by side; the second is the recipe's."""
+
 Curve: TypeAlias = Sequence[PositionLoss]
 BothWays: TypeAlias = Mapping[tuple[str, bool], Mapping[int, Curve]]
 """By label, and whether the state was kept from window to window, the loss by position in a window,

@@ -88,7 +88,7 @@ class Result:
         losses = [loss / self.contest.baseline for loss in self.losses(label).values()]
         shown = ", ".join(f"{loss:.3g}" for loss in losses) or "failed"
         took = f"{seconds(row) / max(1, len(losses)):.0f}"
-        rate = f"{self.tuned.rates[label]:g}"
+        rate = f"{self.tuned.outcome.rates[label]:g}"
         return [label, steps, shown, rate, f"{row.n_parameters:,}", f"{n_steps(row):,}", took]
 
     def notes(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from linrnn.compare import Entry, Row, compare
@@ -45,6 +45,8 @@ class Outcome:
     """None where nothing could be trained."""
     problem: str = ""
     """Why not."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Learning rates that were chosen, by row; none where all have the column's."""
 
 
 def with_mixer(config: Config, mixer: str, options: Mapping[str, Any] | None = None) -> Config:
@@ -128,6 +130,8 @@ def changes(outcome: Outcome) -> Table | None:
     """Every setting of the column that is not the published one, or None if all are."""
     column = outcome.column
     ours, paper = _settings(column.config), _settings(column.paper)
+    if outcome.rates:
+        ours["optim.lr"] = ", ".join(f"{label} {lr:g}" for label, lr in outcome.rates.items())
     rows = [
         [name, _word(paper.get(name)), _word(ours.get(name))]
         for name in dict.fromkeys([*paper, *ours])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from linrnn.compare._tune import at_rate, best_rates, validation
+from linrnn.compare._tune import at_an_end, at_rate, best_rates, validation
 from linrnn.reproductions._base import Setting, Table
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.train import Config
@@ -16,9 +16,7 @@ class Tuned:
     """Rows at their best learning rates."""
 
     outcome: Outcome
-    """Of all seeds, under the labels of the candidates."""
-    rates: Mapping[str, float]
-    """The best of each row; none where nothing could be trained."""
+    """Of all seeds, under the labels of the candidates, with the rates that were taken."""
     tried: Table
     """The metric on validation of every rate."""
 
@@ -46,7 +44,7 @@ def tuned(
     title = f"{name}: {metric} on validation of seed {setting.seeds[0]} while tuning"
     if tried.problem:
         none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
-        return Tuned(outcome=replace(tried, labels=tuple(candidates)), rates={}, tried=none)
+        return Tuned(outcome=replace(tried, labels=tuple(candidates)), tried=none)
     best = best_rates(candidates, found, tried.task.higher_is_better)
     taken = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
     outcome = train(of, taken, setting)
@@ -55,8 +53,9 @@ def tuned(
         outcome,
         labels=tuple(candidates),
         rows=tuple(replace(row, label=label) for label, row in renamed),
+        rates=best,
     )
-    return Tuned(outcome=outcome, rates=best, tried=_table(title, candidates, found, tried))
+    return Tuned(outcome=outcome, tried=_table(title, candidates, found, tried, best))
 
 
 def budget(rates: Sequence[float]) -> str:
@@ -64,7 +63,8 @@ def budget(rates: Sequence[float]) -> str:
     words = ", ".join(f"{rate:g}" for rate in rates)
     return (
         f"budget of tuning: the learning rates {words}, the same for all rows, with the first "
-        "seed, by the metric on validation; nothing else is tuned."
+        "seed, by the metric on validation; nothing else is tuned. Beyond an end of what was tried "
+        "a better one may lie."
     )
 
 
@@ -73,6 +73,7 @@ def _table(
     candidates: Mapping[str, Mapping[float, Config]],
     found: Mapping[str, float],
     tried: Outcome,
+    best: Mapping[str, float],
 ) -> Table:
     scale, unit = metric_scale(tried.task.metric)
     form = ".1f" if tried.task.metric == "accuracy" else ".3g"
@@ -80,10 +81,10 @@ def _table(
     def shown(value: float) -> str:
         return f"{scale * value:{form}}" if math.isfinite(value) else "failed"
 
-    cells = [
-        [label, *(f"{shown(found[at_rate(label, rate)])} at {rate:g}" for rate in rates)]
-        for label, rates in candidates.items()
-    ]
     most = max(map(len, candidates.values()))
-    head = ["row", *(f"rate {i}{unit}" for i in range(1, most + 1))]
-    return Table(title, head, [row + [""] * (most + 1 - len(row)) for row in cells])
+    cells = []
+    for label, rates in candidates.items():
+        ours = [f"{shown(found[at_rate(label, rate)])} at {rate:g}" for rate in rates]
+        taken = f"{best[label]:g}" + ", an end" * at_an_end(best[label], rates)
+        cells.append([label, *ours, *[""] * (most - len(ours)), taken])
+    return Table(title, ["row", *(f"rate {i}{unit}" for i in range(1, most + 1)), "taken"], cells)

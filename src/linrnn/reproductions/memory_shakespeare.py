@@ -9,6 +9,7 @@ from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import (
+    RATES,
     TEXT_NOTE,
     best_steps,
     curves,
@@ -23,9 +24,6 @@ from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
 HEADS = 4
-RATES = (0.001, 0.003, 0.01, 0.03)
-"""Learning rates that are tried; the second is the recipe's."""
-
 PUBLISHED = {"mLSTM": 13.43, "RetNet": 16.23, "RWKV-6": 17.40, "GLA": 19.56}
 MODELS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "GLA": ("gla", "mlp", {"n_heads": HEADS}),
@@ -44,7 +42,7 @@ class MemoryShakespeare(Reproduction):
     The configuration is that of the recipe ``lm``, and the number of parameters that of its minGRU,
     so that the losses stand beside those of ``minrnn-shakespeare``. Each layer has what it is
     published with around it: an MLP, channel mixing, or nothing where it brings gates of its own;
-    convolutions where it brings one. Each has the best of three learning rates.
+    convolutions where it brings one. Each has the best of four learning rates.
 
     Args:
         base: configuration to run in place of the recipe's.

@@ -1,14 +1,16 @@
 """minGRU, minLSTM, Mamba and a Transformer on tiny Shakespeare."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from linrnn import recipes
 from linrnn.compare._match import count_parameters, match_parameters
+from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
 from linrnn.reproductions._language import (
+    RATES,
     TEXT_NOTE,
     best_steps,
     curves,
@@ -18,6 +20,7 @@ from linrnn.reproductions._language import (
 )
 from linrnn.reproductions._quoted import Quoted
 from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._tuned import budget, tuned
 from linrnn.reproductions._verdict import groups, ordered, printed_order
 from linrnn.train import Config
 
@@ -36,10 +39,12 @@ class MinRNNShakespeare(Reproduction):
     """A small language model on characters, with four mixers.
 
     The recurrent layers are in blocks of convolution, mixer and MLP; Mamba has a convolution of
-    its own and no MLP, the Transformer no convolution.
+    its own and no MLP, the Transformer no convolution. Scaled down, each has the best of four
+    learning rates, the budget of ``memory-shakespeare``.
 
     Args:
         column: size to run in place of that of the scale.
+        rates: to try in place of `RATES`, where models are scaled down.
     """
 
     summary: ClassVar[str] = "minGRU, minLSTM, Mamba and a Transformer on tiny Shakespeare"
@@ -47,7 +52,8 @@ class MinRNNShakespeare(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "narrower models of equal size and fewer steps; shows the order after short training, "
-            "not the published losses; 28 minutes of processor time a seed"
+            "not the published losses; 30 minutes of processor time a seed, and two hours for "
+            "tuning"
         ),
         "paper": "the published sizes and number of steps; shows the losses, needs a GPU",
     }
@@ -59,20 +65,26 @@ class MinRNNShakespeare(Reproduction):
         ),
     )
 
-    def __init__(self, column: Column | None = None) -> None:
-        self.column = column
+    def __init__(self, column: Column | None = None, rates: Sequence[float] = RATES) -> None:
+        self.column, self.rates = column, rates
 
     def run(self, setting: Setting) -> Findings:
-        """Train all four."""
+        """Train all four: as published, or tuned where they are scaled down."""
         chosen = self.column or column(setting.scale)
-        models = rows(chosen.config)
-        models = models if setting.scale == "paper" else matched(models)
-        outcome = train(chosen, models, setting)
+        models, tried, spent = rows(chosen.config), [], []
+        if setting.scale == "paper":
+            outcome = train(chosen, models, setting)
+        else:
+            candidates = {
+                label: with_rates(config, self.rates) for label, config in matched(models).items()
+            }
+            search = tuned(chosen, candidates, setting)
+            outcome, tried, spent = search.outcome, [search.tried], [budget(self.rates)]
         found = findings([outcome], {}, notes=NOTES, figures=curves([outcome]))
         return replace(
             found,
-            tables=(beside(outcome), *found.tables),
-            notes=(*found.notes, *_orders(outcome)),
+            tables=(beside(outcome), *found.tables, *tried),
+            notes=(*found.notes, *spent, *_orders(outcome)),
             verdicts=tuple(ordered(_nats(outcome), _PRINTED, higher_is_better=False)),
         )
 

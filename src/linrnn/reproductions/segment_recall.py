@@ -178,7 +178,7 @@ class SegmentRecall(Reproduction):
         tables = [answers("Who answers", found.outcome.rows, recall)]
         outcomes = [found.outcome]
         if ABLATED in self.labels and self.through:
-            made = candidates[ABLATED][found.rates[ABLATED]]
+            made = candidates[ABLATED][found.outcome.rates[ABLATED]]
             outcomes.append(train(f"{NAME}, {ABLATED}", ablated(made, self.through), setting))
             rows = outcomes[-1].rows
             title = "One of them, with gradients through so many memories in training"

@@ -92,15 +92,18 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
     assert column.config == column.paper
     small_model = replace(column.config.model, d_model=40, n_layers=1)
     config = replace(tiny(16), model=small_model, mixer_options={"expansion": 2.0})
-    what = minrnn_shakespeare.MinRNNShakespeare(replace(column, config=config))
+    what = minrnn_shakespeare.MinRNNShakespeare(replace(column, config=config), rates=(1e-4, 1e-2))
     found = what.run(setting(tmp_path))
     first = {row[0]: row[1:] for row in found.tables[0].rows}
     assert [cells[0] for cells in first.values()] == ["1.548", "1.555", "1.575", "1.547"]
     assert all(0 < float(cells[1]) < math.log(256) for cells in first.values())
-    assert any(table.title.endswith("as named by `linrnn train`") for table in found.tables)
+    (changed,) = (t for t in found.tables if t.title.endswith("as named by `linrnn train`"))
+    (rates,) = (row for row in changed.rows if row[0] == "optim.lr")
+    assert rates[2] == "minGRU 0.01, minLSTM 0.01, Mamba 0.01, Transformer 0.01"
+    assert [row[-1] for row in found.tables[-1].rows] == ["0.01, an end"] * 4
     assert any(n.startswith("smallest loss first: published Tr") for n in found.notes)
     models = {
-        name: load_model(next((tmp_path / "out" / "runs").glob(f"*/{name}-seed0")))[0]
+        name: load_model(next((tmp_path / "out" / "runs").glob(f"*/{name}_at_0.01-seed0")))[0]
         for name in first
     }
     assert [m.mixers[0].__class__.__name__ for m in models.values()] == [

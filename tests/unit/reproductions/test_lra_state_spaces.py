@@ -76,7 +76,7 @@ def test_the_page_is_written_and_goes_on(tmp_path):
     assert [row[0] for row in results.rows] == ["S4D", "S5"]
     assert [row[1] for row in results.rows] == ["60.47", "62.15"]
     assert [row[3] for row in results.rows] == ["2", "2"]
-    assert all(len(row) == 3 for row in tried.rows)
+    assert all(len(row) == 4 for row in tried.rows)
     done = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
     assert len(done) == 6  # two rates each with a seed, and the better with one more
     assert what.run(setting).tables == found.tables

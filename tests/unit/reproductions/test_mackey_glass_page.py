@@ -47,4 +47,4 @@ def test_a_tiny_run_leaves_the_whole_page(tmp_path):
     assert [row[0] for row in errors.rows] == ["LMU", "LRU"]
     assert all(float(row[1]) > 0 for row in errors.rows)
     assert [row[2] for row in results.rows] == ["1", "1"]
-    assert all(len(row) == 4 for row in tried.rows)
+    assert all(len(row) == 5 for row in tried.rows)

@@ -93,9 +93,10 @@ def test_memories_are_tuned_and_trained(tmp_path, monkeypatch):
     )
     results, tried = found.tables
     assert [row[2] for row in results.rows] == ["2", "2"]
-    assert [len(row) for row in tried.rows] == [3, 3]
-    for memory, *accuracies in tried.rows:
+    assert [len(row) for row in tried.rows] == [4, 4]
+    for memory, *accuracies, taken in tried.rows:
         best = max(range(2), key=lambda i: float(accuracies[i].split()[0]))
+        assert taken == f"{recall.RATES[best]:g}, an end"
         begins, ends = memory.split(",")[0], f"{recall.RATES[best]:g}-seed1"
         done = [path.parent.name for path in tmp_path.glob(f"runs/*/{begins}*/result.json")]
         (again,) = [name for name in done if name.endswith("seed1")]

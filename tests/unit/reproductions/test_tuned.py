@@ -44,17 +44,19 @@ def test_the_rate_that_is_best_on_validation_is_trained_with_all_seeds(
     rates = {1e-3: base, 1e-2: base}
     found = tuned("x", {"a": rates}, Setting(scale="cpu", seeds=(7, 8), out=tmp_path))
     assert asked == [(("a at 0.001", "a at 0.01"), (7,)), ((f"a at {taken:g}",), (7, 8))]
-    assert found.rates == {"a": taken}
+    assert found.outcome.rates == {"a": taken}
     assert [r.label for r in found.outcome.rows] == ["a"]
-    assert found.tried.rows[0][0] == "a"
-    assert len(found.tried.rows[0]) == len(found.tried.head) == 3
+    (cells,) = found.tried.rows
+    assert (cells[0], cells[-1], len(cells)) == ("a", f"{taken:g}, an end", len(found.tried.head))
 
 
 def test_a_rate_whose_run_failed_is_shown_as_that(tmp_path, monkeypatch):
     base = untuned("digits")
     monkeypatch.setattr(_tuned, "train", trained)
     setting = Setting(scale="cpu", seeds=(0,), out=tmp_path)  # where no run of the rows has ended
-    assert tuned("x", {"a": {1e-3: base}}, setting).tried.rows == [["a", "failed at 0.001"]]
+    assert tuned("x", {"a": {1e-3: base}}, setting).tried.rows == [
+        ["a", "failed at 0.001", "0.001"]
+    ]
 
 
 def test_missing_data_is_an_outcome_without_rows(tmp_path, monkeypatch):
@@ -66,5 +68,21 @@ def test_missing_data_is_an_outcome_without_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(_tuned, "train", train)
     found = tuned("x", {"a": {1e-3: base}}, Setting(scale="cpu", seeds=(0,), out=tmp_path))
     assert found.outcome.problem == "no files"
-    assert (found.outcome.labels, found.outcome.rows, dict(found.rates)) == (("a",), (), {})
+    assert (found.outcome.labels, found.outcome.rows, dict(found.outcome.rates)) == (("a",), (), {})
     assert found.tried.rows == [["a", "not run"]]
+
+
+@pytest.mark.parametrize(("best", "said"), [(1e-3, "0.001, an end"), (3e-3, "0.003")])
+def test_a_rate_at_an_end_of_what_was_tried_is_called_that(best, said, tmp_path, monkeypatch):
+    """And a row with fewer rates has its own ends."""
+    base = untuned("digits")
+
+    def validation(row, higher_is_better):
+        return -abs(float(row.label.split()[-1]) - best)
+
+    monkeypatch.setattr(_tuned, "train", trained)
+    monkeypatch.setattr(_tuned, "validation", validation)
+    candidates = {"a": dict.fromkeys((1e-3, 3e-3, 1e-2), base), "b": {best: base}}
+    found = tuned("x", candidates, Setting(scale="cpu", seeds=(0,), out=tmp_path))
+    assert [row[-1] for row in found.tried.rows] == [said, f"{best:g}"]
+    assert {len(row) for row in found.tried.rows} == {len(found.tried.head)} == {5}
