@@ -6,11 +6,10 @@ To import a mixer is to import PyTorch, and lists should be there at once.
 import ast
 import importlib
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from linrnn._catalogue import registered, stems, studied
-from linrnn.cli._source import tree
+from linrnn.cli._source import Class, constant, entry_class, file_of, functions, tree
 from linrnn.errors import LinrnnError
 
 #: Each catalogue and the base class of its entries; an entry without one is a function.
@@ -31,7 +30,7 @@ def package_of(kind: str) -> str:
 def summaries(kind: str) -> dict[str, str]:
     """Each name of a catalogue and its summary; of what cannot be used, why."""
     package = package_of(kind)
-    found = {name: _summary(_source(package, name), kind) for name in stems(package)}
+    found = {name: _summary(kind, name) for name in stems(package)}
     for name in registered(package):
         found[name] = _of_class(kind, name, lambda cls: _words(cls, kind), str)
     found |= {name: row.text for name, row in studied(package).items()}
@@ -51,7 +50,7 @@ def timed() -> list[str]:
 def _stated(attribute: str) -> dict[str, str]:
     """What the class of each mixer that can be used states, where it does."""
     package = "linrnn.mixers"
-    found = {name: _of_source(_source(package, name), attribute) for name in stems(package)}
+    found = {name: _said("mixers", name, attribute) for name in stems(package)}
     for name in registered(package):
         found[name] = _of_class(
             "mixers", name, lambda cls: str(getattr(cls, attribute)), lambda _: ""
@@ -74,68 +73,26 @@ def _words(cls: Any, kind: str) -> str:
     return str(summary or (cls.__doc__ or "").strip().split("\n")[0])
 
 
-def _source(package: str, name: str) -> Path:
-    found = _found(package, name)
-    assert found
-    return found
+def class_of(kind: str, name: str) -> Class | None:
+    """The class of an entry of this package; None where there is none, as of a function."""
+    path = file_of(package_of(kind), name)
+    return entry_class(path, CATALOGUES[kind]) if path else None
 
 
-def _found(package: str, name: str) -> Path | None:
-    folders = importlib.import_module(package).__path__
-    return next((path for f in folders if (path := Path(f, f"{name}.py")).is_file()), None)
-
-
-def _summary(path: Path, kind: str) -> str:
+def _summary(kind: str, name: str) -> str:
     """The entry's ``summary`` where it states one, else the first line of its docstring."""
-    parsed = tree(path)
-    entry = _entry(parsed, CATALOGUES[kind])
-    if isinstance(entry, ast.ClassDef):
-        stated = _constant(entry, "summary")
-        if stated is not None:
-            return stated
-    return (ast.get_docstring(entry or parsed) or "").split("\n")[0]
+    stated = _said(kind, name, "summary")
+    if stated:
+        return stated
+    path = file_of(package_of(kind), name)
+    assert path
+    cls = class_of(kind, name)
+    function = next((f for f in functions(path).values() if not f.name.startswith("_")), None)
+    return (ast.get_docstring((cls.node if cls else function) or tree(path)) or "").split("\n")[0]
 
 
-def _of_source(path: Path, attribute: str, name: str | None = None) -> str:
-    """What a class, by default the public one of a file, or the class it derives from, states."""
-    parsed = tree(path)
-    classes = [node for node in parsed.body if isinstance(node, ast.ClassDef)]
-    wanted = [c for c in classes if c.name == name or (name is None and c.name[0] != "_")]
-    for cls in wanted:
-        stated = _constant(cls, attribute)
-        if stated is not None:
-            return stated
-        for base in map(ast.unparse, cls.bases):
-            origin = _origin(parsed, path, base)
-            if origin is not None:
-                return _of_source(origin, attribute, base)
-    return ""
-
-
-def _origin(parsed: ast.Module, path: Path, name: str) -> Path | None:
-    """The file that a class comes from, if it is one of the mixers' bases."""
-    if any(isinstance(node, ast.ClassDef) and node.name == name for node in parsed.body):
-        return path
-    for node in parsed.body:
-        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
-            return _found("linrnn.mixers", (node.module or "").rpartition(".")[2])
-    return None
-
-
-def _constant(entry: ast.ClassDef, name: str) -> str | None:
-    for node in entry.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if name in map(ast.unparse, targets):
-                return str(ast.literal_eval(node.value))
-    return None
-
-
-def _entry(parsed: ast.Module, base: str | None) -> ast.ClassDef | ast.FunctionDef | None:
-    return next((node for node in parsed.body if _is_entry(node, base)), None)
-
-
-def _is_entry(node: ast.stmt, base: str | None) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:
-    if base is None:
-        return isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
-    return isinstance(node, ast.ClassDef) and base in map(ast.unparse, node.bases)
+def _said(kind: str, name: str, attribute: str) -> str:
+    """What the class of an entry, or the nearest it derives from, states; empty if nothing."""
+    cls = class_of(kind, name)
+    value = constant(cls, attribute) if cls else None
+    return "" if value is None else str(ast.literal_eval(value))

@@ -67,6 +67,17 @@ def public_classes(path: Path) -> list[Class]:
     return [Class(path, node) for node in nodes if not node.name.startswith("_")]
 
 
+def entry_class(path: Path, base: str | None) -> Class | None:
+    """The class of a catalogue's entry: of those of its file the one that derives from the base.
+
+    Args:
+        path: file of the entry.
+        base: name of the class that all entries derive from; None where they are functions.
+    """
+    found = public_classes(path) if base else []
+    return next((c for c in found if base in [one.node.name for one in lineage(c)]), None)
+
+
 def lineage(cls: Class) -> Iterator[Class]:
     """A class, and those it derives from as far as they are of this package, nearest first."""
     yield cls

@@ -11,6 +11,7 @@ from linrnn._catalogue import stems, studied
 from linrnn._declared import OF_THE_MODEL, SET_BY_THE_STACK
 from linrnn._import_path import is_import_path
 from linrnn.cli import _source
+from linrnn.cli._entries import class_of
 from linrnn.cli._names import (
     UNTUNED,
     learner_named,
@@ -60,7 +61,7 @@ def train_options(task: str, mixer: str | None, learner: str | None) -> Options:
     unknown = []
     of_task = _of_task(task)
     of_mixer = None if mixer is None else _of_pattern(mixer)
-    of_learner = None if learner is None else _entry("linrnn.learn", learner)
+    of_learner = None if learner is None else _entry("learners", learner)
     for name, found in (("task", of_task), ("mixer", of_mixer), ("learner", of_learner)):
         if found is None:
             unknown.append(f"--{name}.")
@@ -112,7 +113,7 @@ def check_learning(arguments: Sequence[str], learner: str, optim: Sequence[str])
     package = Path(_source.file_of("linrnn", "backbone") or "").parent
     every = _source.fields(_named(package / "train" / "_config.py", "OptimConfig"))
     flags = dict(_section("optim", (one for one in every if one.name in optim)))
-    of_learner = _entry("linrnn.learn", learner)
+    of_learner = _entry("learners", learner)
     flags |= dict(_section("learner", of_learner or ()))
     found = respelt(arguments, flags)
     options = Options(flags, () if of_learner is not None else ("--learner.",))
@@ -136,7 +137,7 @@ def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str
 
 def short_options(task: str) -> dict[str, str]:
     """Short names of options: those of every task, and a task's own."""
-    stated = _attribute("linrnn.tasks", task, "short_options")
+    stated = _attribute("tasks", task, "short_options")
     return SHORT | (ast.literal_eval(stated) if stated is not None else {})
 
 
@@ -239,7 +240,7 @@ def _model(package: Path) -> list[Declared]:
 
 def _of_task(task: str) -> dict[str, Declared] | None:
     """The options of a task with their short names; None of one of another package."""
-    options = _attribute("linrnn.tasks", task, "Options")
+    options = _attribute("tasks", task, "Options")
     path = _source.file_of("linrnn.tasks", task)
     if options is None or path is None:
         return None
@@ -266,32 +267,22 @@ def _of_pattern(mixer: str) -> dict[str, Declared] | None:
     found: dict[str, Declared] = {}
     for name in names:
         section = "mixer" if len(names) == 1 else f"mixer.{name.replace('_', '-')}"
-        declared = _entry("linrnn.mixers", name)
+        declared = _entry("mixers", name)
         if declared is None:
             return None
         found |= dict(_section(section, (d for d in declared if d.name not in SET_BY_THE_STACK)))
     return found
 
 
-def _entry(package: str, name: str) -> list[Declared] | None:
+def _entry(kind: str, name: str) -> list[Declared] | None:
     """The arguments of the class of an entry; None where its file does not tell."""
-    path = _source.file_of(package, name)
-    cls = path and _main_class(path, package)
+    cls = class_of(kind, name)
     return _source.arguments(cls) if cls else None
 
 
-def _attribute(package: str, name: str, attribute: str) -> ast.expr | None:
-    path = _source.file_of(package, name)
-    cls = path and _main_class(path, package)
+def _attribute(kind: str, name: str, attribute: str) -> ast.expr | None:
+    cls = class_of(kind, name)
     return _source.constant(cls, attribute) if cls else None
-
-
-def _main_class(path: Path, package: str) -> _source.Class | None:
-    """The class of an entry: of those of its file the one that derives from the catalogue's."""
-    base = {"linrnn.mixers": "Mixer", "linrnn.tasks": "Task", "linrnn.learn": "Learner"}[package]
-    found = _source.public_classes(path)
-    derived = (c for c in found if base in [one.node.name for one in _source.lineage(c)])
-    return next(derived, None)
 
 
 def _named(path: Path, name: str) -> _source.Class:

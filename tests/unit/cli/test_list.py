@@ -1,9 +1,12 @@
 """linrnn list."""
 
+import inspect
+
 import pytest
 
 from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn.cli import list as verb
+from linrnn.cli._entries import summaries
 from linrnn.errors import UnknownNameError
 
 CATALOGUES = {
@@ -41,14 +44,13 @@ def test_mixers_stand_under_the_words_for_their_family(capsys):
     ]
 
 
-def test_summary_of_a_mixer_is_the_first_line_of_its_docstring(capsys):
-    verb.main(["mixers"])
-    assert mixers.LRU.__doc__.split("\n")[0] in capsys.readouterr().out
-
-
-def test_summary_of_a_task_is_the_one_it_states(capsys):
-    verb.main(["tasks"])
-    assert tasks.load("digits").summary in capsys.readouterr().out
+@pytest.mark.parametrize("kind", [kind for kind in CATALOGUES if kind != "recipes"])
+def test_summary_is_what_the_class_states_or_the_first_line_of_its_docstring(kind):
+    """Lists read the source, and find a class whatever it derives from."""
+    for name, found in summaries(kind).items():
+        cls = CATALOGUES[kind].load(name)
+        stated = getattr(cls, "summary", None) or inspect.getdoc(cls).split("\n")[0]
+        assert found == stated, name
 
 
 def test_list_prints_each_scale_of_a_recipe_with_metric_and_time(capsys):
