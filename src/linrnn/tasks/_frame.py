@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from linrnn._door import open_file, what_is
-from linrnn._numbers import like_number, number
+from linrnn._numbers import is_name, like_number, number, whole
 from linrnn.errors import DataError, MissingExtraError, UnknownNameError
 from linrnn.tasks._files import read_packed
-from linrnn.tasks._table import filled_lines, split_row
+from linrnn.tasks._rows import filled_lines, split_rows
 
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 
@@ -106,18 +106,20 @@ class CsvFrame(Frame):
     """A .csv, packed as .gz or .xz or not, with the names of its columns in the first row.
 
     Raises:
-        DataError: missing, damaged, two columns of one name, or a row of another width.
+        DataError: missing, damaged, two columns of one name, a first row without names, or a row of
+            another width; or as `split_rows`.
     """
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         lines = filled_lines(path, read_packed(path, "a table"))
-        rows = [[cell.strip() for cell in split_row(path, *line)] for line in lines]
+        rows = split_rows(path, lines)
         if len(rows) < 2:
             raise DataError(
                 f"{path}: the file must hold a row of names and others, got {len(rows)}."
             )
         self.names = rows.pop(0)
+        self._check_head(lines[0][0])
         self._lines = [place for place, _ in lines[1:]]
         for place, row in zip(self._lines, rows, strict=True):
             if len(row) != len(self.names):
@@ -128,6 +130,16 @@ class CsvFrame(Frame):
         self._check_names()
         columns = map(list, zip(*rows, strict=True))
         self._columns = dict(zip(self.names, columns, strict=True))
+
+    def _check_head(self, line: int) -> None:
+        """Raise `DataError` if the first row is data: broken numbers, and no word beside them."""
+        broken = [cell for cell in self.names if number(cell) is not None and whole(cell) is None]
+        words = [cell for cell in self.names if is_name(cell) and not cell[0].isdigit()]
+        if broken and not words:
+            raise DataError(
+                f"{self.where}: the first row must hold the names of the columns, got the number "
+                f"{broken[0]!r:.60} in line {line}. Put a row of names above it."
+            )
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -17,7 +17,7 @@ from linrnn.errors import DataError, MissingExtraError
 from linrnn.tasks._files import read_packed
 from linrnn.tasks._frame import is_missing, open_frame
 from linrnn.tasks._numpy import DAMAGED, open_numpy
-from linrnn.tasks._table import filled_lines, split_row
+from linrnn.tasks._rows import filled_lines, split_row, split_rows
 from linrnn.tasks._ts_stamps import Stamped, merge, split_pairs
 
 _COLON = re.compile(r":(?![^(]*\))")  # outside of parentheses
@@ -193,7 +193,8 @@ def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Seri
 
     A first row that is of names alone is passed over.
     """
-    rows = [(f"line {place}", split_row(path, place, line)) for place, line in lines]
+    cells = split_rows(path, lines)
+    rows = [(f"line {place}", row) for (place, _), row in zip(lines, cells, strict=True)]
     names = [cell for cell in rows[0][1] if cell.strip()] if rows else []
     if names and all(map(is_name, names)):
         rows = rows[1:]

@@ -1,7 +1,5 @@
 """Read a user's table of numbers: .npy, .npz, .csv or .txt, one sequence a row."""
 
-import csv
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from linrnn._door import read_bytes, what_is
 from linrnn._numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._numpy import DAMAGED, open_numpy
+from linrnn.tasks._rows import SEPARATORS, filled_lines, split_rows
 
 SUFFIXES = (".csv", ".npy", ".npz", ".txt")
 
@@ -113,58 +112,14 @@ def _read_text(path: Path, width: int) -> np.ndarray:
         content = read_bytes(path, inside=None)
     except OSError as error:
         raise DataError(f"{path}: the file must be readable, got {error}.") from error
-    filled = filled_lines(path, content)
-    if filled and _is_header(_cells(path, *filled[0])):
-        filled = filled[1:]
-    rows = [_parse_row(path, place, _cells(path, place, line), width) for place, line in filled]
+    lines = filled_lines(path, content)
+    spaced = not any(separator in line for _, line in lines[:2] for separator in SEPARATORS)
+    cells = [line.split() for _, line in lines] if spaced else split_rows(path, lines)
+    placed = [(place, row) for (place, _), row in zip(lines, cells, strict=True)]
+    if placed and _is_header(placed[0][1]):
+        placed = placed[1:]
+    rows = [_parse_row(path, place, row, width) for place, row in placed]
     return np.array(rows, dtype=np.float64).reshape(len(rows), width)
-
-
-def filled_lines(path: Path, content: bytes) -> list[tuple[int, str]]:
-    """The lines of a text that are not blank, each with its number from 1.
-
-    A line ends at a line feed, a carriage return or both, and nowhere else: ``str.splitlines``
-    would also end it at characters that a cell may hold.
-
-    Raises:
-        DataError: the text is not UTF-8.
-    """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
-    lines = re.split(r"\r\n|\n|\r", text)
-    return [(place, line) for place, line in enumerate(lines, 1) if line.strip()]
-
-
-def split_row(path: Path, number: int, line: str, separator: str = ",") -> list[str]:
-    """The cells of a line of text, of which quotation marks may hold a separator.
-
-    Raises:
-        DataError: a quotation mark that is not closed, or not one around a cell; or a cell that is
-            longer than any number or word.
-    """
-    try:
-        cells = next(csv.reader([line], delimiter=separator, strict=True))
-    except csv.Error as error:
-        raise DataError(
-            f"{path}: a row must hold numbers and words, got: {error} in line {number}. "
-            "Is there a quotation mark too many or too few?"
-        ) from error
-    # a lone one inside a cell is a character to the module csv: an even number is left to be read
-    if line.count('"') % 2:
-        raise DataError(
-            f"{path}: quotation marks must stand around a cell, in pairs, got a lone one in line "
-            f"{number}. Write one inside a cell twice."
-        )
-    return cells
-
-
-def _cells(path: Path, number: int, line: str) -> list[str]:
-    for separator in (",", ";", "\t"):
-        if separator in line:
-            return [cell.strip() for cell in split_row(path, number, line, separator)]
-    return line.split()
 
 
 def _is_header(cells: list[str]) -> bool:
