@@ -11,7 +11,8 @@ from linrnn.cli._entries import CATALOGUES, package_of
 from linrnn.cli._names import UNTUNED
 from linrnn.cli._options import peek
 from linrnn.cli._parser import Parser
-from linrnn.cli._train_options import choices, recipe_says, train_options
+from linrnn.cli._train_options import recipe_says, train_options
+from linrnn.cli._values import choices
 from linrnn.errors import LinrnnError
 
 FILES, FOLDERS = ":files", ":folders"

@@ -18,7 +18,7 @@ class Declared(NamedTuple):
 
     name: str
     annotation: str
-    """As it is written; empty where there is none."""
+    """As it is written, or the ``Literal`` that it names; empty where there is none."""
     default: str | None
     """As it is written; None where it must be given."""
 
@@ -47,12 +47,19 @@ def class_named(path: Path, name: str) -> Class | None:
     for node in _statements(path):
         if isinstance(node, ast.ClassDef) and node.name == name:
             return Class(path, node)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linrnn."):
-            named = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
-            origin = _module(node.module or "") if named else None
-            if origin is not None:
-                return class_named(origin, named[0])
+        origin = _imported(node, name)
+        if origin is not None:
+            return class_named(*origin)
     return None
+
+
+def _imported(node: ast.stmt, name: str) -> tuple[Path, str] | None:
+    """The file of this package that a statement has a name from, and what it is called there."""
+    if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linrnn.")):
+        return None
+    named = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
+    path = _module(node.module or "") if named else None
+    return None if path is None else (path, named[0])
 
 
 def _statements(path: Path) -> Iterator[ast.stmt]:
@@ -106,7 +113,7 @@ def arguments(cls: Class) -> list[Declared]:
     for one in lineage(cls):
         for node in one.node.body:
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                return _arguments(node.args)
+                return _arguments(one.path, node.args)
     return []
 
 
@@ -117,7 +124,7 @@ def fields(cls: Class) -> list[Declared]:
         for node in one.node.body:
             if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
                 name = ast.unparse(node.target)
-                found[name] = _declared(name, node.annotation, node.value)
+                found[name] = _declared(one.path, name, node.annotation, node.value)
     return list(found.values())
 
 
@@ -126,17 +133,32 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree(path).body if isinstance(node, ast.FunctionDef)}
 
 
-def _arguments(given: ast.arguments) -> list[Declared]:
+def _arguments(path: Path, given: ast.arguments) -> list[Declared]:
     first = [*given.posonlyargs, *given.args][1:]  # without self
     none: list[ast.expr | None] = [None] * (len(first) - len(given.defaults))
     pairs = [*zip(first, [*none, *given.defaults], strict=True)]
     pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    return [_declared(arg.arg, arg.annotation, default) for arg, default in pairs]
+    return [_declared(path, arg.arg, arg.annotation, default) for arg, default in pairs]
 
 
-def _declared(name: str, annotation: ast.expr | None, default: ast.expr | None) -> Declared:
-    kind = "" if annotation is None else ast.unparse(annotation)
+def _declared(
+    path: Path, name: str, annotation: ast.expr | None, default: ast.expr | None
+) -> Declared:
+    kind = "" if annotation is None else ast.unparse(_spelt_out(path, annotation))
     return Declared(name, kind, None if default is None else ast.unparse(default))
+
+
+def _spelt_out(path: Path, annotation: ast.expr) -> ast.expr:
+    """An annotation, or the ``Literal`` that it is another name of."""
+    if not isinstance(annotation, ast.Name):
+        return annotation
+    for node in _statements(path):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == annotation.id:
+            return node.value if ast.unparse(node.value).startswith("Literal[") else annotation
+        origin = _imported(node, annotation.id)
+        if origin is not None:
+            return _spelt_out(origin[0], ast.Name(origin[1]))
+    return annotation
 
 
 def _module(dotted: str) -> Path | None:

@@ -23,12 +23,12 @@ from linrnn.cli._names import (
 )
 from linrnn.cli._options import CHOSEN, SHORT, peek
 from linrnn.cli._source import Declared
+from linrnn.cli._values import ANY, check_count, check_value, values_of
 from linrnn.errors import ArgumentError
 
 _FLAG = re.compile(r"--[A-Za-z].*|-[A-Za-z].*", re.DOTALL)
 _NUMBER = re.compile(r"-(inf|nan)", re.IGNORECASE)
 _HELP = ("-h", "--help")
-_KINDS = {"int": (int, "an integer"), "float": (float, "a number")}
 
 
 class Options(NamedTuple):
@@ -141,22 +141,6 @@ def short_options(task: str) -> dict[str, str]:
     return SHORT | (ast.literal_eval(stated) if stated is not None else {})
 
 
-def choices(declared: Declared) -> list[str]:
-    """The texts that an option takes, where it takes a few; else none.
-
-    Example:
-        >>> choices(Declared("order", "Literal['shuffled', 'contiguous']", None))
-        ['shuffled', 'contiguous']
-    """
-    if not declared.annotation.startswith("Literal["):
-        return []
-    try:
-        values = ast.literal_eval(declared.annotation.removeprefix("Literal"))
-    except (ValueError, SyntaxError):
-        return []
-    return values if all(isinstance(value, str) for value in values) else []
-
-
 def _with_names(arguments: list[str], task: str) -> list[str]:
     """The same with the names of mixer, learner, recipe and scale as the catalogues have them."""
     named = {"--mixer": mixer_named, "--learner": learner_named, "--recipe": recipe_named}
@@ -191,37 +175,27 @@ def _recipe(task: str, recipe: str | None, scale: str | None) -> tuple[str | Non
 
 
 def _check(arguments: Sequence[str], options: Options, verb: str, where: str) -> None:
-    before = ""
+    flag, values, given = "", ANY, list[str]()
     for argument in arguments:
         if argument == "--":
-            return
-        flag = argument.partition("=")[0]
-        if _FLAG.fullmatch(argument) and not _NUMBER.fullmatch(argument):
-            if flag not in _HELP and not options.has(flag):
-                raise no_such_option(verb, argument, options.flags, where)
-            if "=" in argument:
-                _check_value(verb, options.flags.get(flag), flag, argument.partition("=")[2])
-            before = "" if "=" in argument else flag
+            break
+        if not _FLAG.fullmatch(argument) or _NUMBER.fullmatch(argument):
+            if not flag:
+                raise ArgumentError(f"{verb}: an option must begin with --, got {argument!r:.80}.")
+            given.append(argument)
+            if len(given) <= max(values.most, 1):
+                check_value(verb, flag, values, argument)
             continue
-        if before:
-            _check_value(verb, options.flags.get(before), before, argument)
-        before = ""
-
-
-def _check_value(verb: str, declared: Declared | None, flag: str, text: str) -> None:
-    if declared is None:
-        return
-    if declared.annotation in _KINDS:
-        convert, what = _KINDS[declared.annotation]
-        try:
-            convert(text)
-        except ValueError:
-            raise ArgumentError(f"{verb}: {flag} must be {what}, got {text!r:.80}.") from None
-    allowed = choices(declared)
-    if allowed and text not in allowed:
-        raise ArgumentError(
-            f"{verb}: {flag} must be one of {', '.join(allowed)}, got {text!r:.80}."
-        )
+        if flag:
+            check_count(verb, flag, values, given)
+        flag, sign, value = argument.partition("=")
+        if flag not in _HELP and not options.has(flag):
+            raise no_such_option(verb, argument, options.flags, where)
+        values, given = values_of(options.flags.get(flag)), [value] if sign else []
+        if sign:
+            check_value(verb, flag, values, value)
+    if flag:
+        check_count(verb, flag, values, given)
 
 
 def _section(name: str, declared: Iterable[Declared]) -> Iterator[tuple[str, Declared]]:

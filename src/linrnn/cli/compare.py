@@ -119,6 +119,11 @@ def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Choi
         raise ArgumentError(
             "compare: --learner must come without --learners, got both. Add it to --learners."
         )
+    if rest and not rest[0].startswith("-"):
+        raise ArgumentError(
+            f"compare: an option must begin with --, got {rest[0]!r:.80}. Several mixers or "
+            "learners have commas between: --mixers lru,mingru."
+        )
     mixers = [""] if options.mixers is None else map(as_known, options.mixers.split(","))
     learners = [""] if options.learners is None else map(_as_known, options.learners.split(","))
     found = [Choice(*pair) for pair in itertools.product(mixers, learners)]

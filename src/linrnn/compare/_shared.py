@@ -116,6 +116,4 @@ def _pause(folder: Path) -> None:
     asked = threading.Event()
     with stop_signals(lambda *_: asked.set()):
         if asked.wait(_WAIT):
-            raise InterruptedRunError(
-                f"compare: stopped in {folder}; the same command goes on there."
-            )
+            raise InterruptedRunError(f"stopped in {folder}; the same command goes on there.")

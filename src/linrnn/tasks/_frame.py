@@ -16,6 +16,10 @@ from linrnn.tasks._rows import filled_lines, split_rows
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 
 
+FILL = "Fill what is missing, or say --task.missing mask or ffill."
+"""What may be done about a missing value, for messages."""
+
+
 def is_missing(cell: str) -> bool:
     """Whether a cell says that there is no value, rather than a value that cannot be read."""
     return cell.strip().lower() in _MISSING
@@ -82,7 +86,7 @@ class Frame(ABC):
                 continue
             fix = "Correct it, or choose other columns."
             if is_missing(cell):
-                fix = "Fill what is missing, choose other columns, or say --task.missing."
+                fix = f"{FILL} Or choose other columns."
             raise DataError(
                 f"{self.where}: values must be finite numbers, got {cell!r:.60} in "
                 f"{self.place(step)}, column {names[column]}. {fix}"

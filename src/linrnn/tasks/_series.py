@@ -15,7 +15,7 @@ from linrnn._door import what_is
 from linrnn._numbers import is_name, number
 from linrnn.errors import DataError, MissingExtraError
 from linrnn.tasks._files import read_packed
-from linrnn.tasks._frame import is_missing, open_frame
+from linrnn.tasks._frame import FILL, is_missing, open_frame
 from linrnn.tasks._numpy import DAMAGED, open_numpy
 from linrnn.tasks._rows import filled_lines, split_row, split_rows
 from linrnn.tasks._ts_stamps import Stamped, merge, split_pairs
@@ -130,7 +130,7 @@ def check_series(path: Path | str, series: Series, missing: bool) -> None:
             raise DataError(
                 f"{path}: values must be finite, got {x[step, channel]} in sequence {place}, "
                 f"step {step + 1}, channel {channel + 1}. Remove or fill such values, or say "
-                "--task.missing if they are missing."
+                "--task.missing mask or ffill if they are missing."
             )
 
 
@@ -266,11 +266,8 @@ def _numbers(path: Path, place: str, cells: list[str], missing: bool) -> np.ndar
         if values[i] is None and missing and is_missing(cell):
             values[i] = float("nan")
         elif values[i] is None:
-            fix = "Fill what is missing, or say --task.missing." if is_missing(cell) else ""
-            raise DataError(
-                f"{path}: values must be numbers, got {cell!r:.60} in {place}. "
-                f"{fix or 'Correct it.'}"
-            )
+            fix = FILL if is_missing(cell) else "Correct it."
+            raise DataError(f"{path}: values must be numbers, got {cell!r:.60} in {place}. {fix}")
     return as_single(np.array(values, np.float64))
 
 

@@ -72,7 +72,7 @@ def merge(
                 raise DataError(
                     f"{path}: the dimensions of a sequence must have the same time stamps, got "
                     f"{len(own)} of {len(whole)} in dimension {channel + 1} in line {part.line}. "
-                    "Say --task.missing what stands for the others."
+                    "Say what stands for the others: --task.missing mask or ffill."
                 )
             steps[np.searchsorted(whole, own), channel] = part.values
         x.append(steps)

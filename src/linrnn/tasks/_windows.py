@@ -281,7 +281,7 @@ def chosen_columns(frame: Frame, columns: Sequence[str], but: str = "") -> list[
     names = [name for name in frame.with_numbers() if name != but]
     for name in columns:
         if name not in names:
-            raise UnknownNameError("column", name, names)
+            raise UnknownNameError("column of numbers", name, names)
     return list(columns) or names
 
 

@@ -1,9 +1,12 @@
 """Options read from the sources are those of the classes, and their errors need no PyTorch."""
 
+import contextlib
 import dataclasses
 import warnings
+from typing import get_type_hints
 
 import pytest
+import tyro
 
 from linrnn import learn, mixers, recipes, tasks
 from linrnn._declared import declared
@@ -11,7 +14,15 @@ from linrnn._pattern import option_names
 from linrnn.cli import main
 from linrnn.cli._mixer_options import mixer_class
 from linrnn.cli._options import SHORT, Start, _command, learner_class
-from linrnn.cli._train_options import recipe_says, short_options, train_options
+from linrnn.cli._train_options import (
+    Options,
+    _check,
+    recipe_says,
+    short_options,
+    train_options,
+)
+from linrnn.cli._values import ANY, choices, values_of
+from linrnn.errors import ArgumentError
 from linrnn.train import ModelConfig, OptimConfig, TrainConfig
 
 
@@ -59,8 +70,6 @@ def test_options_of_every_run(section, cls):
     ("task", "mixer", "learner"), [("digits", "2*rg_lru,attention", "tbptt"), ("lm", "lru", "bptt")]
 )
 def test_flags_are_those_of_the_parser(task, mixer, learner):
-    import tyro
-
     start = Start(recipes.untuned(task), "none", "none")
     command = _command(start, mixer, mixer_class(mixer, {}), learner, learner_class(learner, {}))
     with warnings.catch_warnings():
@@ -70,6 +79,60 @@ def test_flags_are_those_of_the_parser(task, mixer, learner):
     ours = set(train_options(task, mixer, learner).flags)
     short = {f"--{name}" for name in short_options(task)}
     assert ours - short == theirs - {"-h", "--help"}
+
+
+def declared_types():
+    """Each kind of annotation that an option has: the option, its type, and its default."""
+    found = {}
+    groups = [("model", ModelConfig), ("optim", OptimConfig), ("train", TrainConfig)]
+    cases = [("digits", "lru", "bptt", groups)]
+    cases += [(n, "lru", "bptt", [("task", tasks.load(n).Options)]) for n in tasks.names()]
+    cases += [("digits", n, "bptt", [("mixer", mixer_class(n, {}))]) for n in mixers.names()]
+    cases += [("digits", "lru", n, [("learner", learner_class(n, {}))]) for n in learn.names()]
+    for task, mixer, learner, groups in cases:
+        flags = train_options(task, mixer, learner).flags
+        for section, cls in groups:
+            hints = get_type_hints(cls)
+            for field in dataclasses.fields(cls):
+                stated = flags[f"--{section}.{field.name.replace('_', '-')}"]
+                found.setdefault(stated.annotation, (stated, hints[field.name], field.default))
+    return found
+
+
+TYPES = declared_types()
+
+
+def parses(kind, default, words):
+    """Whether tyro takes words as the values of an option."""
+    command = dataclasses.make_dataclass(
+        "Command", [("option", kind, dataclasses.field(default=default))], kw_only=True
+    )
+    try:
+        tyro.cli(command, args=words, console_outputs=False)
+    except SystemExit:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("annotation", TYPES)
+def test_values_are_refused_in_one_line_where_the_parser_would_refuse_them(annotation):
+    """What it says itself is a box of several lines, after PyTorch was imported."""
+    stated, kind, default = TYPES[annotation]
+    refused = pytest.raises(ArgumentError, match=r"^train: .* got .*\.$")
+    flags = {"--option": stated}
+    if annotation == "bool":
+        flags["--no-option"] = stated
+    options, texts = Options(flags, ()), ["x", "1", "-1", "1.5", "-inf", "None", "True", "auto"]
+    texts += choices(stated)[:1]
+    lines = [["--option"], ["--option", "1", "2"], ["--option", "1.5", "1.5", "1.5"], ["1"]]
+    lines += [line for text in texts for line in (["--option", text], [f"--option={text}"])]
+    for line in lines:
+        with contextlib.nullcontext() if parses(kind, default, line) else refused:
+            _check(line, options, "train", "")
+
+
+def test_every_type_of_an_option_is_understood():
+    assert [name for name, (one, _, _) in TYPES.items() if values_of(one) == ANY] == []
 
 
 @pytest.mark.parametrize("name", recipes.names())
@@ -96,6 +159,20 @@ WRONG = [
     (["train", "digits", "--optim.lr", "fast"], "train: --optim.lr must be a number, got 'fast'."),
     (["train", "digits", "--seed=x"], "train: --seed must be an integer, got 'x'."),
     (["train", "digits", "--train.order", "odd"], "must be one of shuffled, contiguous, got 'odd'"),
+    (["train", "forecast", "--task.missing"], "must be one of error, ffill, mask, got nothing"),
+    (["train", "forecast", "--task.missing", "no"], "must be one of error, ffill, mask, got 'no'"),
+    (["train", "digits", "--optim.betas", "0.9"], "must be 2 values, each a number, got '0.9'."),
+    (["train", "digits", "--mixer", "lru", "s5"], "one value, got 'lru s5'. Several names have c"),
+    (
+        ["train", "digits", "--mixer.gamma=1"],
+        "must be given without a value, got '1'. Turn it off",
+    ),
+    (["train", "digits", "more"], "train: an option must begin with --, got 'more'."),
+    (
+        ["compare", "digits", "--mixers", "lru", "s5"],
+        "got 's5'. Several mixers or learners",
+    ),
+    (["sweep", "digits", "more", "--over", "optim.lr=1"], "must begin with --, got 'more'."),
     (["compare", "digits", "--mixers", "lru,mingruu"], "no mixer named 'mingruu'. Did you mean"),
     (["compare", "digits", "--mixers", "lru", "--optim.lrr", "1"], "Did you mean --optim.lr?"),
     (["check", "lruu"], "no mixer named 'lruu'. Did you mean 'lru'?"),

@@ -177,7 +177,7 @@ def test_bad_options(tmp_path, write):
         ETT(ETTOptions(set="ETTh3"))
     with pytest.raises(ArgumentError, match="ETT: horizon must be an integer of at least 1, got 0"):
         ETT(ETTOptions(horizon=0))
-    with pytest.raises(UnknownNameError, match=r"no column named 'c'.*Known: a\."):
+    with pytest.raises(UnknownNameError, match=r"no column of numbers named 'c'.*Known: a\."):
         forecast(write("a\n1\n"), columns=("c",))
     with pytest.raises(UnknownNameError, match=r"column named 'OT'"):
         ett(write("a\n1\n")).datasets()
