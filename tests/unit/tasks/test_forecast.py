@@ -179,7 +179,7 @@ def test_bad_options(tmp_path, write):
         ETT(ETTOptions(horizon=0))
     with pytest.raises(UnknownNameError, match=r"no column of numbers named 'c'.*Known: a\."):
         forecast(write("a\n1\n"), columns=("c",))
-    with pytest.raises(UnknownNameError, match=r"column named 'OT'"):
+    with pytest.raises(UnknownNameError, match=r"column of numbers named 'OT'"):
         ett(write("a\n1\n")).datasets()
     with pytest.raises(DataError, match=r"forecast: the data must be a file, got none"):
         Forecast().datasets()
