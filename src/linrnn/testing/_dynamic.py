@@ -111,8 +111,9 @@ def _evaluate(run: Callable[..., Any], function: Callable[..., Any], call: Call)
     if not targets:
         return outputs, []
     weights = [torch.linspace(-1, 1, y.numel()).view(y.shape).to(y.dtype) for y in targets]
-    grads = torch.autograd.grad(targets, sources, weights, allow_unused=True)
-    return outputs, [g for g in grads if g is not None]
+    # a compiled graph says zero of what eager mode has no gradient of
+    grads = torch.autograd.grad(targets, sources, weights, materialize_grads=True)
+    return outputs, list(grads)
 
 
 def _leaf(x: Any) -> Any:

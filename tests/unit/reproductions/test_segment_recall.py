@@ -121,7 +121,7 @@ def test_the_page_is_written_and_goes_on(tmp_path):
     assert [row[0] for row in through.rows] == [f"{recall.ABLATED}, through 0"]
     assert all("±" in cell for row in (*who.rows, *through.rows) for cell in row[1:5])
     assert [row[2] for row in results.rows] == ["2", "2"]
-    assert all(len(row) == 3 for row in tried.rows)
+    assert all(len(row) == 4 for row in tried.rows)
     assert [len(claim.held) for claim in found.verdicts] == [2, 2]
     assert set(found.figures) == {"distances", "curves-mqar-2-pairs"}
     done = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))

@@ -122,7 +122,7 @@ def test_the_page_is_written_with_every_model_tested_both_ways(tmp_path, monkeyp
     assert all("±" in cell for row in tested.rows for cell in row[1:3])
     assert all(row[1] != row[2] for row in tested.rows)
     assert [row[2] for row in results.rows] == ["2", "2"]
-    assert all(len(row) == 3 for row in tried.rows)
+    assert all(len(row) == 4 for row in tried.rows)
     assert len(found.verdicts) == len(page.CLAIMS) + len(page.REMEMBER)
     assert set(found.figures) == {"gain", "curves-tiny-shakespeare"}
     runs = sorted((tmp_path / "runs").glob("*/[!.]*-seed*"))

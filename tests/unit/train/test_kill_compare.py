@@ -141,13 +141,14 @@ def test_runs_at_once_end_with_the_comparison_and_go_on_with_it(server, tmp_path
         before = saved()
         pid = server.start(command, log=str(log))
         wait_for(lambda old=before: len(saved().items() - old.items()) >= 3)  # three at once
+        ended = {*out.glob("*/result.json")}  # the first of them may have, where all else is slow
         os.kill(pid, number)
         assert server.wait(pid) == code, log.read_text()
         for path in saved():
             run = RunFolder(path.parents[1])
             run.wait_until_free(60)
             with run.locked():
-                assert not run.result.exists()
+                assert run.result in ended or not run.result.exists()
         assert not list(out.glob("*/failure.txt"))
     assert server.wait(server.start(command, log=str(log))) == 0
     results = [RunFolder(path.parent).read_result() for path in out.glob("*/result.json")]
