@@ -102,7 +102,7 @@ def whole(found, rows, rates):
     assert [row[0] for row in results.rows] == rows
     assert all(row[1].count(",") == row[2].count(",") == 1 for row in results.rows)
     assert {row[5] for row in results.rows} == {"2"}
-    assert all(len(row) == rates + 1 for row in tried.rows)
+    assert all(len(row) == len(tried.head) == rates + 2 for row in tried.rows)
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert len(found.figures) == 1
 
