@@ -5,6 +5,7 @@ To import a mixer is to import PyTorch, and lists, completions and errors should
 
 import ast
 import functools
+import gc
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,13 @@ class Class(NamedTuple):
 @functools.cache
 def tree(path: Path) -> ast.Module:
     """The syntax of a file."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    collected = gc.isenabled()
+    gc.disable()  # a tree is all kept: looking for garbage in it takes as long as parsing
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    finally:
+        if collected:
+            gc.enable()
 
 
 def file_of(package: str, name: str) -> Path | None:
@@ -42,6 +49,7 @@ def file_of(package: str, name: str) -> Path | None:
     return next((path for f in folders if (path := Path(f, f"{name}.py")).is_file()), None)
 
 
+@functools.cache
 def class_named(path: Path, name: str) -> Class | None:
     """A class of this package by the name that a file has for it, defined there or imported."""
     for node in _statements(path):
@@ -74,6 +82,7 @@ def public_classes(path: Path) -> list[Class]:
     return [Class(path, node) for node in nodes if not node.name.startswith("_")]
 
 
+@functools.cache
 def entry_class(path: Path, base: str | None) -> Class | None:
     """The class of a catalogue's entry: of those of its file the one that derives from the base.
 
@@ -82,7 +91,7 @@ def entry_class(path: Path, base: str | None) -> Class | None:
         base: name of the class that all entries derive from; None where they are functions.
     """
     found = public_classes(path) if base else []
-    return next((c for c in found if base in [one.node.name for one in lineage(c)]), None)
+    return next((c for c in found if any(one.node.name == base for one in lineage(c))), None)
 
 
 def lineage(cls: Class) -> Iterator[Class]:
