@@ -91,8 +91,13 @@ def _summary(kind: str, name: str) -> str:
     return (ast.get_docstring((cls.node if cls else function) or tree(path)) or "").split("\n")[0]
 
 
-def _said(kind: str, name: str, attribute: str) -> str:
-    """What the class of an entry, or the nearest it derives from, states; empty if nothing."""
+def attribute_of(kind: str, name: str, attribute: str) -> ast.expr | None:
+    """What the class of an entry, or the nearest it derives from, sets an attribute to."""
     cls = class_of(kind, name)
-    value = constant(cls, attribute) if cls else None
+    return constant(cls, attribute) if cls else None
+
+
+def _said(kind: str, name: str, attribute: str) -> str:
+    """The same as text; empty if it is not set."""
+    value = attribute_of(kind, name, attribute)
     return "" if value is None else str(ast.literal_eval(value))

@@ -1,6 +1,7 @@
 """The options of ``linrnn train`` as the sources state them, so that an error needs no PyTorch."""
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from linrnn._catalogue import stems, studied
 from linrnn._declared import OF_THE_MODEL, SET_BY_THE_STACK
 from linrnn._import_path import is_import_path
 from linrnn.cli import _source
-from linrnn.cli._entries import class_of
+from linrnn.cli._entries import attribute_of, class_of
 from linrnn.cli._names import (
     UNTUNED,
     learner_named,
@@ -23,7 +24,7 @@ from linrnn.cli._names import (
 )
 from linrnn.cli._options import CHOSEN, SHORT, peek
 from linrnn.cli._source import Declared
-from linrnn.cli._values import ANY, check_count, check_value, values_of
+from linrnn.cli._values import check_values, values_of
 from linrnn.errors import ArgumentError
 
 _FLAG = re.compile(r"--[A-Za-z].*|-[A-Za-z].*", re.DOTALL)
@@ -137,7 +138,7 @@ def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str
 
 def short_options(task: str) -> dict[str, str]:
     """Short names of options: those of every task, and a task's own."""
-    stated = _attribute("tasks", task, "short_options")
+    stated = attribute_of("tasks", task, "short_options")
     return SHORT | (ast.literal_eval(stated) if stated is not None else {})
 
 
@@ -175,27 +176,26 @@ def _recipe(task: str, recipe: str | None, scale: str | None) -> tuple[str | Non
 
 
 def _check(arguments: Sequence[str], options: Options, verb: str, where: str) -> None:
-    flag, values, given = "", ANY, list[str]()
-    for argument in arguments:
-        if argument == "--":
-            break
-        if not _FLAG.fullmatch(argument) or _NUMBER.fullmatch(argument):
-            if not flag:
-                raise ArgumentError(f"{verb}: an option must begin with --, got {argument!r:.80}.")
-            given.append(argument)
-            if len(given) <= max(values.most, 1):
-                check_value(verb, flag, values, argument)
-            continue
-        if flag:
-            check_count(verb, flag, values, given)
-        flag, sign, value = argument.partition("=")
+    for flag, given in _grouped(arguments):
+        if not flag:
+            raise ArgumentError(f"{verb}: an option must begin with --, got {given[0]!r:.80}.")
         if flag not in _HELP and not options.has(flag):
-            raise no_such_option(verb, argument, options.flags, where)
-        values, given = values_of(options.flags.get(flag)), [value] if sign else []
-        if sign:
-            check_value(verb, flag, values, value)
-    if flag:
-        check_count(verb, flag, values, given)
+            raise no_such_option(verb, flag, options.flags, where)
+        check_values(verb, flag, values_of(options.flags.get(flag)), given)
+
+
+def _grouped(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Every option up to ``--`` with the words after it; words before the first go by no name."""
+    found: list[tuple[str, list[str]]] = []
+    for argument in itertools.takewhile(lambda one: one != "--", arguments):
+        if _FLAG.fullmatch(argument) and not _NUMBER.fullmatch(argument):
+            flag, sign, value = argument.partition("=")
+            found.append((flag, [value] if sign else []))
+        elif found:
+            found[-1][1].append(argument)
+        else:
+            found.append(("", [argument]))
+    return found
 
 
 def _section(name: str, declared: Iterable[Declared]) -> Iterator[tuple[str, Declared]]:
@@ -214,7 +214,7 @@ def _model(package: Path) -> list[Declared]:
 
 def _of_task(task: str) -> dict[str, Declared] | None:
     """The options of a task with their short names; None of one of another package."""
-    options = _attribute("tasks", task, "Options")
+    options = attribute_of("tasks", task, "Options")
     path = _source.file_of("linrnn.tasks", task)
     if options is None or path is None:
         return None
@@ -252,11 +252,6 @@ def _entry(kind: str, name: str) -> list[Declared] | None:
     """The arguments of the class of an entry; None where its file does not tell."""
     cls = class_of(kind, name)
     return _source.arguments(cls) if cls else None
-
-
-def _attribute(kind: str, name: str, attribute: str) -> ast.expr | None:
-    cls = class_of(kind, name)
-    return _source.constant(cls, attribute) if cls else None
 
 
 def _named(path: Path, name: str) -> _source.Class:

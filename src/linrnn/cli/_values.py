@@ -2,7 +2,8 @@
 
 import ast
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from linrnn.cli._source import Declared
@@ -13,9 +14,9 @@ class Kind(NamedTuple):
     """One kind of value: a number, a word, one of some texts."""
 
     what: str
-    """For messages; empty for any text."""
-    convert: Callable[[str], object]
-    """Raises ValueError for a text that is none."""
+    """For messages."""
+    takes: Callable[[str], bool]
+    """Whether a text is one."""
 
 
 class Values(NamedTuple):
@@ -28,21 +29,30 @@ class Values(NamedTuple):
     @property
     def what(self) -> str:
         """What a value must be, for messages."""
-        return " or ".join(kind.what for kind in self.kinds if kind.what) or "a value"
+        return " or ".join(kind.what for kind in self.kinds)
 
     def fits(self, text: str) -> bool:
         """Whether a text may be a value."""
-        return not self.kinds or any(_converts(kind, text) for kind in self.kinds)
+        return not self.kinds or any(kind.takes(text) for kind in self.kinds)
 
 
 ANY = Values(0, math.inf, ())
 """Of an option of which the source does not say enough."""
 
+
+def _is(convert: Callable[[str], object], text: str) -> bool:
+    try:
+        convert(text)
+    except ValueError:
+        return False
+    return True
+
+
 _SWITCH = Values(0, 0, ())
-_TEXT = Kind("", str)
+_TEXT = Kind("a value", lambda _: True)
 _SCALARS = {
-    "int": Kind("an integer", int),
-    "float": Kind("a number", float),
+    "int": Kind("an integer", partial(_is, int)),
+    "float": Kind("a number", partial(_is, float)),
     "str": _TEXT,
     "Path": _TEXT,
 }
@@ -60,10 +70,7 @@ def values_of(declared: Declared | None) -> Values:
         return ANY
     if declared.annotation == "bool":
         return _SWITCH if declared.default is not None else ANY
-    try:
-        parts = _members(ast.parse(declared.annotation, mode="eval").body)
-    except SyntaxError:
-        return ANY
+    parts = _members(declared)
     if len(parts) == 1 and _is_of(parts[0], "tuple"):
         return _several(parts[0].slice)  # type: ignore[attr-defined]
     kinds = [kind for part in parts for kind in _kinds(part)]
@@ -77,28 +84,12 @@ def choices(declared: Declared) -> list[str]:
         >>> choices(Declared("order", "Literal['shuffled', 'contiguous']", None))
         ['shuffled', 'contiguous']
     """
-    try:
-        node = ast.parse(declared.annotation or "None", mode="eval").body
-    except SyntaxError:
-        return []
-    return [str(value) for value in _literals(node)]
+    parts = _members(declared) if declared.annotation else []
+    return [str(value) for value in _literals(parts[0])] if len(parts) == 1 else []
 
 
-def check_value(verb: str, flag: str, values: Values, text: str) -> None:
-    """Raise `ArgumentError` for a value of an option that cannot be meant."""
-    if not values.most:
-        name = flag.rpartition(".")[2]
-        off = "" if name.startswith("no-") else f" --{flag[2:].removesuffix(name)}no-{name}"
-        raise ArgumentError(
-            f"{verb}: {flag} must be given without a value, got {text!r:.80}."
-            + (f" Turn it off with{off}." if off else "")
-        )
-    if not values.fits(text):
-        raise ArgumentError(f"{verb}: {flag} must be {values.what}, got {text!r:.80}.")
-
-
-def check_count(verb: str, flag: str, values: Values, given: list[str]) -> None:
-    """Raise `ArgumentError` for too few or too many values of an option.
+def check_values(verb: str, flag: str, values: Values, given: Sequence[str]) -> None:
+    """Raise `ArgumentError` for values that an option cannot have.
 
     Args:
         verb: for messages.
@@ -106,6 +97,11 @@ def check_count(verb: str, flag: str, values: Values, given: list[str]) -> None:
         values: that it takes.
         given: what came.
     """
+    for place, text in enumerate(given):
+        if not values.most:
+            raise _no_value(verb, flag, text)
+        if place < values.most and not values.fits(text):
+            raise ArgumentError(f"{verb}: {flag} must be {values.what}, got {text!r:.80}.")
     if values.least <= len(given) <= values.most:
         return
     if values.most == 1:
@@ -117,18 +113,19 @@ def check_count(verb: str, flag: str, values: Values, given: list[str]) -> None:
     raise ArgumentError(f"{verb}: {flag} must be {wanted}, got {got}.{hint if given else ''}")
 
 
-def _converts(kind: Kind, text: str) -> bool:
-    try:
-        kind.convert(text)
-    except ValueError:
-        return False
-    return True
+def _no_value(verb: str, flag: str, text: str) -> ArgumentError:
+    section, _, name = flag.rpartition(".")
+    off = "" if name.startswith("no-") else f" Turn it off with {section}.no-{name}."
+    return ArgumentError(f"{verb}: {flag} must be given without a value, got {text!r:.80}.{off}")
 
 
-def _members(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return [*_members(node.left), *_members(node.right)]
-    return [node]
+def _members(declared: Declared) -> list[ast.expr]:
+    """The members of the union that an annotation is; of another it is the only one."""
+    found, left = list[ast.expr](), ast.parse(declared.annotation, mode="eval").body
+    while isinstance(left, ast.BinOp) and isinstance(left.op, ast.BitOr):
+        found.insert(0, left.right)
+        left = left.left
+    return [left, *found]
 
 
 def _is_of(node: ast.expr, name: str) -> bool:
@@ -155,11 +152,7 @@ def _kinds(node: ast.expr) -> list[Kind]:
 
 def _one_of(words: list[str]) -> Kind:
     what = words[0] if len(words) == 1 else f"one of {', '.join(words)}"
-
-    def convert(text: str) -> str:
-        return words[words.index(text)]
-
-    return Kind(what, convert)
+    return Kind(what, words.__contains__)
 
 
 def _several(inside: ast.expr) -> Values:
