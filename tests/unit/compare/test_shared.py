@@ -94,7 +94,7 @@ def test_two_comparisons_train_each_run_once_and_return_the_same_rows(tmp_path, 
 
 
 def test_what_another_process_trains_is_left_to_it_and_said(tmp_path, trained):
-    said, done = [], threading.Event()
+    said, held, done = [], threading.Event(), threading.Event()
 
     def say(line):
         said.append(line)
@@ -103,12 +103,12 @@ def test_what_another_process_trains_is_left_to_it_and_said(tmp_path, trained):
 
     def other():
         with exclusive(tmp_path / ".a-seed0.lock"):
+            held.set()  # the file is there before anyone holds it
             done.wait(60)
 
     thread = threading.Thread(target=other)
     thread.start()
-    while not (tmp_path / ".a-seed0.lock").exists():
-        pass
+    assert held.wait(60)
     rows = compare(ENTRIES, seeds=(0,), out=tmp_path, say=say)
     thread.join()
     assert trained == ["b-seed0", "c-seed0", "a-seed0"]
