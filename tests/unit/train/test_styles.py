@@ -94,9 +94,21 @@ def test_lines_with_one_dash_have_no_two_markers_like_a_circle():
     assert len({look["color"] for look in found}) == 2
 
 
-def test_few_systems_have_colours_of_their_own():
-    found = looks.styles(["lru", "mingru", "mamba", "s4d", "gru", "attention"])
+@pytest.mark.parametrize(
+    "systems",
+    [
+        ["lru", "mingru", "mamba", "s4d", "gru", "attention"],
+        ["minGRU", "minLSTM", "Mamba", "Transformer", "GRU", "LSTM"],
+        ["GLA", "RetNet", "RWKV-6", "mLSTM", "DeltaNet", "Mamba-2"],
+    ],
+    ids=lambda systems: systems[0],
+)
+def test_systems_that_are_compared_have_colours_of_their_own(systems):
+    found = looks.styles(systems)
     assert len({look["color"] for look in found.values()}) == 6
+
+
+def test_lines_that_are_no_systems_have_the_colours_a_figure_lacks():
     found = looks.styles(["minGRU", "one", "two", "three", "four", "five"])
     assert len({look["color"] for look in found.values()}) == 6
 
