@@ -1,7 +1,7 @@
 """The options of ``linrnn train``: those of every run, of the chosen mixer and of the task."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,6 +18,17 @@ SHORT = {
     "trainer.devices": "train.devices",  # as in programs of Lightning
 }
 """Other names of options of every task."""
+
+
+def short_names(stated: Mapping[str, str], options: Container[str]) -> dict[str, str]:
+    """Other names of the options of a task, by which they may be given as well.
+
+    Args:
+        stated: those that are the task's own.
+        options: names of the task's options; ``data``, where it is one, needs no ``task.``.
+    """
+    return SHORT | ({"data": "task.data"} if "data" in options else {}) | dict(stated)
+
 
 CHOSEN = {
     "mixer": "str",
@@ -82,7 +93,9 @@ def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None
     kept = config.learner_options if learner == config.learner else {}
     learners = learner_class(learner, kept)
     command = _command(start, mixer, mixer_class(mixer, defaults), learner, learners)
-    short = SHORT | dict(tasks.load(config.task).short_options)
+    task = tasks.load(config.task)
+    fields = {field.name for field in dataclasses.fields(task.Options)}
+    short = short_names(task.short_options, fields)
     also = ", ".join(f"--{name} for --{option}" for name, option in short.items())
     chosen: Any = tyro.cli(
         command,

@@ -22,7 +22,7 @@ from linrnn.cli._names import (
     respelt,
     scale_named,
 )
-from linrnn.cli._options import CHOSEN, SHORT, peek
+from linrnn.cli._options import CHOSEN, peek, short_names
 from linrnn.cli._source import Declared
 from linrnn.cli._values import check_values, values_of
 from linrnn.errors import ArgumentError
@@ -136,12 +136,6 @@ def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str
     return None
 
 
-def short_options(task: str) -> dict[str, str]:
-    """Short names of options: those of every task, and a task's own."""
-    stated = attribute_of("tasks", task, "short_options")
-    return SHORT | (ast.literal_eval(stated) if stated is not None else {})
-
-
 def _with_names(arguments: list[str], task: str) -> list[str]:
     """The same with the names of mixer, learner, recipe and scale as the catalogues have them."""
     named = {"--mixer": mixer_named, "--learner": learner_named, "--recipe": recipe_named}
@@ -219,9 +213,13 @@ def _of_task(task: str) -> dict[str, Declared] | None:
     if options is None or path is None:
         return None
     cls = next(filter(None, (_source.class_named(p, ast.unparse(options)) for p in _files(path))))
-    found = dict(_section("task", _source.fields(cls)))
+    fields = list(_source.fields(cls))
+    found = dict(_section("task", fields))
+    stated = attribute_of("tasks", task, "short_options")
+    own = ast.literal_eval(stated) if stated is not None else {}
     anywhere = Declared("", "", "")
-    return found | {f"--{s}": found.get(f"--{o}", anywhere) for s, o in short_options(task).items()}
+    short = short_names(own, {one.name for one in fields})
+    return found | {f"--{s}": found.get(f"--{o}", anywhere) for s, o in short.items()}
 
 
 def _files(path: Path) -> Iterator[Path]:

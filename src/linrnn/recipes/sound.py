@@ -82,7 +82,7 @@ def paper() -> Recipe:
         hardware="a GPU",
         source="public code of Goel et al. 2022, arXiv:2202.09729, its SC09 experiment",
         departures=(
-            "A folder with the clips of zero to nine is wanted (--task.data), whose clips follow "
+            "A folder with the clips of zero to nine is wanted (--data), whose clips follow "
             "on one another in windows of a second, and are cut into parts by position, not by the "
             "lists of the data set; samples are coded as they are, where the public code stretches "
             "each clip to [-1, 1]. The learning rate is constant, not lowered where the validation "

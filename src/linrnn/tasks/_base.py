@@ -107,7 +107,7 @@ class Task(ABC):
     """Whether the exponential of the loss is of interest, as it is for a language model."""
 
     short_options: ClassVar[Mapping[str, str]] = {}
-    """Short names of options on the command line: ``{"data": "task.data"}`` is ``--data``."""
+    """Short names of options on the command line: ``{"bptt": "task.length"}`` is ``--bptt``."""
 
     published: ClassVar[tuple[Published, ...]] = ()
     """Numbers to compare with, each with its source."""

@@ -93,7 +93,7 @@ def chosen(task: str, path: Path, folder: Path) -> Path:
     except OSError as error:
         raise DataError(
             f"{task}: the data file {path} must be a file in its folder, got "
-            f"{error.strerror or error}. Put the file itself there, or name it with --task.data."
+            f"{error.strerror or error}. Put the file itself there, or name it with --data."
         ) from error
 
 
@@ -102,7 +102,7 @@ def missing(task: str, path: Path, got: str, sources: Sequence[Source]) -> DataE
     fix = " ".join(f"Get {s.name} from {s.url} and put it there" for s in sources)
     return DataError(
         f"{task}: the data file {path} must exist, got {got.rstrip('.')}. "
-        f"{fix}, or name the folder that has it: --task.data FOLDER."
+        f"{fix}, or name the folder that has it: --data FOLDER."
     )
 
 

@@ -31,7 +31,7 @@ KEPT = "files.json"
 class FileOptions:
     """Options of the tasks with a file for each example."""
 
-    path: str = ""
+    data: str = ""
     """A folder with a folder for each class, or a .csv or .parquet with columns file and label."""
     test: str = ""
     """A second one, for testing; empty: a fifth of each class."""
@@ -61,7 +61,6 @@ class LabelledFiles(Task, Generic[Content]):
     Options: ClassVar[type] = FileOptions
     suffixes: ClassVar[tuple[str, ...]]
     """Endings of the names of files, in small letters."""
-    short_options: ClassVar[Mapping[str, str]] = {"path": "task.path"}
 
     chance = 0.5
     sequence_length = d_input = 1
@@ -75,7 +74,7 @@ class LabelledFiles(Task, Generic[Content]):
             )
         self.check()
         self.known = known
-        if known is None and self.options.path:
+        if known is None and self.options.data:
             self.known = self._find_out()
         if self.known is not None:
             self.class_names = tuple(self.known.classes)
@@ -118,9 +117,11 @@ class LabelledFiles(Task, Generic[Content]):
     def _loaded(self) -> tuple[tuple[list[Path], list[Content], list[str]], ...]:
         """Files, contents and classes of the three parts."""
         options = self.options
-        if not options.path:
-            raise DataError(f"{self._name}: the data must be a folder, got none. Say --task.path.")
-        given = self._listing(options.path)
+        if not options.data:
+            raise DataError(
+                f"{self._name}: the data must be a folder, got none. Say --data FOLDER."
+            )
+        given = self._listing(options.data)
         tested = self._listing(options.test) if options.test else None
         new = set(tested.labels) - set(given.labels) if tested else set()
         if new:
@@ -158,7 +159,7 @@ class LabelledFiles(Task, Generic[Content]):
 
     def _sha256(self) -> str:
         digest = hashlib.sha256()
-        for place in filter(None, (self.options.path, self.options.test)):
+        for place in filter(None, (self.options.data, self.options.test)):
             found = self._listing(place)
             for path, label in zip(found.paths, found.labels, strict=True):
                 name = os.path.relpath(path, found.root)
@@ -171,7 +172,7 @@ class LabelledFiles(Task, Generic[Content]):
         assert known is not None
         if known.sha256 != self._sha256():
             raise DataError(
-                f"{self.options.path}: the files must be those the run began with, got others: "
+                f"{self.options.data}: the files must be those the run began with, got others: "
                 "some were added, taken away or changed in size. Restore them, or start anew."
             )
         places = {name: i for i, name in enumerate(known.classes)}

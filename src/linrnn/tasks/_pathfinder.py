@@ -214,7 +214,7 @@ def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
         raise DataError(
             f"pathfinder: the folder {place} must hold pathfinder{size}/{_LEVEL} with imgs and "
             f"metadata, got none. Get lra_release.gz from {_RELEASE} and unpack it there, or leave "
-            "--task.data out and images are drawn."
+            "--data out and images are drawn."
         )
     level = found[0]
     regular = _Regular(level)

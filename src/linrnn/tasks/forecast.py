@@ -35,7 +35,7 @@ class ForecastOptions:
 class Forecast(ForecastTask):
     """Forecast a series of your own from what went before.
 
-    Give a .csv as ``--task.data FILE``, with the names of the columns in the first row and a step
+    Give a .csv as ``--data FILE``, with the names of the columns in the first row and a step
     of time in each row after it, or a .parquet. A column without any number, such as the date, is
     left out; a cell that is empty or no number in another column is an error, unless ``columns``
     names those to read. Cells that are empty, or say NaN, NA, null, none or ?, may stand for values
@@ -60,7 +60,7 @@ class Forecast(ForecastTask):
     """
 
     Options: ClassVar[type] = ForecastOptions
-    summary: ClassVar[str] = "forecast the columns of your own .csv file: --task.data FILE"
+    summary: ClassVar[str] = "forecast the columns of your own .csv file: --data FILE"
 
     chance = 1.0
     d_input = 1
@@ -85,7 +85,7 @@ class Forecast(ForecastTask):
     @cached_property
     def _history(self) -> History:
         if not self.options.data:
-            raise DataError("forecast: the data must be a file, got none. Say --task.data FILE.")
+            raise DataError("forecast: the data must be a file, got none. Say --data FILE.")
         given, stamps = self.options, None
         frame = open_frame(Path(given.data).expanduser())
         steps = len(frame)

@@ -33,7 +33,7 @@ class ImagesOptions(FileOptions):
 class Images(LabelledFiles[np.ndarray]):
     """Classes for images of your own, read pixel by pixel or row by row.
 
-    Give a folder with a folder for each class as ``--task.path FOLDER``, or a .csv or .parquet with
+    Give a folder with a folder for each class as ``--data FOLDER``, or a .csv or .parquet with
     the columns ``file``, relative to the table, and ``label``. They are .png, .jpg, .bmp, .gif,
     .webp, .ppm or .tiff, of one frame, opaque, with at most 8 bits a colour, and turned as their
     cameras say. All must have one size, or are brought to ``--task.size HEIGHT WIDTH``, with their
@@ -57,7 +57,7 @@ class Images(LabelledFiles[np.ndarray]):
     """
 
     Options: ClassVar[type] = ImagesOptions
-    summary: ClassVar[str] = "your own images, a folder for each class: --task.path FOLDER"
+    summary: ClassVar[str] = "your own images, a folder for each class: --data FOLDER"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
     image_shape: tuple[int, ...] = (1, 1)

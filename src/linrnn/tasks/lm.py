@@ -99,7 +99,6 @@ class LM(Task):
     pools: ClassVar[tuple[str, ...]] = ("none",)
     perplexity: ClassVar[bool] = True
     short_options: ClassVar[Mapping[str, str]] = {
-        "data": "task.data",
         "tokenizer": "task.tokenizer",
         "bptt": "task.length",
         "carry-state": "train.carry-state",

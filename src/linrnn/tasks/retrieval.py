@@ -129,5 +129,5 @@ class Retrieval(Task):
         raise DataError(
             f"retrieval: the data file {place / name} must exist, got no such file. Unpack "
             f"lra_release.gz from {_RELEASE} and put {', '.join(_FILES.values())} of its folder "
-            "tsv_data there, or name the folder that has them: --task.data FOLDER."
+            "tsv_data there, or name the folder that has them: --data FOLDER."
         )

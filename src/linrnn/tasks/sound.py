@@ -60,7 +60,7 @@ class Clips(NamedTuple):
 class Sound(Task):
     """Predict each sample of raw sound from those before it, as one of 256 codes.
 
-    Give a folder of .wav files (one channel, 16 bits) as ``--task.data FOLDER``, with their
+    Give a folder of .wav files (one channel, 16 bits) as ``--data FOLDER``, with their
     ``--task.rate``; all clips, in the order of their names, are one row of samples, which is cut
     into parts for training, validation and testing by position. Without a folder, and for any
     archive of its recordings, it is the Free Spoken Digit Dataset with its own splits, see
@@ -79,7 +79,7 @@ class Sound(Task):
     """
 
     Options: ClassVar[type] = SoundOptions
-    summary: ClassVar[str] = "predict the next sample of raw sound: --task.data FOLDER of .wav"
+    summary: ClassVar[str] = "predict the next sample of raw sound: --data FOLDER of .wav"
     metric: ClassVar[str] = "bits per sample"
     higher_is_better: ClassVar[bool] = False
     encoder: ClassVar[Literal["linear", "tokens"]] = "tokens"

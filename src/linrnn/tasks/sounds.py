@@ -35,7 +35,7 @@ class SoundsOptions(FileOptions):
 class Sounds(LabelledFiles[Clip]):
     """Classes for recordings of your own, read sample by sample.
 
-    Give a folder with a folder for each class as ``--task.path FOLDER``, or a .csv or .parquet with
+    Give a folder with a folder for each class as ``--data FOLDER``, or a .csv or .parquet with
     the columns ``file``, relative to the table, and ``label``. They are .wav of 8, 16, 24 or 32
     bits; samples become numbers in [-1, 1). All must have one rate, or are resampled to
     ``--task.rate``, and one channel, or are mixed with ``--task.mix``. Clips may differ in length:
@@ -58,7 +58,7 @@ class Sounds(LabelledFiles[Clip]):
     """
 
     Options: ClassVar[type] = SoundsOptions
-    summary: ClassVar[str] = "your own .wav files, a folder for each class: --task.path FOLDER"
+    summary: ClassVar[str] = "your own .wav files, a folder for each class: --data FOLDER"
     suffixes: ClassVar[tuple[str, ...]] = (".wav",)
 
     rate = 1

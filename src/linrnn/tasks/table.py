@@ -60,7 +60,7 @@ class TableOptions:
 class Table(Task):
     """Classes or numbers for sequences of your own.
 
-    Give the file as ``--task.data FILE``. Either a row is a sequence:
+    Give the file as ``--data FILE``. Either a row is a sequence:
 
     - ``.csv`` and ``.parquet``: step after step, with what is asked in the last cell, or the first.
       Rows may differ in length, with empty cells at their end. A first row of names is skipped.
@@ -100,7 +100,7 @@ class Table(Task):
     """
 
     Options: ClassVar[type] = TableOptions
-    summary: ClassVar[str] = "your own .csv, .parquet, .npz or .ts file: --task.data FILE"
+    summary: ClassVar[str] = "your own .csv, .parquet, .npz or .ts file: --data FILE"
 
     chance = 0.5
     sequence_length = d_input = 1
@@ -164,7 +164,7 @@ class Table(Task):
     def _loaded(self) -> Labelled:
         given = self.options
         if not given.data:
-            raise DataError("table: the data must be a file, got none. Say --task.data FILE.")
+            raise DataError("table: the data must be a file, got none. Say --data FILE.")
         return Labelled(
             self._reading,
             given.data,

@@ -13,12 +13,11 @@ from linrnn._declared import declared
 from linrnn._pattern import option_names
 from linrnn.cli import main
 from linrnn.cli._mixer_options import mixer_class
-from linrnn.cli._options import SHORT, Start, _command, learner_class
+from linrnn.cli._options import Start, _command, learner_class, short_names
 from linrnn.cli._train_options import (
     Options,
     _check,
     recipe_says,
-    short_options,
     train_options,
 )
 from linrnn.cli._values import ANY, choices, values_of
@@ -29,6 +28,11 @@ from linrnn.train import ModelConfig, OptimConfig, TrainConfig
 def names(flags, section):
     start = f"--{section}."
     return {flag[len(start) :].replace("-", "_") for flag in flags if flag.startswith(start)}
+
+
+def short_of(task):
+    cls = tasks.load(task)
+    return short_names(cls.short_options, {f.name for f in dataclasses.fields(cls.Options)})
 
 
 def plain(found):
@@ -47,9 +51,11 @@ def test_options_of_every_mixer(name):
 def test_options_of_every_task(name):
     found = train_options(name, "lru", "bptt")
     cls = tasks.load(name)
-    assert plain(names(found.flags, "task")) == {f.name for f in dataclasses.fields(cls.Options)}
-    assert short_options(name) == SHORT | dict(cls.short_options)
-    assert {f"--{short}" for short in short_options(name)} <= set(found.flags)
+    fields = {f.name for f in dataclasses.fields(cls.Options)}
+    assert plain(names(found.flags, "task")) == fields
+    assert {f"--{short}" for short in short_of(name)} <= set(found.flags)
+    assert ("--data" in found.flags) == ("data" in fields)
+    assert "path" not in fields  # where data lie is said by one name
 
 
 @pytest.mark.parametrize("name", learn.names())
@@ -77,7 +83,7 @@ def test_flags_are_those_of_the_parser(task, mixer, learner):
         parser = tyro.extras.get_parser(command, prog="linrnn")
     theirs = {flag for action in parser._actions for flag in action.option_strings}
     ours = set(train_options(task, mixer, learner).flags)
-    short = {f"--{name}" for name in short_options(task)}
+    short = {f"--{name}" for name in short_of(task)}
     assert ours - short == theirs - {"-h", "--help"}
 
 

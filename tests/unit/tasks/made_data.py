@@ -90,8 +90,8 @@ def options(task, root):
         "retrieval": {"length": 40},
         "path_x": {"train_size": 10, "validation_size": 10, "test_size": 10},
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
-        "images": {"path": str(root / "images")},
-        "sounds": {"path": str(root / "sounds")},
+        "images": {"data": str(root / "images")},
+        "sounds": {"data": str(root / "sounds")},
     }
     return own.get(task, {})
 

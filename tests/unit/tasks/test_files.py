@@ -161,7 +161,7 @@ def test_obtain_without_network_says_what_to_put_where(monkeypatch, tmp_path):
     text = str(caught.value)
     assert text.startswith(f"smnist: the data file {tmp_path / 'mnist' / 'file.bin'} must exist")
     assert f"Get file.bin from {url} and put it there" in text
-    assert "--task.data FOLDER" in text
+    assert "--data FOLDER" in text
     assert "\n" not in text
 
 

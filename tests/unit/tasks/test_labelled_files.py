@@ -22,7 +22,7 @@ unchecked = pytest.mark.unchecked
 
 def make(name, path, **options):
     cls = tasks.load(name)
-    return cls(cls.Options(path=str(path), **options))
+    return cls(cls.Options(data=str(path), **options))
 
 
 def images(path, **options):
@@ -170,7 +170,7 @@ def test_options_without_a_meaning(tmp_path):
         decode_wav("x", wav([1], 2_000_000))
     with pytest.raises(DataError, match="must be a folder with a folder for each class, or a tab"):
         images(tmp_path / "nothing")
-    with pytest.raises(DataError, match=r"Say --task\.path"):
+    with pytest.raises(DataError, match=r"Say --data FOLDER"):
         images("").datasets()
 
 
@@ -291,7 +291,7 @@ TINY = {
 def image_run(tmp_path_factory):
     root = tmp_path_factory.mktemp("images")
     pixels = write_images(root / "data", each=20)
-    options = tasks.load("images").Options(path=str(root / "data"), steps="rows")
+    options = tasks.load("images").Options(data=str(root / "data"), steps="rows")
     config = Config(task="images", task_options=options, **TINY)
     result = train.run(config, out=root / "run")
     assert result.test_metric > 0.7
@@ -327,7 +327,7 @@ def test_a_run_goes_on_with_the_same_files_alone(image_run, tmp_path):
     with pytest.raises(DataError, match="must be a folder with a folder for each class"):
         task.datasets()
     write_images(tmp_path / "data", each=19)
-    object.__setattr__(task.options, "path", str(tmp_path / "data"))
+    object.__setattr__(task.options, "data", str(tmp_path / "data"))
     with pytest.raises(DataError, match="the files must be those the run began with"):
         task.datasets()
 
@@ -341,7 +341,7 @@ def _stored(folder):
 
 def test_a_run_of_sounds_answers_for_clips(tmp_path):
     clips = write_sounds(tmp_path / "data", each=20)
-    options = tasks.load("sounds").Options(path=str(tmp_path / "data"), frame=4)
+    options = tasks.load("sounds").Options(data=str(tmp_path / "data"), frame=4)
     result = train.run(Config(task="sounds", task_options=options, **TINY), out=tmp_path / "run")
     shutil.move(tmp_path / "data", tmp_path / "moved")
     every = train.predict(result.folder, tmp_path / "moved")
@@ -371,7 +371,7 @@ def test_spoken_digits_from_a_folder(shared_data, tmp_path):
                 place = tmp_path / "data" / name[0] / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(archive.extractfile(member).read())
-    options = tasks.load("sounds").Options(path=str(tmp_path / "data"), frame=20, length=8000)
+    options = tasks.load("sounds").Options(data=str(tmp_path / "data"), frame=20, length=8000)
     config = Config(
         task="sounds",
         mixer="lru",
