@@ -63,6 +63,7 @@ def _run(
     """Compute, write and print; the files of the report, and whether all could be run."""
     from linrnn._storage import read_text
     from linrnn.reproductions._report import verdict_table, write_report
+    from linrnn.reproductions._trained import RUNS
 
     out.mkdir(parents=True, exist_ok=True)
     setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say, jobs=jobs)
@@ -71,6 +72,8 @@ def _run(
     files = write_report(name, what, setting, found, time.monotonic() - start)
     row(f"\n{read_text(files[0], inside=out)}\n")
     note(f"{out} holds this page.\n")
+    if jobs > 1 and not (out / RUNS).exists():
+        note(f"--jobs {jobs} changed nothing: what this page computes has no folders of runs.\n")
     about = {"name": name, "scale": scale, "seeds": seeds, "out": out}
     verdicts = verdict_table(what, setting, found)
     answer(lambda: {**about, **_record(found, verdicts)})

@@ -53,8 +53,10 @@ def test_command_prints_theirs_and_ours(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(proposition, "RINGS", ((0.0, 0.9),))
     monkeypatch.setattr(proposition, "THIN", ())
     out = tmp_path / "p3"
-    assert main(["reproduce", "lru-proposition-3", "--seeds", "1", "--out", str(out)]) == 0
+    command = ["reproduce", "lru-proposition-3", "--seeds", "1", "--out", str(out)]
+    assert main([*command, "--jobs", "2"]) == 0
     page = capsys.readouterr().out
+    assert "--jobs 2 changed nothing" in page
     assert page.index("## Published") < page.index("## Ours")
     assert (out / "report.md").is_file()
     assert (out / "table-1.csv").read_text().startswith('"ring [r_min, r_max]"')
