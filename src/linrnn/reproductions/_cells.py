@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Setting, Table
 from linrnn.reproductions._beside import measured
 from linrnn.reproductions._language import curves, mean_of
 from linrnn.reproductions._trained import n_steps, problems, train
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._verdict import Judged, below
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._figures import metric_scale
 from linrnn.train._folder import RunFolder
 from linrnn.train._metrics import read_metrics
 
@@ -60,6 +62,22 @@ def one_layer(
     )
 
 
+SOLVES = "solves it"
+BEFORE = f"solves it before the {RIVAL}"
+FAILS = "does not solve it"
+
+
+class Said(NamedTuple):
+    """What is published of a model, in words."""
+
+    words: str
+    claim: str | None = None
+    """What of it is judged, one of the three above; None where nothing is that a seed can tell."""
+
+
+NOT_PUBLISHED = Said("not published")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Race:
     """A task, what counts as solved, and who runs."""
@@ -68,7 +86,7 @@ class Race:
     base: Config
     """Of all runs, but for the layer and its learning rate."""
     models: Mapping[str, Model]
-    said: Mapping[str, str]
+    said: Mapping[str, Said]
     """What is published of each."""
     goal: float
     """Validation loss below which the task is solved."""
@@ -77,22 +95,23 @@ class Race:
     notes: Sequence[str] = ()
 
     def run(self, setting: Setting) -> Findings:
-        """Train all, and say who was there before the LSTM."""
+        """Train all, and say who was there, and before the LSTM."""
         rows = {label: model.of(self.base) for label, model in self.models.items()}
         outcome = train(self.name, rows, setting)
         found = {row.label: row for row in outcome.rows}
-        arrived = {label: [solved_at(folder, self.goal) for folder in row.folders]
-                   for label, row in found.items()}  # fmt: skip
+        arrived = {label: arrivals(row, self.goal) for label, row in found.items()}
         cells = [self._cells(row, arrived[label]) for label, row in found.items()]
+        metric = outcome.task.metric
+        head = [name.format(metric + metric_scale(metric)[1]) for name in _HEAD]
         return Findings(
-            tables=(Table(f"{self.name}: who solves it", _HEAD, cells),),
+            tables=(Table(f"{self.name}: who solves it", head, cells),),
             comparable=(
                 "who solves the task within these steps and who does so first, at this width; most "
                 "were published with wider layers, larger batches and many more steps, so that "
                 "contradicted is said of this budget alone."
             ),
             complete=not outcome.problem,
-            verdicts=tuple(judged(label, arrived, self.said[label]) for label in found),
+            verdicts=tuple(judged(arrived, self.said)),
             notes=(self._rules(), *self.notes, *problems(outcome)),
             figures=curves([outcome]),
         )
@@ -100,26 +119,25 @@ class Race:
     def _rules(self) -> str:
         return (
             f"solved: the validation loss is below {self.goal:.3g} after an epoch; remembering "
-            f"nothing gives {self.baseline:.3g}. The LSTM is claimed not to solve it, the others "
-            "to solve it, in fewer steps than the LSTM of the same seed if that does."
+            f"nothing gives {self.baseline:.3g}. Before the {RIVAL}: in fewer steps than that "
+            "of the same seed, if it does at all."
         )
 
-    def _cells(self, row: Row, arrived: Sequence[int | None]) -> list[str]:
+    def _cells(self, row: Row, arrived: Mapping[int, float]) -> list[str]:
         model = self.models[row.label]
         done = [RunFolder(folder).read_result() for folder in row.folders]
         losses = [result.test_loss for result in done if result is not None]
         loss = f"{mean_of(losses).value / self.baseline:.3g}" if losses else "failed"
-        steps = ", ".join("never" if at is None else f"{at:,}" for at in arrived)
         sizes = [f"{row.n_parameters:,}", f"{n_steps(row):,}", f"{1e3 * row.seconds_per_step:.3g}"]
         ours = measured(row) if row.values else "failed"
-        return [row.label, steps, loss, ours, *sizes, f"{model.lr:g}", model.source]
+        return [row.label, when(row, arrived), loss, ours, *sizes, f"{model.lr:g}", model.source]
 
 
 _HEAD = (
     "model",
     "solved at step, by seed",
     "test loss, of the baseline's",
-    "test metric, mean ± s.e.",
+    "test {}, mean ± s.e.",
     "parameters",
     "steps",
     "ms per step",
@@ -128,35 +146,45 @@ _HEAD = (
 )
 
 
-def solved_at(folder: Path, goal: float) -> int | None:
-    """The first step of a run after which the validation loss was below a goal; None: never."""
-    if not (folder / "metrics.csv").is_file():
-        return None
+def solved_at(folder: Path, goal: float) -> float:
+    """The first step of a run after which the validation loss was below a goal; inf: never."""
     rows = read_metrics(RunFolder(folder))
-    return next((row.step for row in rows if row.validation_loss < goal), None)
+    return next((row.step for row in rows if row.validation_loss < goal), inf)
 
 
-def judged(label: str, arrived: Mapping[str, Sequence[int | None]], said: str) -> Judged:
-    """A model's claim, by its seeds.
+def arrivals(row: Row, goal: float) -> dict[int, float]:
+    """`solved_at` of the runs of a row that finished, by the place of their seed."""
+    done = {
+        seed: folder
+        for seed, folder in enumerate(row.folders)
+        if RunFolder(folder).result.is_file()
+    }
+    return {seed: solved_at(folder, goal) for seed, folder in done.items()}
+
+
+def when(row: Row, arrived: Mapping[int, float]) -> str:
+    """The steps of `arrivals` as a cell."""
+    steps = (arrived.get(seed) for seed in range(len(row.folders)))
+    return ", ".join("failed" if s is None else "never" if s == inf else f"{s:,}" for s in steps)
+
+
+def judged(arrived: Mapping[str, Mapping[int, float]], said: Mapping[str, Said]) -> list[Judged]:
+    """What is said of each model, by its seeds.
 
     Args:
-        label: of the model.
-        arrived: the step at which each seed of each model solved the task; None: it did not.
+        arrived: the step at which each seed of each model solved the task; inf: it did not.
         said: what is published of it.
     """
-    own = arrived[label]
-    if label == RIVAL:
-        return Judged(f"{label} does not solve it", said, tuple(at is None for at in own))
-    never: list[int | None] = [None] * len(own)
-    return Judged(f"{label} solves it first", said, earlier(own, arrived.get(RIVAL, never)))
-
-
-def earlier(own: Sequence[int | None], rival: Sequence[int | None]) -> tuple[bool, ...]:
-    """Whether each seed solved the task, and before the rival's same seed if that did.
-
-    Example:
-        >>> earlier([200, 400, None, 300], [None, 400, None, 500])
-        (True, False, False, True)
-    """
-    pairs = zip(own, rival, strict=True)
-    return tuple(mine is not None and (at is None or mine < at) for mine, at in pairs)
+    found = []
+    for label, own in arrived.items():
+        words, claim = said[label]
+        if claim is None:
+            continue
+        if claim == BEFORE and RIVAL in arrived:
+            rival = arrived[RIVAL]
+            both = sorted(own.keys() & rival.keys())
+            held = tuple(own[n] < inf and below(own[n], rival[n]) for n in both)
+        else:
+            held = tuple((at < inf) != (claim == FAILS) for at in own.values())
+        found.append(Judged(f"{label} {claim}", words, held))
+    return found

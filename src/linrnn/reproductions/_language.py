@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 
 from linrnn.compare import Row
 from linrnn.compare._report import learning_curves
+from linrnn.reproductions._quoted import Printed
 from linrnn.reproductions._trained import Outcome, slug
+from linrnn.reproductions._verdict import groups, printed_order
 from linrnn.train import Config, ModelConfig, OptimConfig, PositionLoss, TrainConfig
 from linrnn.train._folder import RunFolder
 from linrnn.train._model import load_model
@@ -17,7 +19,8 @@ from linrnn.train._positions import measure_positions
 TEXT_NOTE = (
     "the text is tiny Shakespeare, 1,115,394 bytes, of which the last tenth is validation and test "
     "in one, as is usual; all of it is ASCII, so a byte is a character. A test loss is that of the "
-    "weights with the best loss on the same text, so it is a little too good, for all alike."
+    "weights with the best loss on the same text, and learning rates that are tuned are chosen on "
+    "it too, so it is a little too good, for all alike."
 )
 CUT_NOTE = (
     "the text is tiny Shakespeare, 1,115,394 bytes, all of it ASCII, so a byte is a character; of "
@@ -77,6 +80,28 @@ def nats_by_seed(row: Row) -> dict[int, float]:
     """Test loss in nats per token of the runs that finished, by the place of their seed."""
     done = [RunFolder(folder).read_result() for folder in row.folders]
     return {seed: result.test_loss for seed, result in enumerate(done) if result is not None}
+
+
+def losses_of(outcome: Outcome) -> dict[str, dict[int, float]]:
+    """`nats_by_seed` of every row that has a run that finished."""
+    return {row.label: nats for row in outcome.rows if (nats := nats_by_seed(row))}
+
+
+def orders(outcome: Outcome, printed: Printed) -> list[str]:
+    """A note of two orders, smallest loss first: the printed one and ours; none of a single row.
+
+    Args:
+        outcome: of models of a text.
+        printed: numbers of which the smallest is the best, by row.
+    """
+    ours = losses_of(outcome)
+    if len(ours) < 2:
+        return []
+    theirs = printed_order({name: printed[name] for name in printed if name in ours}, False)
+    return [
+        f"smallest loss first: published {theirs} (> where no errors overlap); ours "
+        f"{groups(ours, False)} (> where smaller with every seed)."
+    ]
 
 
 def read_both_ways(rows: Sequence[Row], streams: int) -> BothWays:

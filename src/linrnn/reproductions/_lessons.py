@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import cos, pi
+from math import cos, isnan, pi
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn.functional import mse_loss
 from linrnn import SequenceModel, learn
 from linrnn.learn import Batch
 from linrnn.reproductions._base import Setting, Table
+from linrnn.reproductions._verdict import Held, below
 from linrnn.train._figures import legend_below, new_figure, over_seeds
 from linrnn.train._styles import styles
 
@@ -211,17 +212,39 @@ def stacked(runs: Sequence[Run]) -> tuple[list[int], Tensor]:
     return steps, torch.tensor([[value for _, value in run.curve] for run in runs])
 
 
-def smaller(one: Sequence[Run], other: Sequence[Run]) -> tuple[bool, ...]:
+def smaller(one: Sequence[Run], other: Sequence[Run]) -> Held:
     """Whether the first error of the test is the smaller one, seed by seed."""
-    return tuple(a.error < b.error for a, b in zip(one, other, strict=True))
+    return tuple(below(*pair) for pair in _together(one, other))
 
 
-def near(one: Sequence[Run], exact: Sequence[Run], other: Sequence[Run]) -> tuple[bool, ...]:
+def near(one: Sequence[Run], exact: Sequence[Run], other: Sequence[Run]) -> Held:
     """Whether the first lacks less than half of what the last lacks of the exact one, by seed."""
-    return tuple(
-        a.error - e.error < (c.error - e.error) / 2
-        for a, e, c in zip(one, exact, other, strict=True)
-    )
+    return tuple(a - e < (c - e) / 2 for a, e, c in _together(one, exact, other))
+
+
+def behind(one: Sequence[Run], exact: Sequence[Run], at_most: float) -> Held:
+    """Whether the first lacks no more than that of the exact one, by seed, but for rounding."""
+    return tuple(a - e <= at_most * (1 + 1e-6) for a, e in _together(one, exact))
+
+
+def alike(one: Sequence[Run], other: Sequence[Run], within: float) -> Held:
+    """Whether two errors of the test are so near one another, seed by seed."""
+    return tuple(abs(a - b) < within for a, b in _together(one, other))
+
+
+def under(runs: Sequence[Run], bound: float, claim: bool = True) -> Held:
+    """Whether the error of the test is below a bound, or is claimed not to be, seed by seed."""
+    return tuple((error < bound) == claim for (error,) in _together(runs))
+
+
+def _together(*rows: Sequence[Run]) -> list[tuple[float, ...]]:
+    """Errors seed by seed, without those seeds with which one of the runs came to no number."""
+    return seeds(*([run.error for run in runs] for runs in rows))
+
+
+def seeds(*rows: Sequence[float]) -> list[tuple[float, ...]]:
+    """Numbers of each row, seed by seed, without the seeds with which one of them is none."""
+    return [found for found in zip(*rows, strict=True) if not any(map(isnan, found))]
 
 
 def learning(

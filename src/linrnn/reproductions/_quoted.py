@@ -15,6 +15,8 @@ class Quoted(NamedTuple):
 
     value: float
     error: float = math.nan
+    taken: float = math.nan
+    """What stands for the error where none is printed; the page says why."""
 
     @property
     def text(self) -> str:
@@ -22,6 +24,16 @@ class Quoted(NamedTuple):
         if math.isnan(self.value):
             return "✗"
         return f"{self.value}" + ("" if math.isnan(self.error) else f" ± {self.error}")
+
+
+def of_share(per_cent: float, n: int) -> float:
+    """Standard error, in points, of a share of ``n`` examples that were drawn alike.
+
+    Example:
+        >>> round(of_share(60.0, 2_000), 2)
+        1.1
+    """
+    return math.sqrt(per_cent * (100 - per_cent) / n)
 
 
 FAILS = Quoted(math.nan)

@@ -30,7 +30,9 @@ class Noise(NamedTuple):
     spread: float
     """Standard deviation of one estimate over the norm of the gradient."""
     miss: float
-    """Distance of the mean of all from the gradient, in standard errors of that mean."""
+    """What the mean of all has too much along the gradient, in standard errors of that."""
+    error: float
+    """One such standard error over the norm of the gradient: less of a bias does not show."""
 
 
 def angles(
@@ -109,8 +111,11 @@ def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
     true = _gradient(model, learn.build("bptt"), one)
     means = torch.stack([_gradient(model, learn.build("uoro"), many) for _ in range(draws)])
     variance = float((means - means.mean(0)).square().sum() / (draws - 1))
-    miss = (means.mean(0) - true).norm() / (variance / draws) ** 0.5
-    return Noise((rows * variance) ** 0.5 / float(true.norm()), float(miss))
+    norm = float(true.norm())
+    # in many dimensions a bias would drown in the noise of all, and not in that of one
+    along = means @ true / norm**2
+    error = float(along.std()) / draws**0.5
+    return Noise((rows * variance) ** 0.5 / norm, (float(along.mean()) - 1) / error, error)
 
 
 def _gradient(model: SequenceModel, learner: learn.Learner, batch: Batch) -> Tensor:

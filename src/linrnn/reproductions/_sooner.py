@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from linrnn.compare import Row
 from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Setting, Table
-from linrnn.reproductions._cells import earlier, solved_at
+from linrnn.reproductions._cells import arrivals, when
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import n_steps, problems, seconds
 from linrnn.reproductions._tuned import Tuned, budget, tuned
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._verdict import Judged, less
 from linrnn.train import Config
 from linrnn.train._folder import RunFolder
 
@@ -28,6 +29,9 @@ class Contest:
     """Validation loss below which the task is solved."""
     baseline: float
     """Loss of an answer that remembers nothing."""
+    does: str = "solves it"
+    """In words, what a row does that comes below the goal."""
+    does_not: str = "does not solve it"
 
     def run(self, setting: Setting) -> "Result":
         """Train every row at each rate with the first seed, and the best with all."""
@@ -47,9 +51,9 @@ class Result:
         """By label."""
         return {row.label: row for row in self.tuned.outcome.rows}
 
-    def arrived(self, label: str) -> list[int | None]:
-        """The step after which each seed of a row had solved the task; None: it did not."""
-        return [solved_at(folder, self.contest.goal) for folder in self.rows[label].folders]
+    def arrived(self, label: str) -> dict[int, float]:
+        """The step after which each seed of a row had solved the task; inf: it did not."""
+        return arrivals(self.rows[label], self.contest.goal)
 
     def losses(self, label: str) -> dict[int, float]:
         """Test loss of the runs that finished, by the place of their seed."""
@@ -58,33 +62,34 @@ class Result:
 
     def solves(self, label: str, published: str, claim: bool = True) -> Judged:
         """That a row solves the task, or does not, within its steps."""
-        words = "solves it" if claim else "does not solve it"
-        held = tuple((at is not None) == claim for at in self.arrived(label))
-        return self._judged(f"{label} {words}", published, held)
+        words = self.contest.does if claim else self.contest.does_not
+        held = tuple((at < inf) == claim for at in self.arrived(label).values())
+        return Judged(f"{self.contest.name}: {label} {words}", published, held)
 
     def sooner(self, one: str, other: str, published: str) -> Judged:
         """That a row solves the task in fewer steps than another, if that does at all."""
-        held = earlier(self.arrived(one), self.arrived(other))
-        return self._judged(f"{one} solves it in fewer steps than {other}", published, held)
+        claim = f"{self.contest.name}: {one} {self.contest.does} in fewer steps than {other}"
+        return less(claim, published, self.arrived(one), self.arrived(other))
 
     def better(self, one: str, other: str, published: str) -> Judged:
         """That a row has the smaller test loss."""
-        ours, theirs = self.losses(one), self.losses(other)
-        held = tuple(ours[seed] < theirs[seed] for seed in sorted(ours.keys() & theirs.keys()))
-        return self._judged(f"{one} has a smaller loss than {other}", published, held)
-
-    def _judged(self, claim: str, published: str, held: tuple[bool, ...]) -> Judged:
-        return Judged(f"{self.contest.name}: {claim}", published, held)
+        claim = f"{self.contest.name}: {one} has a smaller loss than {other}"
+        return less(claim, published, self.losses(one), self.losses(other))
 
     def table(self) -> Table:
         """A line for each row: when each seed was there, what it came to, and its cost."""
-        head = ["row", "solved at step, by seed", "test loss, of the baseline's, by seed"]
+        head = [
+            "row",
+            f"{self.contest.does} at step, by seed",
+            "test loss, of the baseline's, by seed",
+        ]
         head += ["learning rate", "parameters", "steps", "s of training, a run"]
-        return Table(f"{self.contest.name}: who solves it", head, list(map(self._cells, self.rows)))
+        title = f"{self.contest.name}: who {self.contest.does}"
+        return Table(title, head, list(map(self._cells, self.rows)))
 
     def _cells(self, label: str) -> list[str]:
         row = self.rows[label]
-        steps = ", ".join("never" if at is None else f"{at:,}" for at in self.arrived(label))
+        steps = when(row, self.arrived(label))
         losses = [loss / self.contest.baseline for loss in self.losses(label).values()]
         shown = ", ".join(f"{loss:.3g}" for loss in losses) or "failed"
         took = f"{seconds(row) / max(1, len(losses)):.0f}"
@@ -94,7 +99,7 @@ class Result:
     def notes(self) -> list[str]:
         """What is meant by solved, how rates were chosen, and why runs failed."""
         return [
-            f"{self.contest.name}: solved where the validation loss is below "
+            f"{self.contest.name}: a row {self.contest.does} where the validation loss is below "
             f"{self.contest.goal:.3g} after an epoch; remembering nothing gives "
             f"{self.contest.baseline:.3g}.",
             budget(self.contest.rates),

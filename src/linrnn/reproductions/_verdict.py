@@ -2,8 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from linrnn.reproductions._quoted import Quoted
 
@@ -14,14 +14,18 @@ MINUTES, HOURS = 5, 3
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted", "undecided"
 
 
+Held: TypeAlias = tuple[bool | None, ...]
+"""Whether a claim held with each seed that can tell; None where it speaks neither for nor against,
+as with two numbers that are equal. A run that failed is no seed of it."""
+
+
 class Judged(NamedTuple):
     """A claim, and whether it held with each seed."""
 
     claim: str
     published: str
     """The numbers or the words it rests on."""
-    held: tuple[bool, ...]
-    """One for each seed that can tell."""
+    held: Held
     each: str = "seeds"
     """What there is one of for each; of times, a round stands in place of a seed."""
 
@@ -32,8 +36,9 @@ class Judged(NamedTuple):
             >>> Judged("a < b", "1 against 2", (True, False)).cells(2)
             ['a < b', '1 against 2', 'holds with 1 of 2 seeds', 'undecided']
         """
-        n = len(self.held)
-        ours = f"holds with {sum(self.held)} of {n} {self.each}" if self.held else "not run"
+        n, neither = len(self.held), self.held.count(None)
+        ours = f"holds with {self.held.count(True)} of {n} {self.each}" if n else "not run"
+        ours += f", neither way with {neither}" if neither else ""
         word = verdict(self.held) if n >= need else f"{UNDECIDED} ({n} of {need} {self.each})"
         return [self.claim, self.published, ours, word]
 
@@ -41,15 +46,17 @@ class Judged(NamedTuple):
 def rule(need: int) -> str:
     """The rule in words, where so many seeds are needed."""
     return (
-        "a claim is confirmed where it holds with every seed, contradicted where it holds with "
-        f"none, and otherwise undecided; with fewer than {need} seeds nothing is decided "
-        f"({MINUTES} where a run takes minutes, {HOURS} where it takes an hour or more). Rows are "
-        "compared seed by seed, times round by round. A printed order is a claim where neighbours "
-        f"lie apart by more than {SURE:g} of their errors."
+        "a claim is confirmed where it holds with every seed, contradicted where its opposite does "
+        "(two equal numbers are neither), and otherwise undecided; with fewer than "
+        f"{need} seeds nothing is decided ({MINUTES} where a run takes minutes, {HOURS} where it "
+        "takes an hour or more), and a run that failed is no seed. Rows are compared seed by seed, "
+        "times round by round. A printed order is a claim of the first and the last, and of two "
+        "rows between which no third is, where they lie apart by more than "
+        f"{SURE:g} of their errors; where none is printed the largest of the column stands for it."
     )
 
 
-def verdict(held: Sequence[bool]) -> str:
+def verdict(held: Sequence[bool | None]) -> str:
     """One word for what the seeds say, however many they are.
 
     Args:
@@ -58,10 +65,37 @@ def verdict(held: Sequence[bool]) -> str:
     Example:
         >>> verdict([True, True]), verdict([True, False]), verdict([False, False]), verdict([])
         ('confirmed', 'undecided', 'contradicted', 'undecided')
+        >>> verdict([False, None])
+        'undecided'
     """
-    if not held or any(held) != all(held):
-        return UNDECIDED
-    return CONFIRMED if held[0] else CONTRADICTED
+    found = set(held)
+    return CONFIRMED if found == {True} else CONTRADICTED if found == {False} else UNDECIDED
+
+
+def below(one: float, other: float) -> bool | None:
+    """Whether the first is the smaller one; None where they are equal."""
+    return None if one == other else one < other
+
+
+def every(parts: Iterable[bool | None]) -> bool | None:
+    """Whether all parts of a claim hold; False if none of them does, None otherwise.
+
+    Example:
+        >>> every([True, True]), every([False, False]), every([True, False]), every([None, None])
+        (True, False, None, None)
+    """
+    found = set(parts)
+    return found.pop() if len(found) == 1 else None
+
+
+def along(values: Sequence[float]) -> bool | None:
+    """Whether each is larger than the one before; False if each is smaller, None otherwise.
+
+    Example:
+        >>> along([1, 2, 3]), along([3, 2, 1]), along([1, 3, 2])
+        (True, False, None)
+    """
+    return every(below(one, other) for one, other in itertools.pairwise(values))
 
 
 def less(
@@ -74,29 +108,50 @@ def less(
         (True,)
     """
     both = sorted(one.keys() & other.keys())
-    return Judged(claim, published, tuple(one[seed] < other[seed] for seed in both))
+    return Judged(claim, published, tuple(below(one[seed], other[seed]) for seed in both))
 
 
 def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:
-    """What a printed column claims: each row and the next one in its order, better and worse.
+    """What a printed column claims: pairs of rows, better and worse.
 
-    Neighbours whose errors overlap are no claim, nor are rows that failed.
+    They are those that lie apart with none between that lies apart from both, and the first and the
+    last. Rows whose errors overlap are no claim, nor are rows that failed.
 
     Example:
         >>> steps({"a": Quoted(1.0, 0.1), "b": Quoted(3.0, 0.1), "c": Quoted(1.1, 0.1)})
-        [('b', 'c')]
+        [('b', 'c'), ('b', 'a')]
     """
     there = [label for label, quoted in printed.items() if not math.isnan(quoted.value)]
     sign = -1 if higher_is_better else 1
     there.sort(key=lambda label: sign * printed[label].value)
-    return [(one, other) for one, other in itertools.pairwise(there) if _apart(printed, one, other)]
+    apart = _Apart(printed)
+    return [
+        (one, other)
+        for (i, one), (k, other) in itertools.combinations(enumerate(there), 2)
+        if apart(one, other)
+        and (
+            k - i == len(there) - 1
+            or not any(apart(one, mid) and apart(mid, other) for mid in there[i + 1 : k])
+        )
+    ]
 
 
-def _apart(printed: Mapping[str, Quoted], one: str, other: str) -> bool:
-    """Whether two printed numbers differ by more than their errors, as far as these are printed."""
-    errors = [printed[label].error for label in (one, other)]
-    error = math.hypot(*(0.0 if math.isnan(e) else e for e in errors))
-    return abs(printed[one].value - printed[other].value) > SURE * error
+class _Apart:
+    """Whether two printed numbers differ by more than their errors."""
+
+    def __init__(self, printed: Mapping[str, Quoted]) -> None:
+        errors = [quoted.error for quoted in printed.values() if quoted.error == quoted.error]
+        self.printed, self.largest = printed, max(errors, default=math.nan)
+
+    def __call__(self, one: str, other: str) -> bool:
+        error = math.hypot(*map(self._error, (one, other)))
+        # nothing is said of rows without an error in a column without any
+        return abs(self.printed[one].value - self.printed[other].value) > SURE * error
+
+    def _error(self, label: str) -> float:
+        quoted = self.printed[label]
+        known = (e for e in (quoted.error, quoted.taken, self.largest) if e == e)
+        return next(known, math.nan)
 
 
 def ordered(
@@ -128,21 +183,22 @@ def printed_order(printed: Mapping[str, Quoted], higher_is_better: bool = True) 
     """Labels of a printed column, best first, " > " only where no printed errors overlap.
 
     Example:
-        >>> printed_order({"a": Quoted(1.0, 0.1), "b": Quoted(3.0), "c": Quoted(1.1, 0.1)})
+        >>> printed_order({"a": Quoted(1.0, 0.1), "b": Quoted(3.0), "c": Quoted(1.1, 0.2)})
         'b > c, a'
     """
     sign = -1 if higher_is_better else 1
     best = sorted(printed, key=lambda label: sign * printed[label].value)
-    return _joined(best, lambda one, other: _apart(printed, one, other))
+    return _joined(best, _Apart(printed))
 
 
 def groups(values: Mapping[str, Mapping[int, float]], higher_is_better: bool = True) -> str:
     """Labels, best mean first, with " > " only where all before it win with every seed.
 
-    Between others stands a comma: their order is not known. One seed gives no order.
+    Between others stands a comma: their order is not known. Fewer than five seeds give no order.
 
     Example:
-        >>> groups({"a": {0: 1.0, 1: 1.1}, "b": {0: 3.0, 1: 3.1}, "c": {0: 1.1, 1: 1.0}})
+        >>> a, c = {n: 1.0 + n for n in range(5)}, {n: 5.0 - n for n in range(5)}
+        >>> groups({"a": a, "b": {n: 9.0 for n in range(5)}, "c": c})
         'b > a, c'
     """
     sign = 1 if higher_is_better else -1
@@ -160,6 +216,6 @@ def _joined(best: Sequence[str], wins: Callable[[str, str], bool]) -> str:
 
 
 def _wins(one: Mapping[int, float], other: Mapping[int, float], sign: int) -> bool:
-    """Whether the first is better with each of two or more seeds that both have."""
+    """Whether the first is better with each of five or more seeds that both have."""
     both = one.keys() & other.keys()
-    return len(both) > 1 and all(sign * (one[seed] - other[seed]) > 0 for seed in both)
+    return len(both) >= MINUTES and all(sign * (one[seed] - other[seed]) > 0 for seed in both)

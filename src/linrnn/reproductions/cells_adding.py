@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._cells import Model, Race, one_layer
+from linrnn.reproductions._cells import BEFORE, NOT_PUBLISHED, SOLVES, Model, Race, Said, one_layer
 from linrnn.tasks.adding import AddingOptions
 from linrnn.train import Config
 
@@ -44,14 +44,14 @@ MODELS: Mapping[str, Model] = {
 }
 """Published settings where there are any; learning rates without a source are ours, one each."""
 SAID = {
-    "IndRNN": "two layers of 128 learn up to length 5,000",
-    "coRNN": "128 channels learn up to length 5,000, after thousands of steps",
-    "UnICORNN": "not published",
-    "LEM": "128 channels, batches of 50: below 0.01 after 1,900 steps, by its log",
-    "expRNN": "not published",
-    "LSTM": "learns later than those beside it",
-    "LSTM, chrono": "learns at length 750, before the LSTM",
-    "LSTM, UR": "learns, before the LSTM",
+    "IndRNN": Said("two layers of 128 learn up to length 5,000", SOLVES),
+    "coRNN": Said("128 channels learn up to length 5,000, after thousands of steps", SOLVES),
+    "UnICORNN": NOT_PUBLISHED,
+    "LEM": Said("128 channels, batches of 50: below 0.01 after 1,900 steps, by its log", SOLVES),
+    "expRNN": NOT_PUBLISHED,
+    "LSTM": Said("learns later than those beside it"),
+    "LSTM, chrono": Said("learns at length 750, before the LSTM", BEFORE),
+    "LSTM, UR": Said("learns, before the LSTM", BEFORE),
 }
 """Claims of the sources; curves are drawn, and few numbers printed."""
 
@@ -83,7 +83,7 @@ class CellsAdding(Reproduction):
         Table(
             "Claims; curves are drawn, few numbers are printed",
             ["model", "published"],
-            list(SAID.items()),
+            [[label, said.words] for label, said in SAID.items()],
         ),
     )
 

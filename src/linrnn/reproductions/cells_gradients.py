@@ -1,7 +1,7 @@
 """What is left of a gradient, hundreds of steps before the loss it is of."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +24,16 @@ SHOWN = (10, 100, 500, 990)
 _LEAST = 1e-12  # of the plot
 
 
+_ELSEWHERE = "bounded at steps of about 1/T; nothing of this one"
+
+
 class Case(NamedTuple):
     """A layer as it starts, and what is said of its gradients."""
 
     mixer: str
     options: Mapping[str, Any]
-    claim: str
+    claim: Literal["bounded", "vanishes", ""]
+    """Empty where the statements are not of such settings."""
     where: str
 
 
@@ -38,20 +42,20 @@ CASES: Mapping[str, Case] = {
         "co_rnn", {"step_size": 1 / LENGTH, "gamma": 1.0, "eps": 1.0}, "bounded", "arXiv:2010.00951"
     ),
     "coRNN, psMNIST": Case(
-        "co_rnn", {"step_size": 0.076, "gamma": 0.4, "eps": 8.0}, "bounded", "arXiv:2010.00951"
+        "co_rnn", {"step_size": 0.076, "gamma": 0.4, "eps": 8.0}, "", "arXiv:2010.00951"
     ),
     "coRNN, sMNIST": Case(
-        "co_rnn", {"step_size": 0.042, "gamma": 2.7, "eps": 4.7}, "bounded", "arXiv:2010.00951"
+        "co_rnn", {"step_size": 0.042, "gamma": 2.7, "eps": 4.7}, "", "arXiv:2010.00951"
     ),
     "coRNN, adding": Case(
-        "co_rnn", {"step_size": 0.06, "gamma": 66.0, "eps": 15.0}, "bounded", "its public code"
+        "co_rnn", {"step_size": 0.06, "gamma": 66.0, "eps": 15.0}, "", "its public code"
     ),
     "UnICORNN, psMNIST": Case(
-        "unicornn", {"step_size": 0.19, "alpha": 30.65}, "bounded", "arXiv:2103.05487"
+        "unicornn", {"step_size": 0.19, "alpha": 30.65}, "", "arXiv:2103.05487"
     ),
     "LEM, steps of 1/T": Case("lem", {"step_size": 1 / LENGTH}, "bounded", "arXiv:2110.04744"),
-    "LEM, adding": Case("lem", {"step_size": 0.0242}, "bounded", "arXiv:2110.04744, public code"),
-    "LEM, psMNIST": Case("lem", {"step_size": 0.31}, "bounded", "arXiv:2110.04744, public code"),
+    "LEM, adding": Case("lem", {"step_size": 0.0242}, "", "arXiv:2110.04744, public code"),
+    "LEM, psMNIST": Case("lem", {"step_size": 0.31}, "", "arXiv:2110.04744, public code"),
     "expRNN": Case("exp_rnn", {"init": "cayley"}, "bounded", "arXiv:1901.08428"),
     "IndRNN": Case("ind_rnn", {"t_max": LENGTH}, "bounded", "arXiv:1803.04831"),
     "LSTM, chrono": Case(
@@ -91,7 +95,7 @@ class CellsGradients(Reproduction):
         Table(
             "What is said of the gradient over long times; no numbers are printed",
             ["layer", "published", "where"],
-            [[label, case.claim, case.where] for label, case in CASES.items()],
+            [[label, case.claim or _ELSEWHERE, case.where] for label, case in CASES.items()],
         ),
     )
 
@@ -107,7 +111,8 @@ class CellsGradients(Reproduction):
             seeds = [self._norms(case, seed) for seed in setting.seeds]
             curves[label] = torch.stack(seeds).mean(0)
             rows.append([label, *_cells(curves[label], seeds)])
-            verdicts.append(judged(label, case, seeds))
+            if case.claim:
+                verdicts.append(judged(label, case, seeds))
             setting.say(f"{label}: smallest {rows[-1][-2]}, largest {rows[-1][-1]}")
         shown = [lag for lag in SHOWN if lag < self.length]
         head = ["layer", *(f"{lag} before" for lag in shown), "smallest", "largest"]

@@ -5,7 +5,16 @@ from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._copying import Copying
-from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned_all
+from linrnn.reproductions._lessons import (
+    Rule,
+    Runs,
+    alike,
+    errors,
+    learning,
+    smaller,
+    tuned_all,
+    under,
+)
 from linrnn.reproductions._verdict import Judged
 
 WINDOW = 4
@@ -121,15 +130,13 @@ def judged(name: str, runs: Runs) -> list[Judged]:
 
     def copies(label: str, claim: bool, where: str) -> Judged:
         words = "copies them" if claim else "does not copy them"
-        held = tuple((run.error < SOLVED) == claim for run in runs[label])
-        return Judged(f"{name}: {label} {words}", where, held)
+        return Judged(f"{name}: {label} {words}", where, under(runs[label], SOLVED, claim))
 
     def better(one: str, other: str, where: str) -> Judged:
         held = smaller(runs[one], runs[other])
         return Judged(f"{name}: {one} has a smaller loss than {other}", where, held)
 
-    pairs = zip(runs[TRACED], runs[EXACT], strict=True)
-    same = tuple(abs(a.error - b.error) < WITHIN for a, b in pairs)
+    same = alike(runs[TRACED], runs[EXACT], WITHIN)
     return [
         copies(EXACT, True, "exact"),
         copies(TRACED, True, _IRIE),

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._cells import earlier, one_layer
+from linrnn.reproductions._cells import one_layer
 from linrnn.reproductions._sooner import Contest, Result
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._verdict import Judged, less
 from linrnn.tasks.adding import AddingOptions
 from linrnn.train import Config
 
@@ -146,6 +146,6 @@ def judged(found: Result) -> list[Judged]:
 
 def fewer_updates(found: Result, parts: str, whole: str) -> Judged:
     """That a row of parts needs fewer steps of the optimiser than one of whole batches."""
-    updates = [None if at is None else PARTS * at for at in found.arrived(parts)]
+    updates = {seed: PARTS * at for seed, at in found.arrived(parts).items()}
     claim = f"{found.contest.name}: {parts} solves it in fewer updates than {whole}"
-    return Judged(claim, "ours", earlier(updates, found.arrived(whole)))
+    return less(claim, "ours", updates, found.arrived(whole))

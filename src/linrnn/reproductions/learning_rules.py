@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import mean
 from typing import Any, ClassVar
 
 from linrnn.reproductions import _rule_gradients as gradients
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._delays import Delay, solved_readout
-from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned_all
+from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned_all, under
 from linrnn.reproductions._rule_gradients import Angles, Noise
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._verdict import Judged, along, below, every
 from linrnn.train._figures import legend_below, new_figure, over_seeds
 from linrnn.train._styles import styles
 
@@ -208,9 +207,9 @@ NOTES = (
     "learns by the same steps. The table of read-outs that are solved for, for ever long "
     "sequences, says what such a layer could hold at all; 32 modes are a basis of 64 functions of "
     "time, far from orthogonal.",
-    f"unbiased: the mean of all estimates lies within {BIASED:g} of its standard errors of the "
-    "true gradient. One estimate is that of one sequence and one copy; the copies that an error of "
-    "a tenth takes are the square of ten times the deviation.",
+    "unbiased: along the true gradient the mean of all estimates is as long as that, within "
+    f"{BIASED:g} of its standard errors. One estimate is that of one sequence and one copy; the "
+    "copies that an error of a tenth takes are the square of ten times the deviation.",
     "angles: cosines between the gradients of a mixer's parameters, or of all parameters, with "
     "those of back-propagation, which also trains the stacks, at a rate not tuned. They are "
     f"of {gradients.COMPARED} sequences of {gradients.LENGTH} steps with a lag of {gradients.LAG}.",
@@ -226,8 +225,7 @@ def judged_lags(name: str, runs: Runs) -> list[Judged]:
 
     def solves(label: str, claim: bool, where: str) -> Judged:
         words = "solves it" if claim else "does not solve it"
-        held = tuple((run.error < SOLVED) == claim for run in runs[label])
-        return Judged(f"{name}: {label} {words}", where, held)
+        return Judged(f"{name}: {label} {words}", where, under(runs[label], SOLVED, claim))
 
     if name == DENSE.name:
         return [
@@ -247,9 +245,9 @@ def judged_lags(name: str, runs: Runs) -> list[Judged]:
 def judged_noise(noises: Noises) -> list[Judged]:
     """Claims of `uoro`'s estimates, seed by seed."""
     by_seed = list(zip(*noises.values(), strict=True))
-    unbiased = tuple(all(one.miss < BIASED for one in seed) for seed in by_seed)
-    grows = tuple(all(a.spread < b.spread for a, b in pairwise(seed)) for seed in by_seed)
-    ends = tuple(seed[0].spread < seed[-1].spread for seed in by_seed)
+    unbiased = tuple(all(abs(one.miss) < BIASED for one in seed) for seed in by_seed)
+    grows = tuple(along([one.spread for one in seed]) for seed in by_seed)
+    ends = tuple(below(seed[0].spread, seed[-1].spread) for seed in by_seed)
     sizes = list(noises)
     return [
         Judged("uoro: unbiased at every size", _UORO, unbiased),
@@ -267,12 +265,11 @@ def judged_stacks(stacks: Stacks, step: int) -> list[Judged]:
         by_seed = list(zip(*(stacks[ring, depth] for depth in depths), strict=True))
         where = f"ring {_ring(ring)}, {when}"
         last = tuple(all(one[ONLINE, step][-2] > SAME for one in seed) for seed in by_seed)
-        first = tuple(
-            all(a[ONLINE, step][0] > b[ONLINE, step][0] for a, b in pairwise(seed))
-            for seed in by_seed
-        )
+        first = tuple(along([-one[ONLINE, step][0] for one in seed]) for seed in by_seed)
         above = tuple(
-            all(one[ONLINE, step][i] > one[STEPWISE, step][i] for one in seed for i in (0, -1))
+            every(
+                below(one[STEPWISE, step][i], one[ONLINE, step][i]) for one in seed for i in (0, -1)
+            )
             for seed in by_seed
         )
         found += [
@@ -298,9 +295,11 @@ def _noise_table(noises: Noises) -> Table:
         copies = mean(spreads) ** 2 * 100
         misses = ", ".join(f"{one.miss:.2f}" for one in seeds)
         shown = ", ".join(f"{spread:.3g}" for spread in spreads)
-        rows.append([f"{size} cells", shown, f"{copies:,.0f}", misses])
+        known = ", ".join(f"{one.error:.2g}" for one in seeds)
+        rows.append([f"{size} cells", shown, f"{copies:,.0f}", misses, known])
     head = ["dense tanh cells", "standard deviation of one estimate, by seed",
-            "copies for an error of a tenth", "miss of the mean, in standard errors"]  # fmt: skip
+            "copies for an error of a tenth", "miss of the mean along it, in standard errors",
+            "such an error, of the gradient's norm"]  # fmt: skip
     return Table("uoro beside the true gradient, relative to its norm", head, rows)
 
 

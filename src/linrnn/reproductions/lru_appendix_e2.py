@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from linrnn.compare import Row
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
+from linrnn.reproductions._cells import when
 from linrnn.reproductions._trained import Column, Outcome, train
 from linrnn.reproductions._verdict import Judged
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
@@ -154,13 +155,13 @@ def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:
     found = {row.label: row for row in outcome.rows}
     rows = []
     for label in outcome.labels:
-        curves = list(_curves(found[label]).values()) if label in found else []
-        steps = [_reached(curve, threshold) for curve in curves]
-        cells = [str(s) if s is not None else f"not in {size.steps:,}" for s in steps]
-        low = list(map(_lowest, curves))
+        curves = _curves(found[label]) if label in found else {}
+        steps = {seed: _reached(curve, threshold) or math.inf for seed, curve in curves.items()}
+        low = list(map(_lowest, curves.values()))
         best = f"{statistics.fmean(low):.2g}" if low else "failed"
-        rows.append([label, ", ".join(cells) or "failed", best])
-    head = ["model", f"steps to a training MSE of {threshold:.2g}, seed by seed", "lowest MSE"]
+        rows.append([label, when(found[label], steps) if label in found else "not run", best])
+    reached = f"steps to a training MSE of {threshold:.2g}, seed by seed, in {size.steps:,}"
+    head = ["model", reached, "mean over seeds of the lowest MSE"]
     return Table(f"Steps until the error is {size.reached:.0%} of that of answering 0", head, rows)
 
 

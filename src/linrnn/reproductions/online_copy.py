@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from typing import ClassVar
 
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
@@ -15,13 +15,14 @@ from linrnn.reproductions._lessons import (
     errors,
     learning,
     near,
+    seeds,
     smaller,
     together,
     tuned_all,
 )
 from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._verdict import Held, Judged, along, below
 
 Ring = tuple[float, float]
 Where = tuple[Ring, int]
@@ -165,9 +166,9 @@ def judged(found: Found) -> list[Judged]:
 
 
 def _deeper(ring: Ring, runs: Sequence[Runs], depths: Sequence[int]) -> list[Judged]:
-    by_seed = list(zip(*map(_lacks, runs), strict=True))
-    ends = tuple(seed[0] < seed[-1] for seed in by_seed)
-    each = tuple(all(a < b for a, b in pairwise(seed)) for seed in by_seed)
+    by_seed = seeds(*map(_lacks, runs))
+    ends = tuple(below(seed[0], seed[-1]) for seed in by_seed)
+    each = tuple(map(along, by_seed))
     first, last = depths[0], depths[-1]
     where = f"ring {_ring(ring)}: what {ONLINE} lacks"
     return [
@@ -179,7 +180,7 @@ def _deeper(ring: Ring, runs: Sequence[Runs], depths: Sequence[int]) -> list[Jud
 def _denser(depth: int, runs: Sequence[Runs]) -> list[Judged]:
     wide, dense = runs[0], runs[-1]
     where = f"{_layers(depth)}, denser ring: {ONLINE}"
-    lacks = tuple(a < b for a, b in zip(_lacks(dense), _lacks(wide), strict=True))
+    lacks: Held = tuple(below(*pair) for pair in seeds(_lacks(dense), _lacks(wide)))
     loss = smaller(dense[ONLINE], wide[ONLINE])
     return [
         Judged(f"{where} has a smaller loss", _ZUCCHET, loss),

@@ -13,7 +13,16 @@ from linrnn import SequenceModel
 from linrnn.learn import Batch
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._language import mean_of
-from linrnn.reproductions._lessons import Lesson, Runs, learning, near, smaller, together, tuned_all
+from linrnn.reproductions._lessons import (
+    Lesson,
+    Runs,
+    behind,
+    learning,
+    near,
+    smaller,
+    together,
+    tuned_all,
+)
 from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
 from linrnn.reproductions._verdict import Judged
@@ -165,9 +174,7 @@ NOTES = (
 def judged(name: str, runs: Runs) -> list[Judged]:
     """Claims of a depth, seed by seed."""
     exact, online, cut = runs[EXACT], runs[ONLINE], runs[CUT]
-    within = tuple(
-        one.error - other.error <= POINTS for one, other in zip(online, exact, strict=True)
-    )
+    within = behind(online, exact, POINTS)
     claims = {
         f"{ONLINE} is within {POINTS:g} points of {EXACT}": within,
         f"{ONLINE} is near {EXACT}": near(online, exact, cut),

@@ -1,6 +1,7 @@
 """Races of recurrent cells: who is there first, and the verdicts."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -55,20 +56,35 @@ def test_what_a_race_is_about():
 @pytest.mark.parametrize(
     ("own", "rival", "held"),
     [
-        ([200, 400, 600], [None, 600, 800], (True, True, True)),
-        ([None, 400, 900], [None, 400, 800], (False, False, False)),
-        ([200, None, 600], [None, None, None], (True, False, True)),
+        ([200, 400, 600], [inf, 600, 800], (True, True, True)),
+        ([inf, 400, 900], [inf, 400, 800], (False, None, False)),
+        ([200, inf, 600], [inf, inf, inf], (True, False, True)),
     ],
 )
-def test_who_is_later_than_the_lstm_is_not_first(own, rival, held):
-    arrived = {"LEM": own, _cells.RIVAL: rival}
-    assert _cells.judged("LEM", arrived, "x") == Judged("LEM solves it first", "x", held)
+def test_who_is_later_than_the_lstm_is_not_before_it(own, rival, held):
+    arrived = {"LEM": dict(enumerate(own)), _cells.RIVAL: dict(enumerate(rival))}
+    said = {"LEM": _cells.Said("x", _cells.BEFORE), _cells.RIVAL: _cells.Said("y")}
+    claim = "LEM solves it before the LSTM"
+    assert _cells.judged(arrived, said) == [Judged(claim, "x", held)]
+    said["LEM"] = _cells.Said("x", _cells.SOLVES)
+    assert _cells.judged(arrived, said)[0].held == tuple(at < inf for at in own)
 
 
 def test_the_lstm_is_claimed_to_fail():
-    arrived = {_cells.RIVAL: [None, 2]}
-    judged = _cells.judged(_cells.RIVAL, arrived, "stays at the baseline")
+    arrived = {_cells.RIVAL: {0: inf, 2: 2}}  # the run of seed 1 failed, which says nothing
+    said = {_cells.RIVAL: _cells.Said("stays at the baseline", _cells.FAILS)}
+    (judged,) = _cells.judged(arrived, said)
     assert judged == Judged("LSTM does not solve it", "stays at the baseline", (True, False))
+
+
+@pytest.mark.parametrize("entry", [cells_adding, cells_copy])
+def test_nothing_is_judged_that_nobody_said(entry):
+    arrived = {label: {0: inf} for label in entry.MODELS}
+    judged = {found.claim.split(" solves")[0].split(" does")[0] for found in
+              _cells.judged(arrived, entry.SAID)}  # fmt: skip
+    silent = {label for label, said in entry.SAID.items() if said == _cells.NOT_PUBLISHED}
+    assert silent
+    assert not silent & judged
 
 
 @pytest.mark.parametrize("entry", [cells_adding, cells_copy])
@@ -78,19 +94,17 @@ def test_something_is_said_of_every_model(entry):
 
 def test_a_race_is_run_and_not_run_again(trained, tmp_path):
     base = tiny(cells_adding.config(), length=8)
-    what = cells_adding.CellsAdding(["expRNN", "LSTM"], base)
+    what = cells_adding.CellsAdding(["LEM", "LSTM"], base)
     setting = Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
     found = what.run(setting)
-    assert trained == [f"adding/{m}-seed{seed}" for seed in (0, 1) for m in ("expRNN", "LSTM")]
+    assert trained == [f"adding/{m}-seed{seed}" for seed in (0, 1) for m in ("LEM", "LSTM")]
     (results,) = found.tables
-    claims = ["expRNN solves it first", "LSTM does not solve it"]
-    assert [judged.claim for judged in found.verdicts] == claims
+    assert [judged.claim for judged in found.verdicts] == ["LEM solves it"]
     assert set(cells(results, "steps").values()) == {"4"}
     assert cells(results, "solved")["LSTM"].count(",") == 1
     assert set(found.figures) == {"curves-adding"}
     folder = tmp_path / "runs" / trained[0]
-    assert [_cells.solved_at(folder, goal) for goal in (1e9, 0.0)] == [2, None]
-    assert _cells.solved_at(tmp_path, 1e9) is None
+    assert [_cells.solved_at(folder, goal) for goal in (1e9, 0.0)] == [2, inf]
     assert what.run(setting).tables == found.tables
     assert len(trained) == 4
 

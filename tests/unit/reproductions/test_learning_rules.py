@@ -89,7 +89,7 @@ def test_a_readout_that_is_solved_for_is_that_of_least_squares():
 
 
 def test_estimates_of_rank_one_are_found_unbiased_and_a_biased_one_is_found_out(monkeypatch):
-    assert gradients.noise(4, 0, rows=32, draws=8).miss < 3
+    assert gradients.noise(4, 0, rows=32, draws=8).miss == pytest.approx(0, abs=3)
     build = learn.build
 
     def scaled(name, options=None):
@@ -103,6 +103,9 @@ def test_estimates_of_rank_one_are_found_unbiased_and_a_biased_one_is_found_out(
 
     monkeypatch.setattr("linrnn.learn.build", scaled)
     assert gradients.noise(4, 0, rows=256, draws=8).miss > 3
+    # of many cells, whose noise in all directions would hide a bias along the gradient
+    found = gradients.noise(30, 0, rows=64, draws=8)
+    assert found.miss > 3 > 3 * found.error > 0
 
 
 def test_noise_of_one_estimate_does_not_go_by_the_rows_of_a_batch():
@@ -124,14 +127,17 @@ def test_lags_are_judged_by_seed():
 
 def test_noise_is_judged_by_seed():
     def noises(*spreads):
-        return {n: [gradients.Noise(s, 1.0)] for n, s in zip((3, 10, 30), spreads, strict=True)}
+        return {
+            n: [gradients.Noise(s, 1.0, 0.1)] for n, s in zip((3, 10, 30), spreads, strict=True)
+        }
 
     assert [line.held for line in page.judged_noise(noises(1, 2, 3))] == [(True,)] * 3
     assert [line.held for line in page.judged_noise(noises(1, 3, 2))] == [
-        *((True,), (False,), (True,)),
+        *((True,), (None,), (True,)),
     ]
-    off = {3: [gradients.Noise(1.0, 1.0)], 10: [gradients.Noise(2.0, 3.5)]}
-    assert page.judged_noise(off)[0].held == (False,)
+    for miss in (3.5, -3.5):
+        off = {3: [gradients.Noise(1.0, 1.0, 0.1)], 10: [gradients.Noise(2.0, miss, 0.1)]}
+        assert page.judged_noise(off)[0].held == (False,)
 
 
 def test_stacks_are_judged_by_seed():
@@ -146,7 +152,7 @@ def test_stacks_are_judged_by_seed():
     }
     assert [line.held for line in page.judged_stacks(stacks, 0)] == [(True,)] * 3
     stacks[ring, 2] = angles([1.0, 0.99, 0.7], [0.5, 0.6, 0.8])
-    assert [line.held for line in page.judged_stacks(stacks, 0)] == [(False,)] * 3
+    assert [line.held for line in page.judged_stacks(stacks, 0)] == [(False,), (None,), (None,)]
 
 
 def test_the_last_layer_of_a_stack_is_exact_and_the_first_is_not():

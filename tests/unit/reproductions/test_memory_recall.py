@@ -77,7 +77,7 @@ def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     assert name == first_name == second_name
     assert [row[0] for row in found.tables[0].rows] == list(best)
     assert [row[0] for row in found.tables[1].rows] == list(best)
-    assert [judged.held for judged in found.verdicts] == [(False, False)]  # all are alike
+    assert [judged.held for judged in found.verdicts] == [(None, None)]  # all are alike
 
 
 @pytest.mark.slow

@@ -84,18 +84,25 @@ def right(*distances):
     [
         ("attention, window", (), True),
         ("attention, window", (1,), True),
-        ("attention, window", (2,), False),
+        ("attention, window", (2,), None),
         ("compressive_transformer", (2,), True),
-        ("compressive_transformer", (2, 4), False),
-        ("compressive_transformer", (), False),
+        ("compressive_transformer", (2, 4), None),
+        ("compressive_transformer", (4, 8), False),
+        ("compressive_transformer", (), None),
         ("rmt", (2, 4, 8), True),
-        ("rmt", (2, 4), False),
+        ("rmt", (2, 4), None),
+        ("rmt", (), False),
     ],
 )
 def test_a_claim_holds_where_a_layer_answers_as_far_as_it_reaches(label, answers, held):
     (found,) = recall.judged({label: [right(*answers)] * 5})
     assert found.held == (held,) * 5
-    assert found.cells(5)[-1] == ("confirmed" if held else "contradicted")
+    words = {True: "confirmed", False: "contradicted", None: "undecided"}
+    assert found.cells(5)[-1] == words[held]
+
+
+def test_nothing_is_judged_of_a_layer_that_nothing_is_said_of():
+    assert recall.judged({"mingru": [right()] * 5}) == ()
 
 
 def test_gradients_end_in_the_ablation_and_nothing_else_changes():

@@ -1,6 +1,7 @@
 """Who of two is sooner, on the pages of parts and of limit cycles: rows, verdicts, small runs."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -23,7 +24,7 @@ class Said(Result):
         return self.steps
 
     def arrived(self, label):
-        return self.steps[label]
+        return dict(enumerate(self.steps[label]))
 
     def losses(self, label):
         return self.found[label]
@@ -34,9 +35,9 @@ def held(judged):
 
 
 def test_claims_are_of_the_same_seed():
-    result = Said({"a": [100, None, 300], "b": [None, None, 300]}, {"a": {0: 0.1, 2: 0.5}, "b":
+    result = Said({"a": [100, inf, 300], "b": [inf, inf, 300]}, {"a": {0: 0.1, 2: 0.5}, "b":
         {0: 0.2, 1: 0.1, 2: 0.4}})  # fmt: skip
-    assert result.sooner("a", "b", "").held == (True, False, False)
+    assert result.sooner("a", "b", "").held == (True, None, None)
     assert result.better("a", "b", "").held == (True, False)
     assert result.solves("b", "").held == (False, False, True)
     assert result.solves("b", "", claim=False).held == (True, True, False)
@@ -51,7 +52,7 @@ def test_parts_that_are_sooner_by_batches_may_be_later_by_updates():
     assert found[f"task: {fptt} solves it in fewer updates than {bptt}"] == (True, False)
     assert found[f"task: {bptt} does not solve it"] == (False, False)
     assert len(found) == 5
-    alone = fptt_adding.judged(Said({bptt: [None, 900]}, {}))
+    alone = fptt_adding.judged(Said({bptt: [inf, 900]}, {}))
     assert held(alone) == {f"task: {bptt} does not solve it": (True, False)}
 
 
@@ -82,9 +83,7 @@ def test_rows_of_copying_differ_by_the_start_alone():
 def test_limit_cycles_are_judged_by_seed():
     cycle, orthogonal = "limit cycle", "orthogonal"
     losses = {cycle: {0: 0.1, 1: 0.3}, orthogonal: {0: 0.2, 1: 0.2}}
-    found = held(
-        limit_cycle_copy.judged(Said({cycle: [100, 200], orthogonal: [200, None]}, losses))
-    )
+    found = held(limit_cycle_copy.judged(Said({cycle: [100, 200], orthogonal: [200, inf]}, losses)))
     assert found[f"task: {cycle} solves it in fewer steps than {orthogonal}"] == (True, True)
     assert found[f"task: {cycle} has a smaller loss than {orthogonal}"] == (True, False)
     assert found[f"task: {cycle} solves it"] == (True, True)

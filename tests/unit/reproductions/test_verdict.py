@@ -1,7 +1,10 @@
 """One rule for every page: seeds that are needed, claims seed by seed, orders without overlaps."""
 
+import random
 import re
 from dataclasses import replace
+from importlib import import_module
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -44,26 +47,73 @@ def test_rounds_stand_in_place_of_seeds():
 
 def test_a_printed_order_claims_only_what_its_errors_leave():
     printed = {"a": Quoted(50, 1), "b": Quoted(51, 1), "c": Quoted(60, 1), "d": FAILS}
-    assert rules.steps(printed) == [("c", "b")]
-    assert rules.steps(printed, higher_is_better=False) == [("b", "c")]
+    assert rules.steps(printed) == [("c", "b"), ("c", "a")]
+    assert rules.steps(printed, higher_is_better=False) == [("a", "c"), ("b", "c")]
     assert printed_order({k: printed[k] for k in "abc"}) == "c > b, a"
-    assert printed_order({"a": Quoted(1.0), "b": Quoted(2.0)}) == "b > a"
+
+
+def test_a_printed_order_claims_its_ends_beside_its_steps():
+    printed = {name: Quoted(10.0 * n, 1.0) for n, name in enumerate("abcd")}
+    assert rules.steps(printed) == [("d", "c"), ("d", "a"), ("c", "b"), ("b", "a")]
+    # of rows in one band the one before and the one behind it are told from all of them
+    printed = {"a": Quoted(0, 1), "b": Quoted(10, 1), "c": Quoted(11, 1), "d": Quoted(20, 1)}
+    found = set(rules.steps(printed))
+    assert found == {("d", "c"), ("d", "b"), ("d", "a"), ("c", "a"), ("b", "a")}
+
+
+def test_an_error_that_is_not_printed_is_not_zero():
+    assert rules.steps({"a": Quoted(1.0), "b": Quoted(2.0)}) == []  # nobody knows
+    assert printed_order({"a": Quoted(1.0), "b": Quoted(2.0)}) == "b, a"
+    assert rules.steps({"a": Quoted(1.0), "b": Quoted(2.0), "c": Quoted(2.1, 0.5)}) == []
+    assert rules.steps({"a": Quoted(1.0), "b": Quoted(3.0), "c": Quoted(3.1, 0.5)}) != []
+    assert rules.steps({n: Quoted(v, taken=0.1) for n, v in zip("ab", (1.0, 2.0), strict=True)})
+    assert Quoted(1.0, taken=0.1).text == "1.0"
+
+
+@pytest.mark.parametrize("name", ["minrnn_shakespeare", "memory_shakespeare", "lra_state_spaces"])
+def test_pages_of_papers_without_errors_say_what_stands_for_them(name):
+    module = import_module(f"linrnn.reproductions.{name}")
+    columns = getattr(module, "PRINTED", None) or {"": module._PRINTED}
+    for printed in columns.values():
+        assert all(quoted.taken > 0 for quoted in printed.values())
+        assert rules.steps(printed)
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    assert re.search(r"prints? no errors", source)
+
+
+def test_what_speaks_neither_way_decides_nothing():
+    assert Judged("a", "1", (True, True, None)).cells(3)[2:] == [
+        "holds with 2 of 3 seeds, neither way with 1", "undecided"]  # fmt: skip
+    assert Judged("a", "1", (False, False, None)).cells(3)[-1] == "undecided"
+    assert rules.less("a", "", {0: 1.0, 1: 1.0}, {0: 1.0, 1: 2.0}).held == (None, True)
+    assert rules.below(inf, inf) is None
+
+
+def test_a_trend_is_contradicted_by_its_opposite_alone():
+    rng = random.Random(0)
+    ways = [rules.along([rng.random() for _ in range(4)]) for _ in range(500)]
+    # of numbers that are drawn alike each way is one in 24
+    assert 0 < ways.count(True) < 60 > ways.count(False) > 0
+    assert rules.every([False, True]) is None
 
 
 def test_rows_are_paired_by_seed():
-    printed = {"a": Quoted(60.0), "b": Quoted(50.0), "c": Quoted(40.0)}
+    printed = {"a": Quoted(60.0, 1.0), "b": Quoted(50.0, 1.0), "c": Quoted(40.0, 1.0)}
     values = {"a": {0: 0.5, 1: 0.6, 2: 0.2}, "b": {0: 0.4, 2: 0.1}, "c": {}}
     (judged,) = ordered(values, printed, where="copy: ")
-    assert judged == Judged("copy: a is better than b", "60.0 against 50.0", (True, True))
-    (judged,) = ordered(values, {"a": Quoted(1.0), "b": Quoted(2.0)}, higher_is_better=False)
+    said = "60.0 ± 1.0 against 50.0 ± 1.0"
+    assert judged == Judged("copy: a is better than b", said, (True, True))
+    printed = {"a": Quoted(1.0, 0.1), "b": Quoted(2.0, 0.1)}
+    (judged,) = ordered(values, printed, higher_is_better=False)
     assert judged.held == (False, False)
 
 
 def test_no_order_is_printed_where_seeds_overlap():
-    values = {"a": {0: 1.0, 1: 2.0}, "b": {0: 3.0, 1: 4.0}, "c": {0: 2.5, 1: 1.5}}
+    few = {"a": {0: 1.0, 1: 2.0}, "b": {0: 3.0, 1: 4.0}, "c": {0: 2.5, 1: 1.5}}
+    values = {name: {n: by_seed[n % 2] for n in range(5)} for name, by_seed in few.items()}
     assert groups(values) == "b > c, a"
     assert groups(values, higher_is_better=False) == "a, c > b"
-    assert groups({"a": {0: 1.0}, "b": {0: 3.0}}) == "b, a"  # one seed is no order
+    assert groups(few) == "b, c, a"  # fewer seeds are no order
     assert groups({}) == ""
 
 
