@@ -7,6 +7,7 @@ from the builtin a Python user would expect (`ValueError`, `TypeError`, ...).
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -148,7 +149,9 @@ def check_positive_int(where: str, **values: Any) -> None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not 1 <= value < 2**63:
             kind = ArgumentError if whole else ArgumentTypeError
-            raise kind(f"{where}: {name} must be an integer of at least 1, got {show(value)}.")
+            raise kind(
+                f"{where}: {name} must be an integer of at least 1, got {_foreign(name, value)}"
+            )
 
 
 def check_few(where: str, most: int, **values: Any) -> None:
@@ -156,7 +159,7 @@ def check_few(where: str, most: int, **values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise ArgumentError(
-                f"{where}: {name} must be an integer from 1 to {most}, got {show(value)}."
+                f"{where}: {name} must be an integer from 1 to {most}, got {_foreign(name, value)}"
             )
 
 
@@ -165,7 +168,9 @@ def check_positive(where: str, **values: Any) -> None:
     for name, value in values.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not (number and 0 < value < float("inf")):
-            raise ArgumentError(f"{where}: {name} must be positive and finite, got {show(value)}.")
+            raise ArgumentError(
+                f"{where}: {name} must be positive and finite, got {_foreign(name, value)}"
+            )
 
 
 def check_not_negative(where: str, **values: Any) -> None:
@@ -174,8 +179,19 @@ def check_not_negative(where: str, **values: Any) -> None:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not (number and 0 <= value < float("inf")):
             raise ArgumentError(
-                f"{where}: {name} must be at least 0 and finite, got {show(value)}."
+                f"{where}: {name} must be at least 0 and finite, got {_foreign(name, value)}"
             )
+
+
+def _foreign(name: str, value: object) -> str:
+    """What came, and what to do with a number that is none of Python's own, as NumPy's are.
+
+    Layers do not take them: PyTorch refuses some of them further in, and no file can hold them.
+    """
+    if isinstance(value, (bool, int, float)) or not isinstance(value, Real):
+        return f"{show(value)}."
+    kind = "int" if isinstance(value, Integral) else "float"
+    return f"{show(value)}. Pass {kind}({name})."
 
 
 def check_at_most(where: str, most: int, **values: int) -> None:

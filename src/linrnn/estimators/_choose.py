@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from linrnn.errors import check_not_negative, check_positive, check_positive_int
+from linrnn.errors import ArgumentError, check_positive, check_positive_int, show
 from linrnn.estimators._bank import BankReadout
+from linrnn.estimators._plain import plain
 from linrnn.estimators._series import Series
 
 CANDIDATES = ("bank", "lru")
@@ -18,17 +19,26 @@ def readout(estimator: Any, mixer: Any, seed: int) -> Any:
     """What fits and tells: `BankReadout`, or `TrainedReadout` where a mixer is named."""
     where = type(estimator).__name__
     if isinstance(mixer, str) and mixer == "bank":
-        check_positive_int(where, n_modes=estimator.n_modes)
-        return BankReadout(estimator.n_modes, seed)
+        n_modes = plain(estimator.n_modes)
+        check_positive_int(where, n_modes=n_modes)
+        return BankReadout(n_modes, seed)
     from linrnn.estimators._trained import TrainedReadout, Training
 
     names = [name for name in Training._fields if name != "mixer"]
-    chosen = Training(mixer, **{name: getattr(estimator, name) for name in names})
+    chosen = Training(mixer, **{name: plain(getattr(estimator, name)) for name in names})
     counts = ("d_model", "n_layers", "max_steps", "batch_size", "patience")
     check_positive_int(where, **{name: getattr(chosen, name) for name in counts})
     check_positive(where, learning_rate=chosen.learning_rate)
-    check_not_negative(where, validation_fraction=chosen.validation_fraction)
+    _check_fraction(where, chosen.validation_fraction)
     return TrainedReadout(chosen, seed)
+
+
+def _check_fraction(where: str, fraction: Any) -> None:
+    if not isinstance(fraction, float) or not 0 < fraction < 1:
+        raise ArgumentError(
+            f"{where}: validation_fraction must be a number between 0 and 1, both excluded, got "
+            f"{show(fraction)}. early_stopping=False holds nothing out."
+        )
 
 
 def choose(

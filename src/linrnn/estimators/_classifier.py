@@ -31,7 +31,7 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         learning_rate: the largest.
         early_stopping: hold a part of the training series out, keep the weights with the smallest
             loss there, and end where it did not get smaller for a while. Else the last weights.
-        validation_fraction: that part.
+        validation_fraction: that part, above 0 and below 1; at least one series is left to train.
         patience: for how many of 40 checks during ``max_steps``.
         layout: of arrays with three axes, "time_channels" for (series, time, channels),
             "channels_time" for (series, channels, time) as of aeon. It is never guessed.

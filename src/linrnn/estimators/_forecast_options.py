@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -11,6 +13,7 @@ from linrnn.errors import (
     check_positive_int,
     show,
 )
+from linrnn.estimators._plain import plain
 
 CHANNELS: Mapping[str, tuple[str, ...]] = {
     "auto": ("own", "together"),
@@ -53,7 +56,8 @@ def seasons_of(where: str, season: Any) -> tuple[float, ...] | None:
     """Lengths in steps, rising; None where they are to be found."""
     if season is None:
         return None
-    several = list(season) if isinstance(season, Sequence) else [season]
+    listed = isinstance(season, Sequence) or (isinstance(season, np.ndarray) and season.ndim == 1)
+    several = [plain(length) for length in (season if listed else [season])]
     for length in several:
         number = isinstance(length, (int, float)) and not isinstance(length, bool)
         if not number or not 0 <= length < float("inf"):

@@ -146,8 +146,8 @@ class TrainedReadout:
 
     def _split(self, count: int, strata: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         rows = np.arange(count)
-        held = math.ceil(count * self.training.validation_fraction)
-        if not self.training.early_stopping or held >= count:
+        held = min(math.ceil(count * self.training.validation_fraction), count - 1)
+        if not self.training.early_stopping or not held:
             return rows, rows[:0]
         if strata is not None:
             counts = np.bincount(strata)

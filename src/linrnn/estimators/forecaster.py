@@ -22,6 +22,7 @@ from linrnn.estimators._backtest import Backtest, Errors
 from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
 from linrnn.estimators._forecast_options import CHANNELS, check_options, seasons_of
 from linrnn.estimators._forecast_series import Series, filled, read_series
+from linrnn.estimators._plain import plain
 from linrnn.estimators._residuals import LEVELS, at_levels
 from linrnn.estimators._seasons import candidates, find_seasons, naive_season
 from linrnn.estimators._time_index import TimeIndex
@@ -147,9 +148,10 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             ShapeError: y has other axes.
         """
         where = "RecurrentForecaster.fit"
-        check_options(where, self.get_params(deep=False))
+        options = {name: plain(value) for name, value in self.get_params(deep=False).items()}
+        check_options(where, options)
         read = read_series(where, "y", y)
-        sizes = sizes_of(where, len(read.values), self.horizon, self.validation)
+        sizes = sizes_of(where, len(read.values), options["horizon"], options["validation"])
         values = filled(where, "y", read.values, self.missing, None)
         self._index = None if read.index is None else TimeIndex(where, "y", read.index)
         self._form = read._replace(values=values[:0], index=None)
@@ -159,11 +161,11 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         spread = values[: sizes.n_train].std(0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         setup = Setup(
-            n_modes=self.n_modes,
+            n_modes=options["n_modes"],
             seasons=(),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             kinds=CHANNELS[self.channels] if values.shape[1] > 1 else (),
-            every=self.every,
+            every=options["every"],
         )
         self._fit(torch.from_numpy(values / self.scale_), setup, sizes)
         return self
@@ -393,7 +395,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
 
     def _steps(self, what: str, horizon: int | None, most: int) -> int:
         self._fitted()
-        steps = self.horizon_ if horizon is None else horizon
+        steps = self.horizon_ if horizon is None else plain(horizon)
         where = f"RecurrentForecaster.{what}"
         check_positive_int(where, horizon=steps)
         check_at_most(where, most, horizon=steps)
