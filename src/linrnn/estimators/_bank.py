@@ -8,6 +8,7 @@ from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.preprocessing import LabelBinarizer, StandardScaler
 
 from linrnn.estimators._series import Series
+from linrnn.nn.gaps import unit
 from linrnn.nn.mode_bank import STATISTICS, ModeBank
 
 ALPHAS = np.logspace(-3, 3, 10)
@@ -42,7 +43,8 @@ class BankReadout:
 
     def regress(self, series: Series, y: np.ndarray) -> "BankReadout":
         """Fit to numbers."""
-        self._fit(RidgeCV, self._prepare(series), y)
+        self.unit = float(unit(torch.tensor(y, dtype=torch.float64)[:, None]))
+        self._fit(RidgeCV, self._prepare(series), y / self.unit)
         return self
 
     def decide(self, series: Series) -> np.ndarray:
@@ -52,7 +54,7 @@ class BankReadout:
 
     def predict(self, series: Series) -> np.ndarray:
         """The numbers."""
-        found: np.ndarray = self.ridge.predict(self._read(series))
+        found: np.ndarray = self.ridge.predict(self._read(series)) * self.unit
         return found
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
@@ -103,10 +105,12 @@ def leave_one_out(features: np.ndarray, targets: np.ndarray, alpha: float) -> np
         targets: (rows, m).
         alpha: the penalty.
     """
-    values, vectors = np.linalg.eigh(features @ features.T)
+    products = features @ features.T
+    # the intercept is not penalised: what is constant is taken out of the residuals. Features are
+    # blind to it, as to much else if they are few, and only this makes it the last of the vectors
+    values, vectors = np.linalg.eigh(products + (np.trace(products) + 1) / len(products))
     weights = 1 / (values.clip(0) + alpha)
-    # the intercept is not penalised: what is constant is taken out of the residuals
-    weights[np.argmax(np.abs(vectors.sum(0)))] = 0
+    weights[-1] = 0
     residuals = vectors @ (weights[:, None] * (vectors.T @ targets))
     found: np.ndarray = targets - residuals / (vectors**2 @ weights)[:, None]
     return found

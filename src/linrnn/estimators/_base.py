@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
-from linrnn.errors import ShapeError, check_in
+from linrnn.errors import ArgumentError, ShapeError, check_in, show
 from linrnn.estimators._choose import choose, readout
 from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
 
@@ -92,6 +92,11 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
         """Choose, and fit what was chosen."""
         mixer = self.mixer
+        if isinstance(mixer, str) and mixer == "bank" and self.mixer_options:
+            raise ArgumentError(
+                f"{type(self).__name__}: mixer_options must be None with mixer='bank', which has "
+                f"none, got {show(self.mixer_options)}."
+            )
         if isinstance(mixer, str) and mixer == "auto":
             tasks = {"fit": self._fit_readout, "score": self._score_readout}
             self.scores_ = choose(self, series, y, seed, **tasks)

@@ -17,6 +17,7 @@ from linrnn._signals import StopRequest
 from linrnn.backbone import SequenceModel
 from linrnn.estimators._bank import softmax
 from linrnn.estimators._series import Series
+from linrnn.nn.gaps import centre_and_spread
 from linrnn.train import OptimConfig, TrainingModule
 from linrnn.train._lightning import quiet
 
@@ -62,8 +63,10 @@ class TrainedReadout:
 
     def regress(self, series: Series, y: np.ndarray) -> "TrainedReadout":
         """Fit to numbers."""
-        self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
-        target = torch.from_numpy((y - self.centre) / self.spread).float()[:, None]
+        numbers = torch.tensor(y, dtype=torch.float64)[:, None]
+        centre, spread = centre_and_spread(numbers[None])
+        self.centre, self.spread = float(centre), float(spread)
+        target = ((numbers - centre) / spread).float()
         self._fit(series, target, 1, F.mse_loss, None)
         return self
 
@@ -98,6 +101,7 @@ class TrainedReadout:
                 d_model=chosen.d_model,
                 n_layers=chosen.n_layers,
                 norm="layer",
+                dtype=torch.float32,
             )
             module = TrainingModule(self.model, loss, optim=OptimConfig(lr=chosen.learning_rate))
             best = _Best(chosen.patience, stop)
@@ -159,9 +163,7 @@ class TrainedReadout:
 
     def _standardise(self, series: Series) -> None:
         x = series.x
-        self.mean = x.nanmean((0, 1)).nan_to_num(nan=0.0)
-        spread = (x - self.mean).square().nanmean((0, 1)).sqrt()
-        self.scale = torch.where(spread > 0, spread, 1.0)
+        self.mean, self.scale = centre_and_spread(x)
         inside = torch.arange(x.shape[1]) < series.lengths[:, None]
         self.marked = bool((x.isnan() & inside[..., None]).any())
 

@@ -26,6 +26,7 @@ from linrnn.estimators._plain import plain
 from linrnn.estimators._residuals import LEVELS, at_levels
 from linrnn.estimators._seasons import candidates, find_seasons, naive_season
 from linrnn.estimators._time_index import TimeIndex
+from linrnn.nn.gaps import unit
 
 try:
     from sklearn.base import BaseEstimator
@@ -158,7 +159,9 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = values.shape[1]
         if read.names is not None:
             self.feature_names_in_ = np.asarray(read.names, dtype=object)
-        spread = values[: sizes.n_train].std(0)
+        # squares of large numbers are infinite
+        size = unit(torch.from_numpy(np.abs(values).max(0, keepdims=True))).numpy()
+        spread = (values[: sizes.n_train] / size).std(0) * size
         self.scale_ = np.where(spread > 0, spread, 1.0)
         setup = Setup(
             n_modes=options["n_modes"],

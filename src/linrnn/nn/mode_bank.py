@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
 from linrnn.nn.exceedance import Drive, Modes, Tally, tally
-from linrnn.nn.gaps import increments
+from linrnn.nn.gaps import centre_and_spread, increments
 from linrnn.nn.mode_draws import random_modes, random_quantiles, some_rows
 from linrnn.typing import Float, Times
 
@@ -14,6 +14,7 @@ STATISTICS = ("share", "mean", "place", "longest", "top", "end")
 
 _CHUNK = 4096  # steps that are counted in single precision before they are added up in double
 _ROWS = 128  # series whose states are held at once
+_FARTHEST = 1e30  # from the centre, in single precision with waves that add up
 _NEVER = -1.0  # the place of a wave that was never above its threshold
 
 
@@ -100,9 +101,12 @@ class ModeBank(nn.Module):
         self.d_input, self.n_modes, self.length = d_input, n_modes, length
         drawn = random_modes(d_input, n_modes, length, generator)
         drawn |= {"threshold": torch.zeros(n_modes)}
-        drawn |= {"mean": torch.zeros(d_input), "scale": torch.ones(d_input)}
         for name, value in drawn.items():
             self.register_buffer(name, value.to(device, dtype or torch.get_default_dtype()))
+        # in single precision a centre far from zero would be off by more than the spread
+        double = {"device": device, "dtype": torch.float64}
+        self.register_buffer("mean", torch.zeros(d_input, **double))  # type: ignore[arg-type]
+        self.register_buffer("scale", torch.ones(d_input, **double))  # type: ignore[arg-type]
 
     @property
     def n_features(self) -> int:
@@ -133,21 +137,17 @@ class ModeBank(nn.Module):
             ShapeError, DTypeError: see `forward`.
         """
         self._check(x, dt)
-        observed = x.isnan().logical_not()
-        steps = observed.any(-1)
+        steps = x.isnan().logical_not().any(-1)
         if not bool(steps.any()):
             raise ArgumentError(
                 f"ModeBank: x must hold values to calibrate on, got {tuple(x.shape)} without any."
             )
-        count = observed.sum((0, 1)).clamp(min=1)
-        mean = torch.where(observed, x, 0.0).double().sum((0, 1)) / count
-        away = torch.where(observed, x - mean, 0.0)
-        scale = (away.square().sum((0, 1)) / count).sqrt()
+        mean, scale = centre_and_spread(x)
         self.mean.copy_(mean)
-        self.scale.copy_(torch.where(scale > 0, scale, 1.0))
+        self.scale.copy_(scale)
         x, dt = x[steps.any(1)], None if dt is None else dt[steps.any(1)]
         rows = some_rows(len(x), x.shape[1], generator).to(x.device)
-        before = self.mean.new_full((len(rows), self.d_input), torch.nan)
+        before = self.threshold.new_full((len(rows), self.d_input), torch.nan)
         drive, _ = self._drive(x[rows], before, None if dt is None else dt[rows])
         self.threshold.copy_(random_quantiles(self._modes(), drive, generator))
         return self
@@ -168,7 +168,8 @@ class ModeBank(nn.Module):
         Raises:
             ShapeError: other shapes.
             DTypeError: numbers of another dtype.
-            ArgumentError: an infinite value, or a time that is negative or not finite.
+            ArgumentError: a value that is infinite or 1e30 standard deviations away, or a time that
+                is negative or not finite.
         """
         self._check(x, dt)
         found = []
@@ -188,7 +189,7 @@ class ModeBank(nn.Module):
             **dict.fromkeys(("run", "longest", "end"), zero),
             **dict.fromkeys(("steps", "excess", "place"), sums),
             "top": torch.full_like(zero, -torch.inf),
-            "last": self.mean.new_full((batch_size, self.d_input), torch.nan),
+            "last": self.threshold.new_full((batch_size, self.d_input), torch.nan),
             # the time of the last step, that of the last observed one, and how many these were
             **dict.fromkeys(("time", "until", "observed"), numbers),
         }
@@ -263,7 +264,13 @@ class ModeBank(nn.Module):
 
     def _drive(self, x: Tensor, last: Tensor, dt: Tensor | None) -> tuple[Drive, Tensor]:
         """What the modes read, and the last value of each channel, both standardised."""
-        x = (x.to(self.mean.dtype) - self.mean) / self.scale
+        x = (x.double() - self.mean) / self.scale
+        if bool((x.abs() > _FARTHEST).any()):
+            raise ArgumentError(
+                f"ModeBank: x must lie within {_FARTHEST:g} standard deviations of the series that "
+                "the bank was calibrated on, got a value farther away."
+            )
+        x = x.to(self.threshold.dtype)
         seen = x.isnan().all(-1, keepdim=True).logical_not().to(x.dtype)
         step = torch.ones_like(seen) if dt is None else dt[..., None].to(x.dtype)
         more, last = increments(x, last)
