@@ -18,11 +18,18 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_info
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from linrnn._reading import reading
 from linrnn._storage import read_json, write_atomically
-from linrnn.errors import ArgumentError, RunFolderError, check_in, check_positive_int, show
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    RunFolderError,
+    check_in,
+    check_positive_int,
+    show,
+)
 from linrnn.learn import Learner
 from linrnn.lightning._batches import PrepareBatch, as_batch
 from linrnn.lightning._io import NEWEST, FolderIO
@@ -142,6 +149,10 @@ def fit(
         on_nan=on_nan,
     )
     bundle = hasattr(train_loader, "train_dataloader")
+    if not bundle:
+        _check_loader("train_loader", train_loader)
+    if val_loader is not None:
+        _check_loader("val_loader", val_loader)
     validated = val_loader is not None or bundle
     settings = {
         "epochs": epochs,
@@ -235,6 +246,24 @@ def _folder(path: Path, settings: Mapping[str, Any]) -> Path:
                 "with another folder."
             )
     return path
+
+
+def _check_loader(name: str, loader: Any) -> None:
+    """Raise before a folder is made for what gives no batch."""
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        raise ArgumentTypeError(
+            f"fit: {name} must give batches, got a {type(loader).__name__}, which gives rows. Say "
+            "DataLoader(dataset, batch_size=32, shuffle=True)."
+        )
+    try:
+        batches = len(loader)
+    except TypeError:  # data whose end is not known
+        return
+    if batches == 0:
+        raise ArgumentError(
+            f"fit: {name} must give at least one batch, got none. Of fewer rows than batch_size "
+            "drop_last=True leaves nothing."
+        )
 
 
 def _named(given: Any) -> Any:

@@ -449,3 +449,22 @@ def test_the_package_offers_fit_without_importing_lightning(python):
     code = "import sys, linrnn; linrnn.lightning; result = 'lightning.pytorch' in sys.modules"
     assert python(code) is False
     assert linrnn.fit is fit
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("threads", ["auto", None])
+@pytest.mark.parametrize("which", ["train_loader", "val_loader"])
+def test_loaders_that_give_no_batch_are_named_before_a_folder_is_made(
+    data, which, threads, tmp_path
+):
+    rows = torch.utils.data.Subset(data, range(3))
+    wrong = {
+        "must give at least one batch, got none": [[], DataLoader(rows, 4, drop_last=True)],
+        "must give batches, got a TensorDataset, which gives rows": [data],
+    }
+    for text, loaders in wrong.items():
+        for loader in loaders:
+            given = {"train_loader": DataLoader(data, 8), "val_loader": None} | {which: loader}
+            with pytest.raises(ArgumentError, match=f"fit: {which} {text}"):
+                train(Theirs(), **given, threads=threads, out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
