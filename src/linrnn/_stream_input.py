@@ -9,13 +9,22 @@ from torch import Tensor, nn
 from linrnn import state as states
 from linrnn._finite import all_finite, first_bad
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, DTypeError, NonFiniteError, check_shape
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    NonFiniteError,
+    check_shape,
+)
 from linrnn.mixers import Mixer
 from linrnn.mixers._base import check_timed
 from linrnn.typing import State
 
 Streamable: TypeAlias = SequenceModel | Mixer
 """What can be streamed: anything causal with ``forward``, ``step`` and ``init_state``."""
+
+
+_NEEDED = ("causal", "declared", "init_state", "step")
 
 
 def check_finite(where: str, y: Tensor, state: State) -> None:
@@ -106,11 +115,19 @@ def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
 def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
     """Raise `ArgumentError` unless a model can be read step by step, at constant memory.
 
+    What is no model of ours, a `linrnn.RNN` either, is an `ArgumentTypeError`.
+
     Args:
         where: who asks, for the message.
         model: the mixer or model.
         growing: whether a state that grows with what was read is allowed.
     """
+    if not isinstance(model, SequenceModel) and not all(hasattr(model, x) for x in _NEEDED):
+        raise ArgumentTypeError(
+            f"{where}: model must be a linrnn.SequenceModel or a mixer, got a "
+            f"{type(model).__name__}. Of linrnn.RNN and PyTorch's layers carry the state yourself: "
+            "y, state = model(x, state)."
+        )
     parts = model.mixers if isinstance(model, SequenceModel) else [model]
     for mixer in parts:
         name = type(mixer).__name__

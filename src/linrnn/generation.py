@@ -24,6 +24,7 @@ from linrnn._stream_input import check_finite, check_tokens, vocabulary
 from linrnn.backbone import SequenceModel
 from linrnn.errors import (
     ArgumentError,
+    ArgumentTypeError,
     NonFiniteError,
     check_at_most,
     check_positive_int,
@@ -141,6 +142,10 @@ class TokenStream:
     """
 
     def __init__(self, model: SequenceModel, *, chunk: int | None = None) -> None:
+        if not isinstance(model, SequenceModel):
+            raise ArgumentTypeError(
+                f"TokenStream: model must be a linrnn.SequenceModel, got a {type(model).__name__}."
+            )
         size = vocabulary(model)
         if size is None or model.pool.kind != "none" or model.d_output != size:
             raise ArgumentError(

@@ -112,6 +112,7 @@ def export_sequence(
     """
     require("onnxscript", "onnx")
     check_opset("export_sequence", opset)
+    check_streamable("export_sequence", model, growing=False)
     about = {"tokenizer": tokenizer, "task": task}
     step, record = _step_proto(model, None, opset, ["batch", "time"], about)
     _write("export_sequence", path, over_time(step, last=pools(model)), record)

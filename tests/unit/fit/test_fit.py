@@ -464,7 +464,8 @@ def test_loaders_that_give_no_batch_are_named_before_a_folder_is_made(
     }
     for text, loaders in wrong.items():
         for loader in loaders:
-            given = {"train_loader": DataLoader(data, 8), "val_loader": None} | {which: loader}
+            whole = DataLoader(data, 8)
+            given = (loader, None) if which == "train_loader" else (whole, loader)
             with pytest.raises(ArgumentError, match=f"fit: {which} {text}"):
-                train(Theirs(), **given, threads=threads, out=tmp_path / "new")
+                train(Theirs(), *given, threads=threads, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
