@@ -20,16 +20,16 @@ from linrnn.errors import (
     check_shape,
 )
 from linrnn.mixers._base import Mixer, check_timed
-from linrnn.mixers._bidirectional import check_lengths
 from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, make_norm
 from linrnn.nn.head import hand_on
+from linrnn.nn.lengths import as_lengths, check_lengths
 from linrnn.ops import _native_step
 from linrnn.ops._modes import eager
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._sequence_parallel import _entered, refuse
 from linrnn.ops._step_program import layer_step, stack_program
-from linrnn.typing import Bool, Float, Inexact, Integer, State, Time
+from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, State, Time
 
 Around: TypeAlias = Callable[
     [Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Tensor, State]
@@ -298,7 +298,7 @@ class SequenceModel(nn.Module):
         state: State | None = None,
         *,
         reset: Bool[Tensor, "batch *documents time"] | None = None,
-        lengths: Integer[Tensor, "batch *documents"] | None = None,
+        lengths: Lengths | None = None,
         dt: Float[Tensor, "batch *documents time"] | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_output"], dict[str, State]]:
         """Read a whole sequence.
@@ -307,9 +307,9 @@ class SequenceModel(nn.Module):
             x: (batch, time, d_input) real, or (batch, time) token ids.
             state: what an earlier call returned; None starts anew.
             reset: boolean (batch, time); True starts a new sequence at that step.
-            lengths: valid steps of each row when rows are padded at their end; the pooling, and
-                mixers that read backward, ignore the rest. The returned state has read the
-                padding too.
+            lengths: valid steps of each row when rows are padded at their end, a tensor, an array
+                or a list; the pooling, and mixers that read backward, ignore the rest. The returned
+                state has read the padding too.
             dt: time since the step before (batch, time), see `Mixer.forward`. It is for the layers
                 whose mixers are `timed`; the others count steps, and so does the pooling.
 
@@ -328,7 +328,7 @@ class SequenceModel(nn.Module):
         state: State | None = None,
         *,
         reset: Bool[Tensor, "batch *documents time"] | None = None,
-        lengths: Integer[Tensor, "batch *documents"] | None = None,
+        lengths: Lengths | None = None,
         dt: Float[Tensor, "batch *documents time"] | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
         """What the head reads, ``(z, state)``: `forward` but for its last matrix product.
@@ -345,7 +345,7 @@ class SequenceModel(nn.Module):
         state: State | None = None,
         *,
         reset: Bool[Tensor, "batch *documents time"] | None = None,
-        lengths: Integer[Tensor, "batch *documents"] | None = None,
+        lengths: Lengths | None = None,
         dt: Float[Tensor, "batch *documents time"] | None = None,
         around: Around | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
@@ -359,12 +359,13 @@ class SequenceModel(nn.Module):
         check_timed("SequenceModel.forward", dt, self.mixers)
         fresh = state is None
         state = self.init_state(z.shape[0], device=z.device) if state is None else state
+        stops = None if lengths is None else as_lengths("SequenceModel", lengths)
         if self.documents > 1:
-            z, reset, lengths, dt = _pairs(z, reset, lengths, dt)
-        if lengths is not None:
-            check_lengths("SequenceModel", lengths, z)
+            z, reset, stops, dt = _pairs(z, reset, stops, dt)
+        if stops is not None:
+            check_lengths("SequenceModel", stops, z)
         parts = apart(state, len(self.blocks), len(self.between))
-        ends = lengths if self.bidirectional else None
+        ends = stops if self.bidirectional else None
 
         def read(
             block: Block, z: Tensor, before: State, reset: Tensor | None, dt: Tensor | None
@@ -378,12 +379,12 @@ class SequenceModel(nn.Module):
         z, new = reader.read(*stack, self._scaled(z), parts, reset, dt, fresh=fresh)
         if self.final_norm is not None:
             z = self.final_norm(z)
-        z, pool = self.pool(z, parts["pool"], reset=reset, lengths=lengths)
+        z, pool = self.pool(z, parts["pool"], reset=reset, lengths=stops)
         if self.pair is not None:
             z = self.pair(z.unflatten(0, (-1, 2)))
         return z, joined(new, pool)
 
-    def _check_split(self, lengths: Tensor | None) -> None:
+    def _check_split(self, lengths: Lengths | None) -> None:
         """Raise inside of `sequence_parallel` unless nothing but the mixers looks along time."""
 
         def has(kind: type[nn.Module]) -> bool:

@@ -13,7 +13,7 @@ from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import NativeStep
 from linrnn.state_spec import check_state
-from linrnn.typing import Integer, ResetMask, Sequence, State, Time, Times, Token
+from linrnn.typing import Lengths, ResetMask, Sequence, State, Time, Times, Token
 
 BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "glu": (("mixer", "gelu", "drop", "glu"),),
@@ -207,7 +207,7 @@ class Block(nn.Module):
         state: State | None = None,
         *,
         reset: ResetMask | None = None,
-        lengths: Integer[Tensor, " batch"] | None = None,
+        lengths: Lengths | None = None,
         dt: Times | None = None,
     ) -> tuple[Sequence, State]:
         """Read a whole sequence: see `Mixer.forward`; ``lengths`` is for a mixer that takes it."""

@@ -16,11 +16,11 @@ from linrnn._pattern import MixerLike, choose, label, labels, pattern
 from linrnn._rnn_cell import Cell, biased
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
 from linrnn.mixers._base import Mixer, check_timed
-from linrnn.mixers._bidirectional import check_lengths
 from linrnn.mixers._dense import TorchRNN
+from linrnn.nn.lengths import check_lengths
 from linrnn.ops._arguments import check_numbers
 from linrnn.state import map_state
-from linrnn.typing import State
+from linrnn.typing import Lengths, State
 
 
 class RNN(nn.Module):
@@ -307,7 +307,9 @@ class RNN(nn.Module):
         y, h_n = self._read(input[None], hx, Rows(), None if times is None else times[None])
         return y[0], map_state(lambda h: h.squeeze(1), h_n)
 
-    def last_output(self, output: Tensor | PackedSequence, lengths: Tensor | None = None) -> Tensor:
+    def last_output(
+        self, output: Tensor | PackedSequence, lengths: Lengths | None = None
+    ) -> Tensor:
         """`linrnn.last_output` of what this module returned."""
         return last_output(
             output, lengths, batch_first=self.batch_first, bidirectional=self.bidirectional
@@ -422,7 +424,7 @@ class RNN(nn.Module):
 
 def last_output(
     output: Tensor | PackedSequence,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
     *,
     batch_first: bool = False,
     bidirectional: bool = False,
@@ -436,7 +438,8 @@ def last_output(
     Args:
         output: of `RNN` or of a layer of torch.nn: a `PackedSequence`, a padded batch, or
             (time, channels).
-        lengths: (batch,) steps of each sequence of a padded batch; None for all of them.
+        lengths: (batch,) steps of each sequence of a padded batch, a tensor, an array or a list;
+            None for all of them.
         batch_first: a padded batch is (batch, time, channels) and not (time, batch, channels).
         bidirectional: the second half of the channels was read backward.
 
@@ -457,17 +460,17 @@ def last_output(
         if lengths is not None:
             raise ArgumentError(
                 "last_output: lengths must be None for an output that is packed or has no batch, "
-                "got a tensor."
+                f"got a {type(lengths).__name__}."
             )
         last, first = _ends(output)
     else:
         check_shape("last_output", "output", output.shape, dict.fromkeys(("a", "b", "channels")))
         y = output if batch_first else output.transpose(0, 1)
+        at = None
         if lengths is not None:
-            check_lengths("last_output", lengths, y, least=1)
+            at = check_lengths("last_output", lengths, y, least=1).to(y.device) - 1
         elif y.shape[1] == 0:
             raise ShapeError(f"last_output: output must have a step, got {tuple(output.shape)}.")
-        at = None if lengths is None else lengths.to(y.device) - 1
         last = y[:, -1] if at is None else y[torch.arange(y.shape[0], device=y.device), at]
         first = y[:, 0]
     half = last.shape[-1] // 2

@@ -14,8 +14,10 @@ S      ``seqs``     sequences: ``batch``, or the number packed into one row
 ====== ============ =====================================================
 """
 
+from collections import abc
 from typing import Any, TypeAlias
 
+import numpy as np
 from jaxtyping import Bool, Complex, Float, Inexact, Integer
 from torch import Tensor
 
@@ -44,6 +46,10 @@ Times: TypeAlias = Float[Tensor, "batch time"]
 Time: TypeAlias = Float[Tensor, " batch"]
 """One time step of `Times`."""
 
+_Rows = "batch *documents"
+Lengths: TypeAlias = Integer[Tensor, _Rows] | Integer[np.ndarray, _Rows] | abc.Sequence[Any]
+"""Valid steps of each row of a padded batch: a tensor, an array or a list of integers."""
+
 CuSeqlens: TypeAlias = Integer[Tensor, " seqs_plus_1"]
 """Offsets of packed sequences: ``[0, len_0, len_0 + len_1, ...]``."""
 
@@ -54,6 +60,7 @@ __all__ = [
     "Float",
     "Inexact",
     "Integer",
+    "Lengths",
     "ResetMask",
     "Sequence",
     "State",

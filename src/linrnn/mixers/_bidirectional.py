@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn import mixers
-from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_in
+from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._base import Mixer
+from linrnn.nn.lengths import check_lengths
 from linrnn.state_spec import Spec
-from linrnn.typing import Complex, Float, Integer, ResetMask, Sequence, State, Time, Times, Token
+from linrnn.typing import Complex, Float, Lengths, ResetMask, Sequence, State, Time, Times, Token
 
 MERGES = ("sum", "concat")
 
@@ -146,7 +147,7 @@ class Bidirectional(Mixer):
         *,
         reset: ResetMask | None = None,
         dt: Times | None = None,
-        lengths: Integer[Tensor, " batch"] | None = None,
+        lengths: Lengths | None = None,
     ) -> tuple[Float[Tensor, "batch time d_output"], State]:
         """Read whole sequences.
 
@@ -157,22 +158,24 @@ class Bidirectional(Mixer):
                 one, for the backward mixer, at the step before.
             dt: time since the step before (batch, time), see `Mixer.forward`. The backward mixer
                 reads that until the next step, and 1 where it begins.
-            lengths: valid steps of each row when rows are padded at their end. What padded
-                steps give means nothing, and the state returned has read them too.
+            lengths: valid steps of each row when rows are padded at their end, a tensor, an array
+                or a list. What padded steps give means nothing, and the state returned has read
+                them too.
         """
         self._check_input(x, time=True)
         times = {} if dt is None else {"dt": self._times("forward", dt, x)[0]}
+        stops = None
         if lengths is not None:
-            check_lengths("Bidirectional.forward", lengths, x)
+            stops = check_lengths("Bidirectional.forward", lengths, x)
         y, state = self.ahead(x, state, reset=reset, **times)
         # a sequence that starts at t ends, read backward, with t; the next to be read is t - 1
         ends = None if reset is None else F.pad(reset[:, 1:], (0, 1))[:, : x.shape[1]]
         if dt is not None:
-            times = {"dt": reverse(until_next(dt, lengths, ends), lengths)}
+            times = {"dt": reverse(until_next(dt, stops, ends), stops)}
         z, _ = self.back(
-            reverse(x, lengths), reset=None if ends is None else reverse(ends, lengths), **times
+            reverse(x, stops), reset=None if ends is None else reverse(ends, stops), **times
         )
-        z = reverse(z, lengths)
+        z = reverse(z, stops)
         return (y + z if self.merge == "sum" else torch.cat([y, z], -1)), state
 
     def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
@@ -235,24 +238,3 @@ def until_next(dt: Tensor, stop: Tensor | None = None, ends: Tensor | None = Non
         t = torch.arange(dt.shape[1], device=dt.device)
         later = later.masked_fill(t >= stop.to(dt.device)[:, None] - 1, 1.0)
     return later if ends is None else later.masked_fill(ends, 1.0)
-
-
-def check_lengths(where: str, lengths: Tensor, x: Tensor, least: int = 0) -> None:
-    """Raise unless ``lengths`` has an integer from ``least`` for each row of ``x`` (batch, time).
-
-    Their range is checked where the numbers can be seen without waiting for a device.
-    """
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise DTypeError(f"{where}: lengths must be integers, got {lengths.dtype}.")
-    if tuple(lengths.shape) != (x.shape[0],):
-        raise ShapeError(
-            f"{where}: lengths must have shape (batch={x.shape[0]}), got {tuple(lengths.shape)}."
-        )
-    if lengths.device.type != "cpu" or torch.compiler.is_compiling() or lengths.shape[0] == 0:
-        return
-    low, high = lengths.aminmax()
-    if low < least or high > x.shape[1]:
-        wrong = int(low if low < least else high)
-        raise ArgumentError(
-            f"{where}: lengths must be in {least}..{x.shape[1]}, the steps of x, got {wrong}."
-        )

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in
+from linrnn.nn.lengths import check_lengths
+from linrnn.typing import Lengths
 
 POOLS = ("mean", "last", "none")
 
@@ -48,7 +50,7 @@ class Pool(nn.Module):
         state: dict[str, Tensor] | None = None,
         *,
         reset: Tensor | None = None,
-        lengths: Tensor | None = None,
+        lengths: Lengths | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Pool ``x`` (B, T, D) after what ``state`` holds.
 
@@ -67,7 +69,7 @@ class Pool(nn.Module):
         valid = (
             steps.new_ones(batch, time, dtype=torch.bool)
             if lengths is None
-            else steps < lengths[:, None]
+            else steps < check_lengths("Pool", lengths, x).to(x.device)[:, None]
         )
         if self.kind == "last":
             return self._last(x, state, valid)

@@ -23,6 +23,7 @@ from linrnn.tasks.table import Table
 from linrnn.train._context import Trained, open_run
 from linrnn.train._predict import answers_to, check_inputs
 from linrnn.train._scales import input_scale, output_scale
+from linrnn.typing import Lengths
 
 
 def load(run: Path | str) -> "TrainedModel":
@@ -296,7 +297,7 @@ class _Plain(nn.Module):
                 self.register_buffer(f"{name}_scale", map_.scale)
                 self.register_buffer(f"{name}_shift", map_.shift)
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, lengths: Lengths | None = None) -> Tensor:
         """Answers to sequences in the units of the data."""
         if not self.tokens:
             weight = self.model.head.weight

@@ -1,0 +1,53 @@
+"""How many steps each row of a padded batch has."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, DTypeError, ShapeError, show
+
+
+def as_lengths(where: str, lengths: Any) -> Tensor:
+    """Lengths as a tensor: it may be one, an array, or a list as of `pack_padded_sequence`.
+
+    Raises:
+        DTypeError: they are no integers.
+
+    Example:
+        >>> as_lengths("here", [6, 3])
+        tensor([6, 3])
+    """
+    try:
+        found: Tensor = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise DTypeError(f"{where}: lengths must be integers, got {show(lengths)}.") from error
+    if not isinstance(lengths, Tensor) and found.numel() == 0:
+        return found.long()  # an empty list has no dtype
+    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+        raise DTypeError(f"{where}: lengths must be integers, got {found.dtype}.")
+    return found.long()  # of small integers 255 + 1 is 0, and uint8 is a mask where it is an index
+
+
+def check_lengths(where: str, lengths: Any, x: Tensor, least: int = 0) -> Tensor:
+    """The lengths as a tensor: an integer from ``least`` for each row of ``x`` (batch, time).
+
+    Their range is checked where the numbers can be seen without waiting for a device.
+
+    Raises:
+        DTypeError, ShapeError, ArgumentError: other numbers.
+    """
+    found = as_lengths(where, lengths)
+    if tuple(found.shape) != (x.shape[0],):
+        raise ShapeError(
+            f"{where}: lengths must have shape (batch={x.shape[0]}), got {tuple(found.shape)}."
+        )
+    if found.device.type != "cpu" or torch.compiler.is_compiling() or found.shape[0] == 0:
+        return found
+    low, high = found.aminmax()
+    if low < least or high > x.shape[1]:
+        wrong = int(low if low < least else high)
+        raise ArgumentError(
+            f"{where}: lengths must be in {least}..{x.shape[1]}, the steps of x, got {wrong}."
+        )
+    return found
