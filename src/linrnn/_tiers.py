@@ -5,13 +5,29 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DTypeError, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    check_positive_int,
+    show,
+)
 from linrnn.nn import Beneath, Resample
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.typing import State
 
 Call: TypeAlias = Callable[[Any, Tensor, State, Tensor | None, Tensor | None], tuple[Tensor, State]]
 """``(block, z, state, reset, dt)`` to ``(z, state)``, of z (batch, time, width)."""
+
+
+def as_tiers(where: str, tiers: Any) -> tuple[int, ...]:
+    """Factors as a tuple; whether they make a stack is said by `Shape.check`."""
+    if isinstance(tiers, (tuple, list)):
+        return tuple(tiers)
+    fix = f" Say tiers=({tiers},)." if isinstance(tiers, int) else " () is none."
+    raise ArgumentTypeError(
+        f"{where}: tiers must be a tuple of integers of at least 2, got {show(tiers)}.{fix}"
+    )
 
 
 class Shape(NamedTuple):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linrnn._declared import OF_THE_MODEL, Option, declared
 from linrnn._pattern import MixerLike, choose
-from linrnn._tiers import Reader, Shape, apart, joined, read_in_graph, read_step
+from linrnn._tiers import Reader, Shape, apart, as_tiers, joined, read_in_graph, read_step
 from linrnn.block import Block
 from linrnn.errors import (
     ArgumentError,
@@ -24,6 +24,7 @@ from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, m
 from linrnn.nn.head import hand_on
 from linrnn.nn.lengths import as_lengths, check_lengths
 from linrnn.ops import _native_step
+from linrnn.ops._arguments import check_tensor
 from linrnn.ops._modes import eager
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
@@ -181,7 +182,7 @@ class SequenceModel(nn.Module):
         )
         check_in(where, "encoder", encoder, ("linear", "tokens"))
         check_in(where, "identity_ends", identity_ends, ("none", "in", "both"))
-        shape = Shape(n_layers, tuple(tiers), expand, unet)
+        shape = Shape(n_layers, as_tiers(where, tiers), expand, unet)
         shape.check(where)
         if bidirectional and tiers:
             raise ArgumentError(
@@ -304,7 +305,8 @@ class SequenceModel(nn.Module):
         """Read a whole sequence.
 
         Args:
-            x: (batch, time, d_input) real, or (batch, time) token ids.
+            x: (batch, time, d_input) of the dtype of the parameters, or (batch, time) token ids,
+                integers of any dtype.
             state: what an earlier call returned; None starts anew.
             reset: boolean (batch, time); True starts a new sequence at that step.
             lengths: valid steps of each row when rows are padded at their end, a tensor, an array
@@ -336,7 +338,7 @@ class SequenceModel(nn.Module):
         Where the vocabulary is large and only the last output is wanted, that product is what
         most of the memory, and much of the time, would go to.
         """
-        self._check(x, time=True)
+        x = self._check(x, time=True)
         return self.features_of(self.encoder(x), state, reset=reset, lengths=lengths, dt=dt)
 
     def features_of(
@@ -420,7 +422,7 @@ class SequenceModel(nn.Module):
                 "SequenceModel.step: documents must be 1 to read step by step, got "
                 f"{self.documents}. Call the model on whole documents."
             )
-        self._check(x_t, time=False)
+        x_t = self._check(x_t, time=False)
         parts = apart(state, len(self.blocks), len(self.between))
         z = self._scaled(self.encoder(x_t))
         if dt is not None:
@@ -487,7 +489,10 @@ class SequenceModel(nn.Module):
         z = z if self.encoder_scale == 1 else z * self.encoder_scale
         return z if self.encoder_norm is None else cast(Tensor, self.encoder_norm(z))
 
-    def _check(self, x: Tensor, *, time: bool) -> None:
+    def _check(self, x: Tensor, *, time: bool) -> Tensor:
+        """The input as the encoder takes it."""
+        name = "x" if time else "x_t"
+        check_tensor("SequenceModel", name, x)
         pairs = {"documents": 2} if self.documents > 1 else {}
         axes: dict[str, int | None] = {"batch": None, **pairs, "time": None}
         axes["d_input"] = self.d_input
@@ -495,9 +500,20 @@ class SequenceModel(nn.Module):
             del axes["time"]
         if self._reads_tokens:
             del axes["d_input"]
-            if x.is_floating_point() or x.is_complex():
-                raise DTypeError(f"SequenceModel: x must be integer token ids, got {x.dtype}.")
-        check_shape("SequenceModel", "x" if time else "x_t", x.shape, axes)
+            if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+                raise DTypeError(f"SequenceModel: {name} must be integer token ids, got {x.dtype}.")
+        check_shape("SequenceModel", name, x.shape, axes)
+        if self._reads_tokens:  # an embedding takes none of fewer bits, as bytes have
+            return x if x.dtype in (torch.int64, torch.int32) else x.long()
+        want = cast(Tensor, self.encoder.weight).dtype
+        if x.dtype != want and not (
+            x.is_floating_point() and torch.is_autocast_enabled(x.device.type)
+        ):
+            raise DTypeError(
+                f"SequenceModel: {name} must be {want} like the parameters, got {x.dtype}. "
+                f"Convert it with {name}.to({want})."
+            )
+        return x
 
 
 def _pairs(
