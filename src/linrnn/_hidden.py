@@ -7,11 +7,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DTypeError
+from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from linrnn.mixers._base import Mixer
 from linrnn.state_spec import Part, Spec, check_state, real, with_axes
 from linrnn.typing import State
 
+_FIX = "Pass what this layer returned, or None."
 _PLACE = 1 << 20
 """A counter is two real numbers, its multiples of this and the rest: both exact in float32."""
 
@@ -121,13 +122,10 @@ class Hidden:
 
         if self.form == "vector":
             return check("hx", hx, self._specs[0])
-        if self.form == "rest" and self._blank(hx, batch):
+        if self.form == "rest" and self._blank(hx, batch, device):
             return None
         if not isinstance(hx, (tuple, list)) or len(hx) != 2:
-            got = type(hx).__name__
-            raise DTypeError(
-                f"RNN: hx must be a pair (h, c), got {got}. Pass what this layer returned, or None."
-            )
+            raise self._no_pair(hx, batch)
         if self.form == "pair":
             spec = cast(dict[str, Spec], self._specs[0])
             return check("hx[0]", hx[0], spec["h"]), check("hx[1]", hx[1], spec["c"])
@@ -143,16 +141,38 @@ class Hidden:
         named = zip(hx[1], outlines, strict=True)
         return h, tuple(check(f"hx[1][{i}]", c, o, 1) for i, (c, o) in enumerate(named))
 
-    def _blank(self, hx: Any, batch: int | None) -> bool:
+    def _no_pair(self, hx: Any, batch: int | None) -> Exception:
+        """An error that says what was to come in the place of a tensor, or of something else."""
+        rule = "a pair (h, c)"
+        if self.form == "rest":
+            rule += f", or zeros of shape {self._shape(batch)}"
+        if not isinstance(hx, Tensor):
+            got = type(hx).__name__
+            return DTypeError(f"RNN: hx must be {rule}, got {got}. {_FIX}")
+        text = f"RNN: hx must be {rule}, got a tensor of shape {tuple(hx.shape)}. {_FIX}"
+        # as PyTorch's layers have it: one of another shape is a RuntimeError
+        return DTypeError(text) if self.form == "pair" else ShapeError(text)
+
+    def _shape(self, batch: int | None) -> tuple[int, ...]:
+        """Of a GRU's state."""
+        return (self.layers, *(() if batch is None else (batch,)), self.hidden_size)
+
+    def _blank(self, hx: Any, batch: int | None, device: torch.device) -> bool:
         """Whether these are zeros, one or two, of the shape of a GRU's state.
 
         Programs make them to begin with; the state they stand for has another size.
         """
-        shape = (self.layers, *(() if batch is None else (batch,)), self.hidden_size)
+        shape = self._shape(batch)
         given = hx if isinstance(hx, (tuple, list)) else (hx,)
         alike = all(isinstance(h, Tensor) and h.shape == shape for h in given)
         if not alike or len(given) > 2 or (len(given) == 2 and self.size() == self.hidden_size):
             return False
+        for h in given:
+            if h.device != device:
+                raise DeviceError(
+                    f"RNN: hx must be on {device} like x, got {h.device}. Move it with "
+                    f".to({str(device)!r})."
+                )
         if any(bool(h.any()) for h in given):
             size = self.size()
             raise ArgumentError(

@@ -17,6 +17,7 @@ from linrnn.errors import (
     check_in,
     check_positive,
     check_positive_int,
+    check_probability,
     check_shape,
 )
 from linrnn.mixers._base import Mixer, check_timed
@@ -188,8 +189,7 @@ class SequenceModel(nn.Module):
             raise ArgumentError(
                 f"{where}: bidirectional must be False with tiers, which read forward, got True."
             )
-        if not 0 <= dropout < 1:
-            raise ArgumentError(f"{where}: dropout must be in [0, 1), got {dropout}.")
+        check_probability(where, one=False, dropout=dropout)
         if documents not in (1, 2) or (documents == 2 and pool == "none"):
             raise ArgumentError(
                 f"{where}: documents must be 1, or 2 with a pool over time, got {documents} with "

@@ -7,7 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    DTypeError,
+    check_in,
+    check_positive_int,
+    check_probability,
+)
 from linrnn.mixers._base import Mixer
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.ops import _native_step
@@ -159,6 +165,7 @@ class Block(nn.Module):
             raise ArgumentError(
                 f"Block: conv_width must be an integer of at least 0, got {conv_width!r}."
             )
+        check_probability("Block", dropout=dropout)
         if d_ffn is not None:
             _check_width(kind, d_ffn)
         width = mixer.d_model

@@ -41,8 +41,8 @@ class DTypeError(LinrnnError, TypeError, ValueError):
     """
 
 
-class DeviceError(ArgumentError):
-    """Tensors that must share a device do not."""
+class DeviceError(ArgumentError, RuntimeError):
+    """Tensors that must share a device do not; PyTorch raises RuntimeError for that."""
 
 
 class BackendError(LinrnnError, RuntimeError):
@@ -181,6 +181,24 @@ def check_not_negative(where: str, **values: Any) -> None:
             raise ArgumentError(
                 f"{where}: {name} must be at least 0 and finite, got {_foreign(name, value)}"
             )
+
+
+def check_probability(where: str, *, one: bool = True, **values: Any) -> None:
+    """Raise `ArgumentError` unless every keyword's value is a number from 0 to 1.
+
+    One that is no number is an `ArgumentTypeError`.
+
+    Args:
+        where: the function or class that checks, for the message.
+        one: whether 1 is allowed.
+        values: the numbers by name.
+    """
+    for name, value in values.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1 or (value == 1 and not one):
+            kind = ArgumentError if number else ArgumentTypeError
+            rule = f"in [0, 1{']' if one else ')'}"
+            raise kind(f"{where}: {name} must be {rule}, got {show(value)}.")
 
 
 def _foreign(name: str, value: object) -> str:

@@ -14,7 +14,16 @@ from linrnn._hidden import Hidden
 from linrnn._packing import EndTogether, Layout, Rows, Shrinking, check_packed, packed_alike
 from linrnn._pattern import MixerLike, choose, label, labels, pattern
 from linrnn._rnn_cell import Cell, biased
-from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ShapeError,
+    check_positive_int,
+    check_probability,
+    check_shape,
+    show,
+)
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._dense import TorchRNN
 from linrnn.nn.lengths import check_lengths
@@ -113,12 +122,13 @@ class RNN(nn.Module):
         check_positive_int(
             "RNN", input_size=input_size, hidden_size=hidden_size, num_layers=num_layers
         )
-        if not 0 <= dropout <= 1:
-            raise ArgumentError(f"RNN: dropout must be in [0, 1], got {dropout}.")
-        if not 0 <= proj_size < hidden_size:
-            raise ArgumentError(
+        check_probability("RNN", dropout=dropout)
+        whole = isinstance(proj_size, int) and not isinstance(proj_size, bool)
+        if not whole or not 0 <= proj_size < hidden_size:
+            kind = ArgumentError if whole else ArgumentTypeError
+            raise kind(
                 f"RNN: proj_size must be in 0..{hidden_size - 1}, below hidden_size, "
-                f"got {proj_size}."
+                f"got {show(proj_size)}."
             )
         if dropout and num_layers == 1:
             warnings.warn(

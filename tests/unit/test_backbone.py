@@ -304,6 +304,8 @@ ERRORS = [
     ({"conv_width": -1}, ArgumentError, "conv_width must be an integer of at least 0, got -1"),
     ({"n_layers": 0}, ArgumentError, "n_layers must be an integer of at least 1, got 0"),
     ({"dropout": 1.0}, ArgumentError, r"dropout must be in \[0, 1\), got 1.0"),
+    ({"dropout": "0.1"}, ArgumentError, r"dropout must be in \[0, 1\), got '0.1'"),
+    ({"dropout": True}, ArgumentError, r"dropout must be in \[0, 1\), got True"),
 ]
 
 

@@ -14,7 +14,14 @@ from torch.nn.utils.rnn import (
 from torch.testing import assert_close
 
 from linrnn import RNN, last_output, mixers
-from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError, UnknownNameError
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DeviceError,
+    DTypeError,
+    ShapeError,
+    UnknownNameError,
+)
 from linrnn.state import leaves, map_state
 
 LENGTHS = (3, 7, 1, 7, 4)
@@ -267,6 +274,8 @@ def test_the_padded_path_compiles(mixer):
         ({"num_layers": 0}, ArgumentError, "num_layers must be an integer of at least 1, got 0"),
         ({"dropout": 1.5}, ArgumentError, r"dropout must be in \[0, 1\], got 1.5"),
         ({"proj_size": 4}, ArgumentError, r"proj_size must be in 0..3, below hidden_size, got 4"),
+        ({"proj_size": "2"}, ArgumentTypeError, r"proj_size must be in 0..3, .* got '2'"),
+        ({"proj_size": True}, ArgumentTypeError, r"proj_size must be in 0..3, .* got True"),
     ],
 )
 def test_constructor_words_its_errors(options, error, message):
@@ -303,8 +312,16 @@ def test_a_wrong_hx_is_one_clear_error(change, error, message, packed):
 def test_a_wrong_hx_of_another_mixer_and_without_a_batch():
     with pytest.raises(DTypeError, match=r"hx must be a tensor of shape .* got a tuple of 2"):
         rnn("gru")(_input(), rnn("lstm")(_input())[1])
-    with pytest.raises(DTypeError, match=r"hx must be a pair \(h, c\), got Tensor"):
+    with pytest.raises(
+        DTypeError, match=r"hx must be a pair \(h, c\), got a tensor of shape \(1, 5, 4\)"
+    ):
         rnn("lstm")(_input(), rnn("gru")(_input())[1])
+    with pytest.raises(
+        ShapeError, match=r"or zeros of shape \(1, 5, 4\), got a tensor of shape \(1, 2, 4\)"
+    ):
+        rnn("lru")(_input(), torch.zeros(1, 2, 4))
+    with pytest.raises(DeviceError, match="hx must be on cpu like x, got meta"):
+        rnn("lru")(_input(), torch.zeros(1, 5, 4, device="meta"))
     with pytest.raises(ArgumentError, match=r"not hidden_size=4 numbers a row but 8, got others"):
         rnn("lru")(_input(), rnn("gru")(_input())[1])
     with pytest.raises(

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from linrnn import RNN, mixers
 from linrnn._hidden import Hidden
-from linrnn.errors import ArgumentError, ShapeError
+from linrnn.errors import ArgumentError, LinrnnError, ShapeError
 from linrnn.state import leaves, map_state
 
 F64 = {"dtype": torch.float64}
@@ -177,10 +177,21 @@ WRONG = {
     "no channels": lambda make: make(0, 4),
     "no layers": lambda make: make(3, 4, 0),
     "dropout": lambda make: make(3, 4, 2, dropout=2.0),
+    "dropout that is a text": lambda make: make(3, 4, 2, dropout="0.1"),
+    "dropout that is True": lambda make: make(3, 4, 2, dropout=True),
+    "dropout that is None": lambda make: make(3, 4, 2, dropout=None),
+    "dropout that is a tensor": lambda make: make(3, 4, 2, dropout=torch.tensor(0.1)),
+    "dropout that is no number": lambda make: make(3, 4, 2, dropout=float("nan")),
+    "layers that are a text": lambda make: make(3, 4, "2"),
     "channels of the input": lambda make: make(3, 4)(torch.zeros(5, 2, 4)),
     "axes of the input": lambda make: make(3, 4)(torch.zeros(5, 2, 1, 3)),
     "dtype of the input": lambda make: make(3, 4)(torch.zeros(5, 2, 3, **F64)),
     "rows of the state": lambda make: make(3, 4)(torch.zeros(5, 2, 3), torch.zeros(1, 3, 4)),
+    "layers of the state": lambda make: make(3, 4)(torch.zeros(5, 2, 3), torch.zeros(2, 2, 4)),
+    "device of the input": lambda make: make(3, 4)(torch.zeros(5, 2, 3, device="meta")),
+    "device of the state": lambda make: make(3, 4)(
+        torch.zeros(5, 2, 3), torch.zeros(1, 2, 4, device="meta")
+    ),
     "axes of the state": lambda make: make(3, 4)(torch.zeros(5, 2, 3), torch.zeros(1, 4)),
     "a state with a batch for a sequence without": lambda make: make(3, 4)(
         torch.zeros(5, 3), torch.zeros(1, 2, 4)
@@ -190,8 +201,10 @@ WRONG = {
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
-def test_what_catches_an_error_of_torch_catches_ours(call):
+@pytest.mark.parametrize("name", ["gru", "lru", "mingru", "attention"])
+def test_what_catches_an_error_of_torch_catches_ours(name, call):
     with pytest.raises((ValueError, TypeError, RuntimeError)) as theirs:
         call(nn.GRU)
-    with pytest.raises(theirs.type):
-        call(lambda *sizes, **options: RNN("gru", *sizes, **options))
+    with pytest.raises(theirs.type) as ours:
+        call(lambda *sizes, **options: RNN(name, *sizes, **options))
+    assert isinstance(ours.value, LinrnnError)
