@@ -320,7 +320,8 @@ def _named(path: Path) -> Iterator[None]:
             raise DoorError(path, LINK) from error
         if error.errno == errno.ENXIO:
             raise DoorError(path, "a pipe, a socket or a device") from error
-        error.filename, error.filename2 = str(path), None
+        error.filename = str(path)
+        del error.filename2  # of None the text would say "-> None"
         raise
     except ValueError as error:  # a zero byte, or what the file system cannot spell
         raise DoorError(path, "a name that no file can have") from error

@@ -180,3 +180,19 @@ def test_file_that_does_not_say_how_long_it_is(tmp_path):
     """A regular file of the system, of 0 bytes, from which terabytes come."""
     with untouched(tmp_path), pytest.raises(OSError):  # noqa: PT011
         read_bytes(_door.Path("/proc/self/pagemap"), inside=None, limit=1 << 20)
+
+
+@pytest.mark.parametrize("missing", ["none", "none/below"])
+def test_errors_of_the_system_name_one_path(place, tmp_path, missing):
+    """Every one that goes through the door, whatever it was that named two."""
+    path = tmp_path / missing
+    calls = [
+        lambda: _door.open_file(path, inside=None),
+        lambda: _door.read_bytes(path, inside=tmp_path),
+        lambda: _door.folder_at(path, tmp_path).__enter__(),
+    ]
+    for call in calls:
+        with pytest.raises(OSError, match="No such file or directory") as caught:
+            call()
+        assert "->" not in str(caught.value)
+        assert caught.value.filename2 is None

@@ -8,7 +8,7 @@ import numpy as np
 
 from linrnn import sound
 from linrnn.cli._output import answer, row
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, show
 from linrnn.generation import TokenStream, generate
 
 
@@ -22,7 +22,8 @@ def write_sound(model: Any, task: Any, args: argparse.Namespace, options: dict[s
         options: how a code is drawn.
 
     Raises:
-        ArgumentError: options that are for text alone, or several prompts.
+        ArgumentError: options that are for text alone, several prompts, or one that is no
+            file.
         DataError: the prompt is no .wav of that rate.
         StorageError: the file cannot be written.
     """
@@ -31,6 +32,11 @@ def write_sound(model: Any, task: Any, args: argparse.Namespace, options: dict[s
         raise ArgumentError(
             "generate: of a model of sound there must be at most one --prompt and no --stop, got "
             f"{len(prompts)} and {len(args.stop)}."
+        )
+    if prompts and Path(prompts[0]).suffix.lower() != ".wav" and not Path(prompts[0]).exists():
+        raise ArgumentError(
+            f"generate: of a model of sound --prompt must be a .wav file, got {show(prompts[0])}. "
+            "It continues sound, and no text."
         )
     stream = TokenStream(model)
     if args.state is not None and args.state.exists():

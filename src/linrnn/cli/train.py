@@ -7,6 +7,7 @@ from typing import Any, cast, get_args
 
 from linrnn import recipes, tasks
 from linrnn._allocator import keep_memory
+from linrnn.cli._data_tasks import likely_tasks
 from linrnn.cli._entries import summaries
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import UNTUNED, respelt, task_named
@@ -74,9 +75,11 @@ def _start(args: list[str]) -> Result:
     if "--resume" in args:
         raise ArgumentError("train: --resume must name a run folder, got nothing after it.")
     if task.startswith("-"):
+        first, *others = likely_tasks(args)
+        more = f", or {', '.join(others)} in the place of {first}" if others else ""
         raise ArgumentError(
             f"train: the first argument must be a task, got {task!r}. "
-            f"Try: linrnn train {tasks.names()[0]} {' '.join(args[:2])}"
+            f"Try: linrnn train {first} {' '.join(args)}{more}"
         )
     task = task_named(task)
     _check_strategy(args)

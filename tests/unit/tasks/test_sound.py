@@ -162,4 +162,8 @@ def test_generate_says_what_sound_has_not(trained, tmp_path, monkeypatch, capsys
         assert main(["generate", str(trained / "run"), *words]) == 2
         assert "at most one --prompt and no --stop" in capsys.readouterr().err
     assert main(["generate", str(trained / "run"), "--prompt", "none.wav"]) == 1
-    assert "none.wav: the data file must be readable" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "none.wav: the data file must be readable" in said
+    assert "->" not in said
+    assert main(["generate", str(trained / "run"), "--prompt", "hello"]) == 2
+    assert "--prompt must be a .wav file, got 'hello'" in capsys.readouterr().err

@@ -1,0 +1,31 @@
+"""Which task a command meant that names data before it names a task."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from linrnn import tasks
+from linrnn.cli._options import peek
+
+_SERIES = (".csv", ".tsv", ".parquet", ".npz")
+_OF_ENDING = {
+    **dict.fromkeys(_SERIES, ("table", "forecast")),
+    **dict.fromkeys((".ts", ".arff"), ("table",)),
+    ".npy": ("forecast", "table"),
+    ".txt": ("lm",),
+    ".wav": ("sound",),
+}
+_OTHERS = ("table", "forecast", "lm", "images", "sounds", "sound")
+"""Those that take files of a user's own, of which some take folders."""
+
+
+def likely_tasks(args: Sequence[str]) -> Sequence[str]:
+    """Tasks for a command line that names none, the likeliest first.
+
+    Example:
+        >>> likely_tasks(["--data", "load.csv"]), likely_tasks(["--data=clip.wav"])
+        (('table', 'forecast'), ('sound',))
+    """
+    data = peek(args, "--data") or peek(args, "--task.data")
+    if data is None:
+        return tasks.names()[:1]
+    return _OF_ENDING.get(Path(data).suffix.lower(), _OTHERS)
