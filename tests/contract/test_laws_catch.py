@@ -193,6 +193,14 @@ class ReadsNumbers(LRU):
         return y * float(x.isfinite().all()), state
 
 
+class ReadsNumbersWhenBuilt(LRU):
+    """meta_device: looks at a value that it has drawn where tensors are without memory."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.gain = torch.rand(()).item()
+
+
 class StaysEmpty(LRU):
     """meta_device: a parameter that is never filled."""
 
@@ -381,6 +389,7 @@ BROKEN_MIXERS = [
     ("dynamic_shapes", CountsBlocks),
     ("untraceable", LetsItselfBeTraced),
     ("meta_device", ReadsNumbers),
+    ("meta_device", ReadsNumbersWhenBuilt),
     ("meta_device", StaysEmpty),
     ("meta_device", ForgetsABuffer),
     ("every_option", IgnoresResetOfAnOption),

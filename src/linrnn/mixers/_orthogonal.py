@@ -53,10 +53,9 @@ def skew(entries: Tensor) -> Tensor:
 
 def rotations(angles: Tensor, n: int) -> Tensor:
     """Entries of `skew` whose exponential turns pairs of neighbouring channels by these angles."""
-    rows, columns = torch.triu_indices(n, n, 1)
-    pairs = (columns == rows + 1) & (rows % 2 == 0)
-    entries = torch.zeros(len(rows), dtype=angles.dtype)
-    entries[pairs] = angles[: int(pairs.sum())]
+    first = torch.arange(0, n - 1, 2, device=angles.device)  # of each pair
+    entries = angles.new_zeros(n * (n - 1) // 2)
+    entries[first * (2 * n - first - 1) // 2] = angles[: len(first)]
     return entries
 
 

@@ -94,7 +94,7 @@ class RFA(RandomFeatureAttention):
         nn.init.ones_(self.sigma)
         if self.gate_proj is not None:
             nn.init.xavier_uniform_(self.gate_proj.weight, 2**-0.5)
-            nn.init.constant_(self.gate_proj.bias, torch.tensor(0.9).logit().item())
+            nn.init.constant_(self.gate_proj.bias, torch.tensor(0.9, device="cpu").logit().item())
 
     @property
     def d_features(self) -> int:

@@ -59,10 +59,11 @@ class RandomDirections(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Take a new seed from torch's global generator, and draw."""
-        seed = torch.randint(2**62, ())
+        seed = torch.randint(2**62, (), device="cpu")
         self.seed = seed.to(self.seed.device)
         self.draws = torch.zeros_like(self.draws)
-        self._draw(int(seed))
+        if not self.seed.is_meta:
+            self._draw(int(seed))
 
     @torch.no_grad()
     def redraw(self) -> None:
@@ -80,7 +81,7 @@ class RandomDirections(nn.Module):
 
     def _of_head(self, n: int, size: int, generator: torch.Generator) -> Tensor:
         def normal(*shape: int) -> Tensor:
-            return torch.randn(shape, dtype=torch.float64, generator=generator)
+            return torch.randn(shape, dtype=torch.float64, generator=generator, device="cpu")
 
         if not self.orthogonal:
             return normal(n, size)

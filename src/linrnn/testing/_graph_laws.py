@@ -110,10 +110,29 @@ class _Calling(nn.Module):
 
 
 def meta_device(make: MakeMixer) -> None:
-    """Built without memory, a layer gives shapes and dtypes alone, and can be filled later."""
+    """Built without memory, a layer gives shapes and dtypes alone, and can be filled later.
+
+    It is built so by ``device="meta"``, or inside of ``with torch.device("meta")``.
+    """
     for options in _forms(make):
         with _named(f"{options}"):
-            _check_bare(f"{options}", build(make, **options), build(make, device="meta", **options))
+            bare = build(make, device="meta", **options)
+            with torch.device("meta"):
+                inside = build(make, **options)
+            _same_tensors(f"{options}: inside of torch.device('meta')", inside, bare)
+            _check_bare(f"{options}", build(make, **options), bare)
+
+
+def _same_tensors(what: str, got: Mixer, expected: Mixer) -> None:
+    found, wanted = (
+        {
+            name: (held.device.type, tuple(held.shape), held.dtype)
+            for name, held in (*mixer.named_parameters(), *mixer.named_buffers())
+        }
+        for mixer in (got, expected)
+    )
+    differ = [f"{name} is {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
+    check_true(f"{what} {', '.join(differ)}", found == wanted)
 
 
 def _check_bare(what: str, real: Mixer, bare: Mixer) -> None:
