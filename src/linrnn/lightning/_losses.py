@@ -76,13 +76,13 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Scores (n, classes) and classes (n,) of what is asked."""
     if target.is_floating_point() or target.is_complex():
         raise DTypeError(
-            f"cross_entropy: y of a batch must be the classes as integers, got {target.dtype}. Use "
-            "y.long(), or loss='mse' for numbers."
+            "fit: for cross_entropy and accuracy y of a batch must be the classes as integers, got "
+            f"{target.dtype}. Use y.long(), or for numbers loss='mse' and metrics=['mae']."
         )
     if y.ndim != target.ndim + 1 or y.shape[:-1] != target.shape:
         raise ShapeError(
-            "cross_entropy: the model must answer with a score for each class, "
-            f"{(*target.shape, 'classes')}, got {tuple(y.shape)} for targets "
+            "fit: for cross_entropy and accuracy the model must answer with a score for each "
+            f"class, {(*target.shape, 'classes')}, got {tuple(y.shape)} for targets "
             f"{tuple(target.shape)}. Of a model that answers at each step take pool='mean' or "
             "'last'."
         )
@@ -95,8 +95,9 @@ def _numbers(y: Tensor, target: Tensor, lengths: Tensor | None) -> tuple[Tensor,
     """Answers and what was asked, of one shape, without the padding of rows."""
     if y.shape != target.shape:  # PyTorch would stretch one of them, with a warning
         raise ShapeError(
-            f"mse: the model must answer in the shape of the target {tuple(target.shape)}, got "
-            f"{tuple(y.shape)}. Is an axis of one number missing, y[:, None]?"
+            "fit: for mse, mae, huber and bce the model must answer in the shape of the target "
+            f"{tuple(target.shape)}, got {tuple(y.shape)}. Is an axis of one number missing, "
+            "y[:, None]?"
         )
     target = target.to(y.dtype)
     if lengths is None or y.ndim < 3:

@@ -26,6 +26,7 @@ from linrnn import SequenceModel, fit
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
+    DTypeError,
     NonFiniteError,
     RunFolderError,
     ShapeError,
@@ -469,3 +470,22 @@ def test_loaders_that_give_no_batch_are_named_before_a_folder_is_made(
             with pytest.raises(ArgumentError, match=f"fit: {which} {text}"):
                 train(Theirs(), *given, threads=threads, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("named", [{"loss": name} for name in ("mse", "mae", "huber", "bce")])
+def test_losses_of_numbers_name_themselves_and_no_other(data, named):
+    rows = TensorDataset(data.tensors[0], data.tensors[1].float())
+    with pytest.raises(ShapeError, match=r"mse, mae, huber and bce .* got \(8, 2\)") as caught:
+        train(Theirs(), DataLoader(rows, 8), **named)
+    assert "cross_entropy" not in str(caught.value)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("named", [{}, {"loss": "bce", "metrics": ["accuracy"]}])
+def test_what_needs_classes_names_itself_and_no_other(data, named):
+    x, y = data.tensors
+    two = torch.stack([1.0 - y, y.float()], 1)
+    with pytest.raises(DTypeError, match="for cross_entropy and accuracy y of a batch") as caught:
+        train(Theirs(), DataLoader(TensorDataset(x, two), 8), **named)
+    assert "bce" not in str(caught.value)
