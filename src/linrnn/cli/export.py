@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn.cli._output import answer, row
+from linrnn.cli._output import answer, joined, row
 from linrnn.cli._parser import Parser
 
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     taken = ", ".join(f"{part['name']} {_sizes(part)}" for part in parts)
     row(f"{args.file}: takes {taken}; gives y {_sizes(record['output'])}\n")
     sizes = {name: record[name] for name in ("input", "states", "output")}
-    answer(lambda: {"file": args.file, **sizes})
+    answer(lambda: joined({"file": args.file}, sizes))
     return 0
 
 

@@ -9,7 +9,7 @@ from linrnn._numbers import duration
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import flag_name, mixer_named, no_such_option, task_named
 from linrnn.cli._options import JOBS, MOST_SEEDS, parse_train, peek
-from linrnn.cli._output import answer, note, row
+from linrnn.cli._output import answer, joined, note, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._train_options import check_train, train_options
 from linrnn.cli.compare import record
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     found = sweep(config, over, **given, say=lambda line: note(f"{line}\n"))
     row(f"\n{read_text(out / 'sweep.md', inside=out)}")
     note(f"\n{out} holds this table as Markdown and CSV, the plot and all runs.\n")
-    settings = [{"values": one.values, **record(one.row)} for one in found]
+    settings = [joined({"options": one.values}, record(one.row)) for one in found]
     answer(lambda: {"task": task, "out": out, "settings": settings})
     return 0
 
