@@ -115,11 +115,15 @@ def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Choi
 
     Raises:
         UnknownNameError: no such mixer or learner.
-        ArgumentError: no such option, or a learner that is said twice.
+        ArgumentError: no such option, or a mixer or a learner that is said twice.
     """
     if options.learners is not None and peek(rest, "--learner") is not None:
         raise ArgumentError(
             "compare: --learner must come without --learners, got both. Add it to --learners."
+        )
+    if options.mixers is not None and peek(rest, "--mixer") is not None:
+        raise ArgumentError(
+            "compare: --mixer must come without --mixers, got both. Add it to --mixers."
         )
     if rest and not rest[0].startswith("-"):
         raise ArgumentError(
