@@ -12,7 +12,7 @@ import linrnn
 from linrnn import tasks, train
 from linrnn.cli import main
 from linrnn.compare import Entry, compare, sweep
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, DataError
 from linrnn.learn._batch import unpack
 from linrnn.nn.norm import make_norm
 from linrnn.tasks.forecast import ForecastOptions
@@ -137,6 +137,10 @@ def test_times_that_a_model_reads_are_asked_for(tiny, tmp_path, data, name, caps
         with pytest.raises(ArgumentError, match="dt must be given"):
             call()
         call(dt=dt)
+    if name == "table":  # a series has to have its column of times
+        np.savetxt(tmp_path / "new.txt", x[:, :5, 0])
+        with pytest.raises(DataError, match="steps must have times"):
+            train.predict(run, tmp_path / "new.txt")
     capsys.readouterr()
     assert main(["export", str(run), str(tmp_path / "a.onnx"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["times"]["name"] == "dt"
