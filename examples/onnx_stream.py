@@ -23,7 +23,7 @@ class Stream:
         self.graph = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         about = json.loads(self.graph.get_modelmeta().custom_metadata_map["linrnn"])
         self.input, self.parts = about["input"], about["states"]
-        self.times = about["times"]
+        self.times = about.get("times")
         self.unit = (about["task"] or {}).get("time_unit", 1.0)
         self.names = [part["name"] for part in self.parts]
         self.state = [
