@@ -34,11 +34,16 @@ def measured(name: str) -> dict[str, str]:
     training = _least(lambda: mixer(x)[0].sum().backward(), repeats=5)
     return {
         "mixer": name,
-        "us_per_token": f"{training / (ROWS * STEPS) * 1e6:.3g}",
-        "us_per_step": f"{_stepping(mixer) * 1e6:.3g}",
-        "saved_numbers_per_token": f"{_saved(mixer, x) / (ROWS * STEPS):.4g}",
-        "products_per_token": f"{_products(name) / STEPS:.4g}",
+        "us_per_token": _short(training / (ROWS * STEPS) * 1e6, 3),
+        "us_per_step": _short(_stepping(mixer) * 1e6, 3),
+        "saved_numbers_per_token": _short(_saved(mixer, x) / (ROWS * STEPS), 4),
+        "products_per_token": _short(_products(name) / STEPS, 4),
     }
+
+
+def _short(x: float, figures: int) -> str:
+    """Rounded to so many figures, without a power of ten."""
+    return f"{float(f'{x:.{figures}g}'):.12g}"
 
 
 def _least(run: Callable[[], object], repeats: int) -> float:

@@ -84,6 +84,16 @@ def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> 
     return (x[None], True) if x.ndim == 1 else (x, False)
 
 
+def mixers_of(model: Streamable) -> list[Mixer]:
+    """What mixes information along time in it."""
+    return list(model.mixers) if isinstance(model, SequenceModel) else [model]
+
+
+def reads_times(model: Streamable) -> bool:
+    """Whether a layer knows the time between steps."""
+    return any(mixer.timed for mixer in mixers_of(model))
+
+
 def vocabulary(model: Streamable) -> int | None:
     """How many tokens a model reads, or None where its input is real numbers."""
     tokens = isinstance(model, SequenceModel) and isinstance(model.encoder, nn.Embedding)
@@ -128,8 +138,7 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
             f"{type(model).__name__}. Of linrnn.RNN and PyTorch's layers carry the state yourself: "
             "y, state = model(x, state)."
         )
-    parts = model.mixers if isinstance(model, SequenceModel) else [model]
-    for mixer in parts:
+    for mixer in mixers_of(model):
         name = type(mixer).__name__
         if not mixer.causal:
             raise ArgumentError(
@@ -163,7 +172,7 @@ def as_times(where: str, model: Streamable, dt: Any, steps: int, single: bool) -
     """
     if dt is None:
         return None
-    check_timed(where, dt, model.mixers if isinstance(model, SequenceModel) else [model])
+    check_timed(where, dt, mixers_of(model))
     times, weight = _tensor(where, dt, "dt"), next(model.parameters())
     axes: dict[str, int | None] = {} if single else {"time": steps}
     check_shape(where, "dt", times.shape, axes, "Pass one number for each step.")

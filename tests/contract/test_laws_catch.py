@@ -78,6 +78,25 @@ class WrongGradient(LRU):
         return y.detach() + 1.001 * (y - y.detach()), state
 
 
+class _TakesOutTwice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y):
+        ctx.save_for_backward(y)
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (1 + (ctx.saved_tensors[0] - ctx.saved_tensors[0]))
+
+
+class CannotBeCheckpointed(LRU):
+    """gradients: its backward pass reads `saved_tensors` twice."""
+
+    def forward(self, x, state=None, *, reset=None):
+        y, state = super().forward(x, state, reset=reset)
+        return _TakesOutTwice.apply(y), state
+
+
 class LosesSecondDerivative(LRU):
     """higher_derivatives: a factor is detached, as in a gradient computed by hand."""
 
@@ -372,6 +391,7 @@ BROKEN_MIXERS = [
     ("reset_and_packing", IgnoresReset),
     ("batch_independence", MixesRows),
     ("gradients", WrongGradient),
+    ("gradients", CannotBeCheckpointed),
     ("higher_derivatives", LosesSecondDerivative),
     ("trains", StartsAtZero),
     ("trains", HasSpareParameter),

@@ -133,6 +133,20 @@ def no_such_option(verb: str, argument: str, known: Iterable[str], where: str) -
     )
 
 
+def given_twice(verb: str, first: Sequence[str], again: Sequence[str], fix: str) -> ArgumentError:
+    """The error of an option that came twice, of which one would be forgotten.
+
+    Args:
+        verb: for the message.
+        first: the option as it was given, and its values.
+        again: the same of the second time.
+        fix: what to do instead.
+    """
+    words = (" ".join(map(str, one)) for one in (first, again))
+    got = " and ".join(f"{text:.60}" for text in words)
+    return ArgumentError(f"{verb}: {first[0]} must be given once, got {got}. {fix}")
+
+
 def _plain(name: str) -> str:
     return name.lower().replace("-", "_")
 

@@ -56,6 +56,21 @@ def answer(value: "Callable[[], Any]") -> None:
         sys.stdout.flush()
 
 
+def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """One record of several, no two with a field of one name: the one would hide the other.
+
+    Example:
+        >>> joined({"file": "a.csv"}, {"rows": 2})
+        {'file': 'a.csv', 'rows': 2}
+    """
+    found: dict[str, Any] = {}
+    for part in parts:
+        twice = found.keys() & part.keys()
+        assert not twice, f"two parts of an answer have {', '.join(sorted(twice))}"
+        found |= part
+    return found
+
+
 def json_text(value: Any, indent: int | None = 2) -> str:
     """A value as JSON: records by their fields, paths as texts.
 

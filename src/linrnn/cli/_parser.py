@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from linrnn.cli._names import flag_name, no_such_option, respelt
+from linrnn.cli._names import flag_name, given_twice, no_such_option, respelt
 from linrnn.cli._output import MANNER
 from linrnn.errors import ArgumentError
 
@@ -72,8 +72,13 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(given, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """The arguments, and those that are of another parser."""
+        """The arguments, and those that are of another parser.
+
+        Raises:
+            ArgumentError: an option came twice that does not collect.
+        """
         self._given = respelt(args, self._option_string_actions)
+        self._check_once()
         return super().parse_known_args(self._given, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -85,6 +90,21 @@ class Parser(argparse.ArgumentParser):
         verb = self.prog.removeprefix("linrnn ")
         more = f"`linrnn help {verb}` describes every argument."
         raise ArgumentError(f"{verb}: {message}.{self._meant(message)} {more}")
+
+    def _check_once(self) -> None:
+        first: dict[str, list[str]] = {}
+        words = self._given[: self._given.index("--") if "--" in self._given else None]
+        for at, argument in enumerate(words):
+            name, sign, value = argument.partition("=")
+            action = self._option_string_actions.get(name)
+            if action is None or isinstance(action, _MAY_REPEAT):
+                continue
+            values = [value] if sign else words[at + 1 : at + 2] if action.nargs != 0 else []
+            if action.dest in first:
+                verb = self.prog.removeprefix("linrnn ")
+                again = [name, *values]
+                raise given_twice(verb, first[action.dest], again, "Leave one of them out.")
+            first[action.dest] = [name, *values]
 
     def _meant(self, message: str) -> str:
         """Of an option that is missing, how it was perhaps misspelt."""
@@ -107,6 +127,9 @@ class _Set(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         setattr(MANNER, self.dest, True)
+
+
+_MAY_REPEAT = (argparse._AppendAction, argparse._HelpAction, _Set)
 
 
 def take_manners(arguments: Sequence[str]) -> list[str]:

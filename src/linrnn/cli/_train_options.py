@@ -3,8 +3,9 @@
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from linrnn import recipes
@@ -15,6 +16,7 @@ from linrnn.cli import _source
 from linrnn.cli._entries import attribute_of, class_of
 from linrnn.cli._names import (
     UNTUNED,
+    given_twice,
     learner_named,
     mixer_named,
     no_such_option,
@@ -39,10 +41,18 @@ class Options(NamedTuple):
     """Every option by its flag; ``--x.no-y`` is beside each ``--x.y`` that is on or off."""
     partly: tuple[str, ...]
     """Beginnings of flags of which the sources do not say all: of classes of other packages."""
+    same: Mapping[str, str] = MappingProxyType({})
+    """Short names, and the flags they stand for."""
 
     def has(self, flag: str) -> bool:
         """Whether there is such an option, or may be."""
         return flag in self.flags or flag.startswith(self.partly)
+
+    def in_full(self, flag: str) -> str:
+        """The one flag of an option that has several."""
+        flag = self.same.get(flag, flag)
+        on = flag.replace(".no-", ".")
+        return on if on in self.flags and self.flags[on] is self.flags.get(flag) else flag
 
 
 def train_options(task: str, mixer: str | None, learner: str | None) -> Options:
@@ -69,7 +79,8 @@ def train_options(task: str, mixer: str | None, learner: str | None) -> Options:
         else:
             flags |= found if isinstance(found, dict) else dict(_section(name, found))
     # a task of another package may have short names of its own
-    return Options(flags, ("--",) if of_task is None else tuple(unknown))
+    partly = ("--",) if of_task is None else tuple(unknown)
+    return Options(flags, partly, {} if of_task is None else _short(task, of_task))
 
 
 def check_train(task: str, arguments: Sequence[str], verb: str = "train") -> list[str]:
@@ -170,12 +181,24 @@ def _recipe(task: str, recipe: str | None, scale: str | None) -> tuple[str | Non
 
 
 def _check(arguments: Sequence[str], options: Options, verb: str, where: str) -> None:
+    first: dict[str, list[str]] = {}
     for flag, given in _grouped(arguments):
         if not flag:
             raise ArgumentError(f"{verb}: an option must begin with --, got {given[0]!r:.80}.")
         if flag not in _HELP and not options.has(flag):
             raise no_such_option(verb, flag, options.flags, where)
-        check_values(verb, flag, values_of(options.flags.get(flag)), given)
+        values = values_of(options.flags.get(flag))
+        check_values(verb, flag, values, given)
+        again = [flag, *given]
+        before = first.setdefault(options.in_full(flag), again)
+        if before is not again:
+            all_of_them = " ".join([*before, *given])
+            fix = (
+                f"Write {all_of_them}."
+                if values.most > 1 and values.kinds
+                else "Leave one of them out."
+            )
+            raise given_twice(verb, before, again, fix)
 
 
 def _grouped(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -213,13 +236,17 @@ def _of_task(task: str) -> dict[str, Declared] | None:
     if options is None or path is None:
         return None
     cls = next(filter(None, (_source.class_named(p, ast.unparse(options)) for p in _files(path))))
-    fields = list(_source.fields(cls))
-    found = dict(_section("task", fields))
+    found = dict(_section("task", _source.fields(cls)))
+    anywhere = Declared("", "", "")
+    return found | {s: found.get(full, anywhere) for s, full in _short(task, found).items()}
+
+
+def _short(task: str, options: Iterable[str]) -> dict[str, str]:
+    """Short names, and the flags they stand for, of a task with these."""
     stated = attribute_of("tasks", task, "short_options")
     own = ast.literal_eval(stated) if stated is not None else {}
-    anywhere = Declared("", "", "")
-    short = short_names(own, {one.name for one in fields})
-    return found | {f"--{s}": found.get(f"--{o}", anywhere) for s, o in short.items()}
+    names = {flag.removeprefix("--task.").replace("-", "_") for flag in options}
+    return {f"--{short}": f"--{full}" for short, full in short_names(own, names).items()}
 
 
 def _files(path: Path) -> Iterator[Path]:

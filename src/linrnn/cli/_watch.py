@@ -11,12 +11,13 @@ from torch import Tensor
 from linrnn._numbers import number, whole
 from linrnn._stream_input import vocabulary
 from linrnn.backbone import SequenceModel
-from linrnn.cli._output import json_text
+from linrnn.cli._output import json_text, note
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
 from linrnn.learn import LearningText
 from linrnn.streaming import Session
 from linrnn.tasks import Task
+from linrnn.train._suits import no_times, reads_dt
 
 _WARM_UP = 100  # lines before a quantile of them says anything
 
@@ -118,15 +119,28 @@ class Surprise:
 class Answers:
     """Any other model: what it says after each line of numbers, or of token ids.
 
+    Numbers are in the units of the data, as of `linrnn.load(run).stream()`; where a task scales no
+    step alone they are as the model reads them, and a remark says so.
+
     Args:
         model, task: of a run.
         as_json: answer by lines of JSON.
+
+    Raises:
+        ArgumentError: the model reads times, of which lines have none.
     """
 
     def __init__(self, model: SequenceModel, task: Task, *, as_json: bool = False) -> None:
         self.stream, self._json = Session(model), as_json
         self._task = task
-        self._vocabulary, self._width = vocabulary(model), model.d_input
+        self._vocabulary = vocabulary(model)
+        if reads_dt(task, model):
+            raise no_times(
+                "stream", "Lines hold no times: feed linrnn.load(run).stream() in Python, with dt."
+            )
+        self._scaled = _scaling(task)
+        self._width = model.d_input if self._scaled is None else task.channels
+        self._may_miss = getattr(task.options, "missing", "error") == "mask"
         self._dtype = model.head.weight.dtype
         self._pools = model.pool.kind != "none"
         # one that pools gives a single output a call: each line needs its own
@@ -142,21 +156,27 @@ class Answers:
         return self._numbers(words, place) if size is None else _tokens(words, place, size)
 
     def _numbers(self, words: list[bytes], place: int) -> Tensor:
-        """Steps in the dtype of the model, which must hold them."""
+        """Steps as the model reads them, in its dtype, which must hold them."""
         values = _read(number, "numbers", words, place)
-        largest = torch.finfo(self._dtype).max
-        bad = next((w for w, v in zip(words, values, strict=True) if not abs(v) <= largest), None)
-        if bad is not None:
-            raise DataError(
-                f"line {place}: the numbers must be finite and fit {self._dtype}, got "
-                f"{bad.decode():.60}. Scale them as in training."
-            )
         if len(values) % self._width:
             raise DataError(
                 f"line {place}: there must be {self._width} numbers a step, or a multiple of "
                 f"that, got {len(values)}."
             )
-        return torch.tensor(values, dtype=self._dtype).view(-1, self._width)
+        given = torch.tensor(values, dtype=torch.float64)
+        steps = given.view(1, -1, self._width)
+        read = (steps if self._scaled is None else self._scaled(steps))[0].to(self._dtype)
+        fits = given.abs() <= torch.finfo(self._dtype).max
+        if self._may_miss:
+            fits |= given.isnan()
+        if not bool(fits.all() & read.isfinite().all()):
+            bad = b" ".join(words) if bool(fits.all()) else words[fits.tolist().index(False)]
+            fix = "Scale them as in training." if self._scaled is None else _UNITS
+            raise DataError(
+                f"line {place}: the numbers must be finite and fit {self._dtype}, got "
+                f"{bad.decode():.60}. {fix}"
+            )
+        return read
 
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
         """All steps in one parallel pass, before the first answer; of one line where it pools."""
@@ -182,6 +202,24 @@ class Answers:
         if self._json:
             return json_line({"values": numbers})
         return ("\t".join(f"{v:.6g}" for v in numbers) + "\n").encode()
+
+
+_UNITS = "Are they in the units of the training data?"
+
+
+def _scaling(task: Task) -> Callable[[Tensor], Tensor] | None:
+    """What makes of steps in the units of the data what a model reads; None where there is none."""
+    if task.encoder == "tokens":
+        return None
+    try:
+        task.scaled(torch.zeros(1, 1, task.channels))
+    except ArgumentError:
+        note(
+            "numbers are taken as the model reads them, scaled as in training: the task "
+            f"{type(task).__name__} brings whole sequences to that scale, and no single step\n"
+        )
+        return None
+    return task.scaled
 
 
 def check_flags(args: Any, task: str) -> None:

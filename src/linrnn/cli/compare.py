@@ -14,7 +14,7 @@ from linrnn._import_path import is_import_path
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import UNTUNED, learner_named, mixer_named, task_named
 from linrnn.cli._options import JOBS, MOST_SEEDS, Start, parse_train, peek
-from linrnn.cli._output import answer, note, plain, row
+from linrnn.cli._output import answer, joined, note, plain, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._train_options import check_train
 from linrnn.errors import ArgumentError, check_at_most, check_positive_int
@@ -90,7 +90,9 @@ def main(argv: Sequence[str]) -> int:
 
 def record(row: Any) -> dict[str, Any]:
     """What JSON has of a row: its fields, the mean and the standard error."""
-    return {**plain(row), "mean": plain(row.mean), "standard_error": plain(row.standard_error)}
+    return joined(
+        plain(row), {"mean": plain(row.mean), "standard_error": plain(row.standard_error)}
+    )
 
 
 class Choice(NamedTuple):
@@ -113,11 +115,15 @@ def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Choi
 
     Raises:
         UnknownNameError: no such mixer or learner.
-        ArgumentError: no such option, or a learner that is said twice.
+        ArgumentError: no such option, or a mixer or a learner that is said twice.
     """
     if options.learners is not None and peek(rest, "--learner") is not None:
         raise ArgumentError(
             "compare: --learner must come without --learners, got both. Add it to --learners."
+        )
+    if options.mixers is not None and peek(rest, "--mixer") is not None:
+        raise ArgumentError(
+            "compare: --mixer must come without --mixers, got both. Add it to --mixers."
         )
     if rest and not rest[0].startswith("-"):
         raise ArgumentError(
@@ -200,7 +206,7 @@ def _entries(
             import_named(mixer)
             merged = _merged(config.mixer_options, options_of(mixer, given))
             config = dataclasses.replace(config, mixer_options=merged)
-        learner_options = {**config.learner_options, **ways}
+        learner_options = config.learner_options | ways
         learn.build(config.learner, learner_options)  # says what is wrong with them
         config = dataclasses.replace(config, learner_options=learner_options)
         label = choice.mixer or str(config.mixer).replace(",", "+")
@@ -212,8 +218,8 @@ def _entries(
 def _merged(options: dict[str, Any], given: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Options, of one mixer or of each of a pattern by name, and the changes to each."""
     if len(given) == 1:
-        return {**options, **next(iter(given.values()))}
-    return {name: {**its, **given[name]} for name, its in options.items()}
+        return options | next(iter(given.values()))
+    return {name: its | given[name] for name, its in options.items()}
 
 
 def parse_mixer(text: str) -> tuple[str, dict[str, Any]]:

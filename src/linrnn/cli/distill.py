@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linrnn.cli._output import answer, plain, row
+from linrnn.cli._output import answer, joined, plain, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._progress import metric_text
 from linrnn.errors import ArgumentError
@@ -73,7 +73,7 @@ def _record(found: "DistilledRun") -> dict[str, Any]:
         for fit in found.orders
     ]
     about = {"folder": found.folder, "mixer": found.mixer, "length": found.length}
-    return {**about, "kept": found.kept, "before": plain(found.before), "orders": orders}
+    return joined(about, {"kept": found.kept, "before": plain(found.before), "orders": orders})
 
 
 def parse_orders(text: str) -> list[int]:

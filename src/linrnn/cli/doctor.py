@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from linrnn import __version__
-from linrnn.cli._output import answer, row
+from linrnn.cli._output import answer, joined, row
 from linrnn.cli._parser import Parser
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         found[name.replace(" ", "_")] = rows = report()
         _print(heading, rows)
     right = not any(result.endswith("WRONG") for result in found["self_test"].values())
-    answer(lambda: {"ok": right, **found})
+    answer(lambda: joined({"ok": right}, found))
     return 0 if right else 1
 
 

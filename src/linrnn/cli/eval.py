@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linrnn import tasks
-from linrnn.cli._output import answer, note, plain, row
+from linrnn.cli._output import answer, joined, note, plain, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._progress import metric_text, perplexity
 from linrnn.errors import ArgumentError
@@ -81,7 +81,7 @@ def _test(run: Path, examples: int | None) -> int:
     if tasks.load(config.task).perplexity:
         more = _language(run, score.loss, score.metric)
     about = {"run": run, "task": config.task, "mixer": config.mixer, "seed": config.seed}
-    answer(lambda: {**about, **plain(score), **more})
+    answer(lambda: joined(about, plain(score), more))
     return 0
 
 
@@ -123,7 +123,7 @@ def _cycles(run: Path, order: int) -> int:
 def _in_json(cycle: "Cycle") -> dict[str, Any]:
     values = [[value.real, value.imag] for value in cycle.eigenvalues.tolist()]
     about = {"order": cycle.order, "kind": cycle.kind, "stable": cycle.stable}
-    return {**about, "points": cycle.points.tolist(), "eigenvalues": values}
+    return joined(about, {"points": cycle.points.tolist(), "eigenvalues": values})
 
 
 def _language(run: Path, loss: float, bits_per_byte: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn.cli._output import answer, row
+from linrnn.cli._output import answer, joined, row
 from linrnn.cli._parser import Parser
 
 
@@ -16,9 +16,10 @@ def parser() -> Parser:
         __doc__,
         wrap=True,
         epilog="The graph takes one time step, or with --sequence a sequence of any length, and "
-        "the state, and gives the output and the next state; names, shapes and the initial state "
-        "are in the file's metadata. examples/onnx_stream.py runs a step with onnxruntime and "
-        "NumPy alone.",
+        "the state, and gives the output and the next state; of a run trained on uneven times, "
+        "whose layers read them, it also takes dt, the time since the step before. Names, shapes "
+        "and the initial state are in the file's metadata. examples/onnx_stream.py runs a step "
+        "with onnxruntime and NumPy alone.",
     )
     parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
     parser.add("file", type=Path, metavar="FILE", help=_FILE, kind="file")
@@ -39,25 +40,29 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     if args.sequence and args.batch_size is not None:
         parser().error("--batch-size is for a step: a graph with --sequence takes any number")
+    from linrnn.interop._onnx_proto import inputs_of
     from linrnn.interop.onnx import export_sequence, export_step, metadata
     from linrnn.train import load_model
     from linrnn.train._scales import described
+    from linrnn.train._suits import reads_dt
 
     model, task, config = load_model(args.run)
     tokenizer = getattr(task, "tokenizer", None)
     about = None if tokenizer is None else json.loads(tokenizer.to_json())
-    options: dict[str, Any] = {"tokenizer": about, "task": described(config.task, task, model)}
+    times = reads_dt(task, model)
+    facts = described(config.task, task, model, times=times)
+    options: dict[str, Any] = {"times": times, "tokenizer": about, "task": facts}
     options |= {} if args.opset is None else {"opset": args.opset}
     if args.sequence:
         export_sequence(model, args.file, **options)
     else:
         export_step(model, args.file, batch_size=args.batch_size, **options)
     record = metadata(args.file)
-    parts = [record["input"], *record["states"]]
+    parts = inputs_of(record)
     taken = ", ".join(f"{part['name']} {_sizes(part)}" for part in parts)
     row(f"{args.file}: takes {taken}; gives y {_sizes(record['output'])}\n")
-    sizes = {name: record[name] for name in ("input", "states", "output")}
-    answer(lambda: {"file": args.file, **sizes})
+    sizes = {name: record[name] for name in ("input", "times", "states", "output")}
+    answer(lambda: joined({"file": args.file}, sizes))
     return 0
 
 

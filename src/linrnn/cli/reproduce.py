@@ -11,7 +11,7 @@ from linrnn.cli._entries import summaries
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import canonical, known_as
 from linrnn.cli._options import JOBS, MOST_SEEDS
-from linrnn.cli._output import MANNER, answer, note, row
+from linrnn.cli._output import MANNER, answer, joined, note, row
 from linrnn.cli._parser import Parser
 from linrnn.errors import check_at_most, check_in, check_positive_int
 
@@ -76,7 +76,7 @@ def _run(
         note(f"--jobs {jobs} changed nothing: what this page computes has no folders of runs.\n")
     about = {"name": name, "scale": scale, "seeds": seeds, "out": out}
     verdicts = verdict_table(what, setting, found)
-    answer(lambda: {**about, **_record(found, verdicts)})
+    answer(lambda: joined(about, _record(found, verdicts)))
     return files, found.complete
 
 

@@ -11,7 +11,7 @@ from linrnn._catalogue import entries
 from linrnn._import_path import is_import_path
 from linrnn.cli._entries import CATALOGUES, package_of
 from linrnn.cli._names import known_as
-from linrnn.cli._output import answer, row
+from linrnn.cli._output import answer, joined, row
 from linrnn.cli._parser import Parser
 from linrnn.errors import DataError, LinrnnError, MissingExtraError
 
@@ -61,7 +61,7 @@ def _record(kind: str, name: str, page: "_Page") -> dict[str, Any]:
     """What JSON has of an entry."""
     options = [dict(zip(("name", "type", "default"), row, strict=True)) for row in page.options]
     about = {"kind": kind.removesuffix("s"), "name": name, "entry": page.entry}
-    return {**about, "text": page.text, "facts": page.facts, "options": options}
+    return joined(about, {"text": page.text, "facts": page.facts, "options": options})
 
 
 def _describe(kind: str, name: str, page: "_Page") -> str:

@@ -77,8 +77,10 @@ _EPILOG = """A language model prints the surprise of each line in bits, bits per
   linrnn stream RUN --quantile 0.99 < server.log
 Lines marked with ! are above --above or --quantile. A line of more than 1 MiB comes in pieces.
 
-Any other model reads numbers, with commas or blanks between them, a step or several a line, scaled
-as in training (or token ids), and prints a class and its probability, or numbers, after each.
+Any other model reads numbers, with commas or blanks between them, a step or several a line, in the
+units of the data (or token ids), and prints a class and its probability, or numbers, after each.
+They are scaled as in training; of a task that scales no step alone, as of images, they have to come
+scaled, and a remark says so.
 
 With --json an answer is one line of JSON.
 

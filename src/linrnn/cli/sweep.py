@@ -9,7 +9,7 @@ from linrnn._numbers import duration
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import flag_name, mixer_named, no_such_option, task_named
 from linrnn.cli._options import JOBS, MOST_SEEDS, parse_train, peek
-from linrnn.cli._output import answer, note, row
+from linrnn.cli._output import answer, joined, note, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._train_options import check_train, train_options
 from linrnn.cli.compare import record
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     check_at_most("sweep", MOST_SEEDS, seeds=options.seeds)
     if options.random is not None:
         check_positive_int("sweep", random=options.random)
-    over = dict(map(parse_over, options.over))
+    over = _over(options.over)
     rest = _checked(task, over, rest)
     need_train("a sweep")
     from linrnn._storage import read_text
@@ -64,9 +64,25 @@ def main(argv: Sequence[str]) -> int:
     found = sweep(config, over, **given, say=lambda line: note(f"{line}\n"))
     row(f"\n{read_text(out / 'sweep.md', inside=out)}")
     note(f"\n{out} holds this table as Markdown and CSV, the plot and all runs.\n")
-    settings = [{"values": one.values, **record(one.row)} for one in found]
+    settings = [joined({"options": one.values}, record(one.row)) for one in found]
     answer(lambda: {"task": task, "out": out, "settings": settings})
     return 0
+
+
+def _over(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Options and their values.
+
+    Raises:
+        ArgumentError: an option that comes twice.
+    """
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        name, values = parse_over(text)
+        if name in found:
+            fix = f"Write {name}={','.join(map(str, [*found[name], *values]))}."
+            raise ArgumentError(f"sweep: --over must name {name} once, got it twice. {fix}")
+        found[name] = values
+    return found
 
 
 def parse_over(text: str) -> tuple[str, list[Any]]:
@@ -109,6 +125,12 @@ def _checked(task: str, over: dict[str, list[Any]], rest: Sequence[str]) -> list
     if "mixer" in over:
         over["mixer"] = [mixer_named(str(name)) for name in over["mixer"]]
     mixers = over.get("mixer", [peek(known, "--mixer")])
+    for name in over:
+        if peek(known, f"--{name.replace('_', '-')}") is not None:
+            raise ArgumentError(
+                f"sweep: --{name.replace('_', '-')} must come without --over {name}, got both. "
+                "Leave one of them out."
+            )
     for mixer in mixers:
         flags = train_options(task, mixer, peek(known, "--learner"))
         for name in over:

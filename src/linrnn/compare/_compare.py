@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn._pattern import import_all
-from linrnn.compare._match import count_parameters, match_parameters
+from linrnn.compare._match import check_suits, count_parameters, match_parameters
 from linrnn.compare._report import write_report
 from linrnn.compare._runs import Entry, Row, check, train_all
 from linrnn.compare._shared import check_jobs
@@ -47,7 +47,8 @@ def compare(
 
     Raises:
         ArgumentError: no entries, labels that repeat, different tasks, no seeds, no width that
-            matches, factors that are not positive, or several jobs on Windows.
+            matches, factors that are not positive, a model that cannot read the data, or several
+            jobs on Windows.
         RunFolderError: ``out`` holds runs of another comparison.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
     """
@@ -60,6 +61,7 @@ def compare(
         target = count_parameters(entries[0].config)
         rest = [replace(e, config=match_parameters(e.config, target)) for e in entries[1:]]
         entries = [entries[0], *rest]
+    check_suits(entries)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     task = build_task(entries[0].config)

@@ -1,11 +1,16 @@
 """Widths at which different mixers have the same number of parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
+from linrnn.backbone import SequenceModel
+from linrnn.compare._runs import Entry
 from linrnn.errors import ArgumentError
+from linrnn.tasks import Task
 from linrnn.train import Config
 from linrnn.train._model import build_model, build_task, sizes
+from linrnn.train._suits import check_data, has_times, one_step
 
 #: Parameter counts may differ by this part.
 TOLERANCE = 0.03
@@ -15,11 +20,35 @@ _NEARBY = 16  # widths tried on either side, for mixers that want multiples of s
 
 def count_parameters(config: Config) -> int:
     """Real parameters of the model a configuration describes."""
-    task = build_task(config)
+    return sizes(outline(config, build_task(config)))[0]
+
+
+def outline(config: Config, task: Task) -> SequenceModel:
+    """The model a configuration describes, without weights where that can be."""
     try:
-        return sizes(build_model(config, task, device="meta"))[0]
+        return build_model(config, task, device="meta")
     except RuntimeError:  # a layer of someone else, which looks at the numbers that it draws
-        return sizes(build_model(config, task))[0]
+        return build_model(config, task)
+
+
+def check_suits(entries: Sequence[Entry]) -> None:
+    """Raise unless each entry's model can read its data, before the first of them is trained.
+
+    Models are built, and data read, for tasks that may ask for something alone.
+
+    Raises:
+        ArgumentError: as `linrnn.train._suits.check_data`.
+    """
+    tasks: list[tuple[Any, Task, bool]] = []
+    for config in (entry.config for entry in entries):
+        known = [found for found in tasks if found[0] == config.task_options]
+        if not known:
+            task = build_task(config)
+            known = [(config.task_options, task, has_times(task))]
+            tasks += known
+        _, task, uneven = known[0]
+        if uneven or one_step(config, task):
+            check_data(config, task, outline(config, task), task.datasets())
 
 
 def match_parameters(config: Config, target: int) -> Config:

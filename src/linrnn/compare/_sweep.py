@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn._pattern import import_all
+from linrnn.compare._match import check_suits
 from linrnn.compare._runs import Entry, Row, check, train_all
 from linrnn.compare._shared import check_jobs
 from linrnn.compare._sweep_report import write_sweep
@@ -60,8 +61,8 @@ def sweep(
         A setting for each combination, in the order of the grid or of the draws.
 
     Raises:
-        ArgumentError: nothing to sweep, a value an option does not take, too many combinations, or
-            several jobs on Windows.
+        ArgumentError: nothing to sweep, a value an option does not take, too many combinations, a
+            model that cannot read the data, or several jobs on Windows.
         UnknownNameError: no such option.
         RunFolderError: ``out`` holds runs with other options.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
@@ -72,6 +73,7 @@ def sweep(
     check_jobs("sweep", jobs)
     for entry in entries:
         import_all(entry.config.mixer)
+    check_suits(entries)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     rows = train_all(entries, seeds, folder, say, jobs)

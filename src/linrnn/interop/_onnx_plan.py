@@ -35,14 +35,16 @@ class Plan:
     Args:
         graph: an ``onnx.GraphProto`` with its shapes: ``(x, *states)`` to ``(y, *next states)``.
         last: whether ``y`` is asked for after the last step alone.
+        read: how many inputs each step has, before the states.
 
     Raises:
         LinrnnError: a loop would have to hand over what has no batch axis of its own.
     """
 
-    def __init__(self, graph: Any, *, last: bool) -> None:
+    def __init__(self, graph: Any, *, last: bool, read: int = 1) -> None:
         self.nodes: list[Any] = list(graph.node)
-        self.x, *self.states = [i.name for i in graph.input]
+        inputs = [i.name for i in graph.input]
+        self.read, self.states = inputs[:read], inputs[read:]
         self.y, *self.after = [o.name for o in graph.output]
         self.types = {v.name: v.type for v in (*graph.input, *graph.output, *graph.value_info)}
         self.maker = {name: i for i, node in enumerate(self.nodes) for name in node.output}
@@ -109,7 +111,9 @@ class Plan:
 
     def _follow(self) -> None:
         """Which states each value needs and feeds, as sets of bits; of those through others too."""
-        self._needs = {self.x: 0} | {name: 1 << i for i, name in enumerate(self.states)}
+        self._needs = dict.fromkeys(self.read, 0) | {
+            name: 1 << i for i, name in enumerate(self.states)
+        }
         for node in self.nodes:
             found = [self._needs[n] for n in node.input if n in self._needs]
             if found:

@@ -53,11 +53,17 @@ def to_proto(
             optimize=True,  # sizes of an open batch become constants: no arithmetic on them is left
             opset_version=opset,
             dynamic_shapes=axes,
-            input_names=[record["input"]["name"], *(s["name"] for s in record["states"])],
+            input_names=[part["name"] for part in inputs_of(record)],
             output_names=[record["output"]["name"], *(s["next"] for s in record["states"])],
         )
     assert program is not None
     return program.model_proto
+
+
+def inputs_of(record: Mapping[str, Any]) -> list[Any]:
+    """What a graph takes, in order: the input, the times where there are some, the states."""
+    times = [record["times"]] if record["times"] else []
+    return [record["input"], *times, *record["states"]]
 
 
 @contextmanager

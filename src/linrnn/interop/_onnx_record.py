@@ -27,6 +27,7 @@ def record_of(
     start: State,
     *,
     axes: Sequence[str | int],
+    times: bool,
     tokenizer: Mapping[str, Any] | None,
     task: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def record_of(
         start: the state before the first step; of one row where any batch will do.
         axes: what stands in the place of the rows of ``x``: their number or ``"batch"``; in a graph
             of whole sequences, ``"time"`` too.
+        times: whether the graph takes the time since the step before.
         tokenizer: the content of a run's ``tokenizer.json``.
         task: what is known of the task of a run.
     """
@@ -54,6 +56,7 @@ def record_of(
         "tokenizer": tokenizer,
         "task": task,
         "input": read,
+        "times": {"name": "dt", "shape": [*axes], "dtype": "float32"} if times else None,
         "output": _outline("y", y, axes[:1] if pools(model) else axes),
         "states": [
             _outline(f"state{path}", real, axes[:1])

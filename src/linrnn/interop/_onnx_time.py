@@ -13,17 +13,18 @@ from linrnn.interop._onnx_plan import Loop, Plan
 _ALL = 2**63 - 1  # the end of a slice
 
 
-def over_time(step: Any, *, last: bool) -> Any:
+def over_time(step: Any, *, last: bool, read: int = 1) -> Any:
     """A model that reads whole sequences, of any batch and time.
 
     Args:
         step: an ``onnx.ModelProto`` of one step with an open batch, ``(x, *states)`` to
             ``(y, *next states)``.
         last: give ``y`` after the last step alone, and not after each.
+        read: how many inputs each step has, before the states: ``x``, and perhaps ``dt``.
 
     Returns:
-        An ``onnx.ModelProto``: ``x`` and ``y`` have an axis of time behind that of the batch, but
-        for a ``y`` of the last step.
+        An ``onnx.ModelProto``: what is read and ``y`` have an axis of time behind that of the
+        batch, but for a ``y`` of the last step.
 
     Raises:
         LinrnnError: see `Plan`.
@@ -31,7 +32,7 @@ def over_time(step: Any, *, last: bool) -> Any:
     import onnx
 
     step = onnx.shape_inference.infer_shapes(step)
-    return _Writer(step, Plan(step.graph, last=last)).model(last)
+    return _Writer(step, Plan(step.graph, last=last, read=read)).model(last)
 
 
 class _Writer:
@@ -53,7 +54,8 @@ class _Writer:
         self._spread()
         self._give(last)
         graph = self.step.graph
-        inputs = [self._outer(graph.input[0], time=True), *graph.input[1:]]
+        names = {*self.plan.read}
+        inputs = [self._outer(i, time=True) if i.name in names else i for i in graph.input]
         outputs = [self._outer(graph.output[0], time=not last), *graph.output[1:]]
         made = self.make.make_graph(self.nodes, graph.name, inputs, outputs, self.held)
         model = self.make.make_model(made, opset_imports=self.step.opset_import)
@@ -82,17 +84,18 @@ class _Writer:
                 self.nodes.append(node)
 
     def _read(self) -> None:
-        """The sizes, and the input in rows."""
-        x = self.plan.x
-        shape = self.plan.shape(x)
-        assert shape is not None
-        order = [1, 0, *range(2, 2 + len(shape))]
+        """The sizes, and the inputs of steps in rows."""
+        x = self.plan.read[0]
         self._add("Shape", [x], ":batch", start=0, end=1)
         self._add("Shape", [x], ":time", start=1, end=2)
         self._add("Mul", [":batch", ":time"], ":rows")
         self._add("Concat", [":time", ":batch"], ":steps", axis=0)
-        self._add("Transpose", [x], ":x", perm=order)
-        self.rows[x] = self._as_rows(":x", x, ":x:rows")
+        for name in self.plan.read:
+            shape = self.plan.shape(name)
+            assert shape is not None
+            order = [1, 0, *range(2, 2 + len(shape))]
+            self._add("Transpose", [name], f":{name}", perm=order)
+            self.rows[name] = self._as_rows(f":{name}", name, f":{name}:rows")
 
     def _as_rows(self, steps: str, like: str, name: str) -> str:
         return self._shaped(":rows", steps, like, name)
@@ -173,7 +176,7 @@ class _Writer:
 
     def _try_loop(self, loop: Loop) -> bool:
         plan = self.plan
-        read = plan.inputs(loop) or [plan.x]  # a loop needs something to count the steps
+        read = plan.inputs(loop) or plan.read[:1]  # a loop needs something to count the steps
         if not all(n in self.rows for n in read):
             return False
         k = plan.loops.index(loop)

@@ -108,6 +108,10 @@ class _Writer:
         if target is torch.ops.aten.sym_size.int:  # both parts have it
             whose = args[0].re if isinstance(args[0], Pair) else args[0]
             return self._emit(target, (whose, *args[1:]), kwargs)
+        if kwargs.get("dtype") in _REAL and not tree_any(_is_complex, (args, kwargs)):
+            own = kwargs | {"dtype": _REAL[kwargs["dtype"]]}  # a real tensor becomes a complex one
+            real = self._call(target, args, own)
+            return Pair(real, torch.zeros_like(real))
         if tree_any(_is_complex, (args, kwargs)) or _name(target) in _MAKES_COMPLEX:
             return _in_pairs(target, args, kwargs, self._emit)
         return self._emit(target, args, kwargs)
@@ -144,7 +148,7 @@ def _pair(x: Any) -> Pair:
 def _in_pairs(target: Any, args: Any, kwargs: Any, emit: Callable[[Any, Any, Any], Any]) -> Any:
     """An operator with complex arguments or a complex result, in real ones."""
     name = _name(target)
-    if name in _RULES and (not kwargs or name == "_assert_tensor_metadata"):
+    if name in _RULES and (not kwargs or name in _ANY_KEYWORDS):
         return _RULES[name](*args)
     if name in _PARTWISE:
         kwargs = {k: _REAL.get(v, v) if k == "dtype" else v for k, v in kwargs.items()}
@@ -209,6 +213,11 @@ def _where(condition: Any, a: Any, b: Any) -> Pair:
     return Pair(torch.where(condition, a.re, b.re), torch.where(condition, a.im, b.im))
 
 
+def _full_like(z: Any, value: Any) -> Pair:
+    z, value = _pair(z), _pair(value)
+    return Pair(torch.full_like(z.re, value.re), torch.full_like(z.re, value.im))
+
+
 def _exp(z: Pair) -> Pair:
     return _polar(torch.exp(z.re), z.im)
 
@@ -237,9 +246,13 @@ _RULES: dict[str, Callable[..., Any]] = {
     "addcmul": lambda a, b, c: _add(a, _mul(b, c)),
     "where": _where,
     "exp": _exp,
+    "reciprocal": lambda z: _div(1, z),
+    "full_like": _full_like,
     "abs": lambda z: torch.sqrt(z.re * z.re + z.im * z.im),
 }
 """By the operator's name; a constant among complex arguments may come as a complex tensor."""
+
+_ANY_KEYWORDS = ("_assert_tensor_metadata", "full_like")
 
 _PARTWISE = frozenset(
     ("neg", "sum", "_to_copy", "clone", "alias", "view", "reshape", "unsqueeze", "squeeze")

@@ -7,6 +7,8 @@ the metadata key ``linrnn``:
 - ``format``: 2.
 - ``input``: ``name``, ``shape``, ``dtype``; with ``vocabulary`` where it is a token id. In a shape
   an axis of any size is its name, ``"batch"`` or ``"time"``.
+- ``times``: the same of the time since the step before, in the unit of training; null where the
+  graph takes none, and all steps are 1 apart.
 - ``output``: the same of the model's output.
 - ``states``: for each part of the state its ``name`` as an input and ``next``, its name as an
   output, ``shape``, ``dtype``, whether its last axis holds real and imaginary parts (``complex``),
@@ -17,6 +19,7 @@ the metadata key ``linrnn``:
 - ``task``: of a run its ``name`` and ``kind``, the names of its ``classes``, and the ``scale`` and
   ``shift`` by which ``input`` is made of the units of the data (``x = scale * data + shift``, of
   each channel) and the units are made of ``output``; null where nothing is scaled so. Else null.
+  Where there are ``times``, ``time_unit`` is what they are divided by, in the unit of the data.
 """
 
 import json
@@ -31,7 +34,7 @@ from linrnn._door import read_bytes
 from linrnn._memory import available
 from linrnn._reading import reading
 from linrnn._storage import write_atomically
-from linrnn._stream_input import pools, vocabulary
+from linrnn._stream_input import mixers_of, pools, vocabulary
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, LinrnnError, check_positive_int
 from linrnn.interop._onnx_proto import OPSET, check_opset, quiet, require, to_proto
@@ -40,6 +43,7 @@ from linrnn.interop._onnx_record import initial_state as initial_state
 from linrnn.interop._onnx_time import over_time
 from linrnn.interop._operators import decompositions
 from linrnn.interop._real import real_graph
+from linrnn.mixers._base import check_timed
 from linrnn.state import flatten, n_floats, unflatten
 from linrnn.streaming import Streamable, check_streamable
 from linrnn.typing import State
@@ -53,35 +57,38 @@ def export_step(
     path: Path | str,
     *,
     batch_size: int | None = None,
+    times: bool = False,
     opset: int = OPSET,
     tokenizer: Mapping[str, Any] | None = None,
     task: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``model.step`` to an ONNX file.
 
-    The graph has one input ``x``, or ``token`` of a model that reads tokens, and one for each part
-    of the state; its outputs are ``y`` and each part after the step, in the same order. Complex
-    states are pairs of real numbers on one more axis, and all arithmetic is real; what depends on
-    weights alone is computed now and stored.
+    The graph has one input ``x``, or ``token`` of a model that reads tokens, with ``times`` then
+    ``dt`` (batch,), and one for each part of the state; its outputs are ``y`` and each part after
+    the step, in the same order. Complex states are pairs of real numbers on one more axis, and all
+    arithmetic is real; what depends on weights alone is computed now and stored.
 
     Args:
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode, whose state has a fixed
             size.
         path: the file, replaced if it exists, all of it or nothing.
         batch_size: streams in a step, for runtimes that need to know it; by default any number.
+        times: whether the graph reads the time since the step before, as ``model.step`` does; else
+            all steps are 1 apart.
         opset: version of ONNX's operators, 18 to 23.
         tokenizer: the content of a run's ``tokenizer.json``, to go into the file.
         task: what a program should know of the task of a run, to go into the file.
 
     Raises:
         ArgumentError: the model cannot be streamed, see `linrnn.streaming.check_streamable`; or
-            there is no such ``opset``.
+            there is no such ``opset``, or no layer reads times.
         MissingExtraError: the packages ``onnx`` and ``onnxscript`` are not installed.
         LinrnnError: the model takes more than 2 GiB, ONNX's limit for one file.
     """
     require("onnxscript", "onnx")
     check_opset("export_step", opset)
-    about = {"tokenizer": tokenizer, "task": task}
+    about = {"times": times, "tokenizer": tokenizer, "task": task}
     proto, record = _step_proto(model, batch_size, opset, [batch_size or "batch"], about)
     _write("export_step", path, proto, record)
 
@@ -90,6 +97,7 @@ def export_sequence(
     model: Streamable,
     path: Path | str,
     *,
+    times: bool = False,
     opset: int = OPSET,
     tokenizer: Mapping[str, Any] | None = None,
     task: Mapping[str, Any] | None = None,
@@ -98,12 +106,13 @@ def export_sequence(
 
     What is done at every step alone is done for all steps at once, and each recurrence is a
     ``Scan`` over time. Inputs and outputs are those of `export_step`, with an axis of time behind
-    that of the batch: ``x`` (batch, time, channels) or ``token`` (batch, time), the state before,
+    that of the batch: ``x`` (batch, time, channels) or ``token`` (batch, time), with ``times``
+    ``dt`` (batch, time), the state before,
     ``y`` and the state after; of a model with a pooling over time, ``y`` is the answer after the
     last step. There is at least one step.
 
     Args:
-        model, path, opset, tokenizer, task: see `export_step`.
+        model, path, times, opset, tokenizer, task: see `export_step`.
 
     Raises:
         ArgumentError, MissingExtraError: see `export_step`.
@@ -113,22 +122,23 @@ def export_sequence(
     require("onnxscript", "onnx")
     check_opset("export_sequence", opset)
     check_streamable("export_sequence", model, growing=False)
-    about = {"tokenizer": tokenizer, "task": task}
+    about = {"times": times, "tokenizer": tokenizer, "task": task}
     step, record = _step_proto(model, None, opset, ["batch", "time"], about)
-    _write("export_sequence", path, over_time(step, last=pools(model)), record)
+    _write("export_sequence", path, over_time(step, last=pools(model), read=1 + times), record)
 
 
 @torch.no_grad()
 def step_graph(
-    model: Streamable, batch_size: int | None = 1
+    model: Streamable, batch_size: int | None = 1, *, times: bool = False
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The function that `export_step` writes, before it is ONNX, and inputs to call it with.
 
     Args:
-        model, batch_size: see `export_step`.
+        model, batch_size, times: see `export_step`.
 
     Returns:
-        ``(graph, inputs)``: ``graph(x, *parts)`` is ``(y, *parts)``, where the parts of the state
+        ``(graph, inputs)``: ``graph(x, *parts)`` or ``graph(x, dt, *parts)`` is ``(y, *parts)``,
+        where the parts of the state
         are those of `linrnn.state.flatten`; the inputs are zeros and the initial state, of two rows
         where the batch is open.
 
@@ -139,20 +149,22 @@ def step_graph(
     rows = _ROWS if batch_size is None else batch_size
     check_positive_int("export_step", batch_size=rows)
     check_streamable("export_step", model, growing=False)
+    if times:
+        check_timed("export_step", times, mixers_of(model))
     size = 8 * rows * (1 + n_floats(model.init_state(1)))
     if size > available():
         raise ArgumentError(
             f"export_step: batch_size must be one whose states fit into {available():,} bytes of "
             f"memory, got {rows:,}."
         )
-    start = model.init_state(rows)
-    inputs = (_example(model, rows), *flatten(start).values())
+    start, x = model.init_state(rows), _example(model, rows)
+    dt = [torch.ones(rows, device=x.device)] if times else []
+    inputs = (x, *dt, *flatten(start).values())
     axes = None
     if batch_size is None:
-        each = {0: torch.export.Dim.DYNAMIC}
-        axes = {"x": each, "parts": tuple(each for _ in inputs[1:])}
+        axes = {"parts": tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)}
     with quiet():
-        step = _Step(model, start)
+        step = _Step(model, start, times=times)
         program = torch.export.export(step, inputs, dynamic_shapes=axes, strict=False)
         program = program.run_decompositions(decompositions())
     return real_graph(program).eval(), inputs
@@ -186,10 +198,10 @@ def _step_proto(
     batch_size: int | None,
     opset: int,
     axes: Sequence[str | int],
-    about: Mapping[str, Mapping[str, Any] | None],
+    about: Mapping[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
     """One step as a protocol buffer, and its metadata."""
-    graph, inputs = step_graph(model, batch_size)
+    graph, inputs = step_graph(model, batch_size, times=about["times"])
     y = model.step(inputs[0], model.init_state(len(inputs[0])))[0]
     start = model.init_state(batch_size or 1)
     record = record_of(model, inputs[0], y, start, axes=axes, **about)
@@ -207,15 +219,17 @@ def _write(where: str, path: Path | str, proto: Any, record: Mapping[str, Any]) 
 
 
 class _Step(nn.Module):
-    """One step on a state whose parts are real and lie side by side."""
+    """One step on a state whose parts are real and lie side by side, behind what is read."""
 
-    def __init__(self, model: Streamable, like: State) -> None:
+    def __init__(self, model: Streamable, like: State, *, times: bool) -> None:
         super().__init__()
-        self.model, self.like = model, like
+        self.model, self.like, self.times = model, like, times
 
-    def forward(self, x: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
-        named = {str(i): h for i, h in enumerate(parts)}
-        y, state = self.model.step(x, unflatten(named, self.like))
+    def forward(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        x, *rest = parts
+        given = {"dt": rest.pop(0)} if self.times else {}
+        named = {str(i): h for i, h in enumerate(rest)}
+        y, state = self.model.step(x, unflatten(named, self.like), **given)
         return y, *flatten(state).values()
 
 

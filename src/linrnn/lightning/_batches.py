@@ -23,7 +23,9 @@ _NAMES = {
 _FIX = "Say what is what with prepare_batch=lambda batch: (x, y), or (x, y, lengths)."
 
 
-def as_batch(where: str, raw: Any, prepare: PrepareBatch | None = None) -> Batch:
+def as_batch(
+    where: str, raw: Any, prepare: PrepareBatch | None = None, *, pooled: bool = False
+) -> Batch:
     """A batch by names.
 
     Args:
@@ -31,6 +33,7 @@ def as_batch(where: str, raw: Any, prepare: PrepareBatch | None = None) -> Batch
         raw: ``(x, y)`` and perhaps lengths (integers), resets (boolean) and times (real), told
             apart by their dtype; or a mapping of them, with the names that people use.
         prepare: makes such a batch of whatever a loader gives.
+        pooled: the model is known to answer once for each row, whatever the shapes say.
 
     Returns:
         Tensors; where there is an integer target for each step, those of padding are `IGNORE`.
@@ -60,7 +63,7 @@ def as_batch(where: str, raw: Any, prepare: PrepareBatch | None = None) -> Batch
             f"{kind}{size}. {_FIX}"
         )
     _check(where, batch)
-    return batch._replace(target=_without_padding(batch))
+    return batch._replace(target=_without_padding(batch, pooled))
 
 
 def parts(batch: Batch) -> list[Tensor]:
@@ -68,10 +71,20 @@ def parts(batch: Batch) -> list[Tensor]:
     return [part for part in batch if part is not None]
 
 
-def per_step(batch: Batch) -> bool:
-    """Whether there is a target for each step."""
+def per_step(batch: Batch, pooled: bool = False) -> bool:
+    """Whether there is a target for each step, by shapes where the model may answer at each.
+
+    A target of as many channels as a row has steps looks like one, but for a model that pools.
+    """
     x, target = batch.x, batch.target
+    if pooled:
+        return False
     return target.ndim > 1 and x.ndim > 1 and target.shape[:2] == x.shape[:2] and x.shape[1] > 1
+
+
+def whole(target: Tensor) -> bool:
+    """Whether a target is of integers, which may be classes."""
+    return not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
 
 
 def _by_name(where: str, given: Mapping[str, Any]) -> Batch:
@@ -128,11 +141,11 @@ def _check(where: str, batch: Batch) -> None:
         )
 
 
-def _without_padding(batch: Batch) -> Tensor:
+def _without_padding(batch: Batch, pooled: bool) -> Tensor:
     """Targets, those beyond the end of a row left out where they are classes of steps."""
     target, lengths = batch.target, batch.lengths
-    whole = not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
-    if lengths is None or lengths.ndim != 1 or target.ndim != 2 or not whole or not per_step(batch):
+    if lengths is None or lengths.ndim != 1 or not whole(target) or not per_step(batch, pooled):
         return target
     steps = torch.arange(target.shape[1], device=target.device)
-    return target.masked_fill(steps >= lengths.to(target.device)[:, None], IGNORE)
+    padding = steps >= lengths.to(target.device)[:, None]
+    return target.masked_fill(padding.reshape(*padding.shape, *(1,) * (target.ndim - 2)), IGNORE)

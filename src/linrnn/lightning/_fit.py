@@ -301,7 +301,7 @@ def _threads(
     if not mapped or not on_cpu or trainer.world_size > 1:
         return None
     with torch.random.fork_rng(devices=[]):
-        batch = as_batch("fit", next(iter(loader)), module.prepare_batch)
+        batch = as_batch("fit", next(iter(loader)), module.prepare_batch, pooled=module.pooled)
     module.know(batch)
     threads, why = trial_of_training(module, batch)
     rank_zero_info(f"fit: threads: {threads} ({why})")

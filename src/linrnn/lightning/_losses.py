@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +15,19 @@ Scored: TypeAlias = Callable[..., Tensor]
 """Called with ``y`` and ``target``, and with ``lengths`` where it has such an argument."""
 
 
-def loss_of(loss: str | Scored) -> Scored:
-    """A function of ``(y, target, lengths)``.
+class Rows(NamedTuple):
+    """What a batch says of its rows beside x and target."""
+
+    lengths: Tensor | None = None
+    per_step: bool = False  # whether there is a target for each step, and so for padding too
+
+
+Objective: TypeAlias = Callable[[Tensor, Tensor, Rows], Tensor]
+"""A loss or a metric as it is called here, whoever wrote it."""
+
+
+def loss_of(loss: str | Scored) -> Objective:
+    """A function of ``(y, target, rows)``.
 
     Raises:
         UnknownNameError: no loss of that name.
@@ -43,7 +54,7 @@ def metrics_of(metrics: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _function(kind: str, given: Any, known: Mapping[str, Scored]) -> Scored:
+def _function(kind: str, given: Any, known: Mapping[str, Objective]) -> Objective:
     if isinstance(given, str):
         if given not in known:
             raise UnknownNameError(kind, given, known)
@@ -59,7 +70,17 @@ def _function(kind: str, given: Any, known: Mapping[str, Scored]) -> Scored:
         wants = "lengths" in inspect.signature(called).parameters
     except (TypeError, ValueError):  # one that is built in says nothing
         wants = False
-    return function if wants else _TwoArguments(function)
+    return _Told(function) if wants else _TwoArguments(function)
+
+
+class _Told:
+    """A function that is told lengths."""
+
+    def __init__(self, function: Scored) -> None:
+        self.function = function
+
+    def __call__(self, y: Tensor, target: Tensor, rows: Rows) -> Tensor:
+        return self.function(y, target, lengths=rows.lengths)
 
 
 class _TwoArguments:
@@ -68,7 +89,7 @@ class _TwoArguments:
     def __init__(self, function: Scored) -> None:
         self.function = function
 
-    def __call__(self, y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def __call__(self, y: Tensor, target: Tensor, rows: Rows) -> Tensor:
         return self.function(y, target)
 
 
@@ -91,7 +112,7 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return (y, target) if bool(asked.all()) else (y[asked], target[asked])
 
 
-def _numbers(y: Tensor, target: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+def _numbers(y: Tensor, target: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """Answers and what was asked, of one shape, without the padding of rows."""
     if y.shape != target.shape:  # PyTorch would stretch one of them, with a warning
         raise ShapeError(
@@ -100,56 +121,62 @@ def _numbers(y: Tensor, target: Tensor, lengths: Tensor | None) -> tuple[Tensor,
             "y[:, None]?"
         )
     target = target.to(y.dtype)
-    if lengths is None or y.ndim < 3:
+    lengths = rows.lengths
+    if lengths is None or not rows.per_step:
         return y, target
     steps = torch.arange(y.shape[1], device=y.device) < lengths.to(y.device)[:, None]
     return y[steps], target[steps]
 
 
-def _cross_entropy(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+def _cross_entropy(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
     return F.cross_entropy(*_classes(y, target))
 
 
-def _mse(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
-    return F.mse_loss(*_numbers(y, target, lengths))
+def _mse(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
+    return F.mse_loss(*_numbers(y, target, rows))
 
 
-def _mae(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
-    return F.l1_loss(*_numbers(y, target, lengths))
+def _mae(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
+    return F.l1_loss(*_numbers(y, target, rows))
 
 
-def _huber(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
-    return F.huber_loss(*_numbers(y, target, lengths))
+def _huber(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
+    return F.huber_loss(*_numbers(y, target, rows))
 
 
-def _bce(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
-    return F.binary_cross_entropy_with_logits(*_numbers(y, target, lengths))
+def _bce(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
+    return F.binary_cross_entropy_with_logits(*_numbers(y, target, rows))
 
 
-def _accuracy(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
+def _accuracy(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
     scores, classes = _classes(y, target)
     return (scores.argmax(-1) == classes).double()
 
 
-def _elementwise(loss: Callable[..., Tensor]) -> Scored:
-    def score(y: Tensor, target: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return loss(*_numbers(y, target, lengths), reduction="none").double().flatten()
+def _elementwise(loss: Callable[..., Tensor]) -> Objective:
+    def score(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
+        return loss(*_numbers(y, target, rows), reduction="none").double().flatten()
 
     return score
 
 
-_LOSSES: dict[str, Scored] = {
+_LOSSES: dict[str, Objective] = {
     "cross_entropy": _cross_entropy,
     "mse": _mse,
     "mae": _mae,
     "huber": _huber,
     "bce": _bce,
 }
-_METRICS: dict[str, Scored] = {
+_METRICS: dict[str, Objective] = {
     "accuracy": _accuracy,
     "mse": _elementwise(F.mse_loss),
     "mae": _elementwise(F.l1_loss),
 }
+
+
+def of_numbers(objective: Objective) -> bool:
+    """Whether it is one of ours that leaves padding out by the lengths of rows."""
+    return objective in _LOSSES.values() and objective is not _cross_entropy
 
 
 def check_scalar(name: str, value: Any) -> Tensor:

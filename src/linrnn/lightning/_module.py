@@ -7,13 +7,21 @@ import torch
 from torch import Tensor, nn
 
 from linrnn._schema import record
+from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, ArgumentTypeError
 from linrnn.learn import Batch, Learner
 from linrnn.learn._batch import read
 from linrnn.learn.bptt import BPTT
-from linrnn.lightning._batches import PrepareBatch, as_batch, parts, per_step
+from linrnn.lightning._batches import PrepareBatch, as_batch, parts, per_step, whole
 from linrnn.lightning._called import as_called
-from linrnn.lightning._losses import Scored, check_scalar, loss_of, metrics_of
+from linrnn.lightning._losses import (
+    Rows,
+    Scored,
+    check_scalar,
+    loss_of,
+    metrics_of,
+    of_numbers,
+)
 from linrnn.tasks import Task
 from linrnn.train import OptimConfig, TrainingModule
 
@@ -38,7 +46,9 @@ class RecurrentModule(TrainingModule):
             a tuple that begins with one, or an object with ``logits``. A module with
             ``init_state`` is called as `linrnn.train.TrainingModule` says.
         loss: ``cross_entropy`` (a target of -100 is not asked about), ``mse``, ``mae``, ``huber``,
-            ``bce`` (of logits), each a mean over the steps that a row has; or a function of
+            ``bce`` (of logits), each a mean over all targets but those of padding, which there
+            are where each step has a target (``y`` begins with the shape ``(batch, time)`` of
+            ``x``, and a `linrnn.SequenceModel` does not pool); or a function of
             ``(y, target)``, which gets ``lengths`` as well where it has such an argument.
         metrics: names, of ``accuracy``, ``mse`` and ``mae``; or a mapping of names to functions as
             of ``loss``, whose mean over all batches is logged, or to metrics of ``torchmetrics``.
@@ -94,7 +104,7 @@ class RecurrentModule(TrainingModule):
         self.prepare_batch = prepare_batch
         self._objective = loss_of(loss)
         self.loss_module = loss if isinstance(loss, nn.Module) else None  # its weights move along
-        self._lengths: Tensor | None = None
+        self._rows = Rows()
         self.metrics = {stage: metrics_of(metrics) for stage in ("train", "val", "test")}
         self._modules_of_metrics()
         around = as_called(model)
@@ -149,6 +159,11 @@ class RecurrentModule(TrainingModule):
             fully_shard(block, mesh=mesh["data_parallel"])
         fully_shard(self.model, mesh=mesh["data_parallel"])
 
+    @property
+    def pooled(self) -> bool:
+        """Whether the model is one of ours that answers once for each row."""
+        return isinstance(self.model, SequenceModel) and self.model.pool.kind != "none"
+
     def called(self) -> nn.Module:
         """The model, or what calls it as a learner does."""
         return self._around[0]
@@ -156,8 +171,9 @@ class RecurrentModule(TrainingModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
         """The loss of one batch, or None where the step is left out."""
         found = self._at_hand(batch)
-        padded = found.lengths is not None and per_step(found) and found.target.is_floating_point()
-        if padded and not isinstance(self.learner, BPTT):
+        padded = found.lengths is not None and self._rows.per_step
+        numbers = not whole(found.target) or of_numbers(self._objective)
+        if padded and numbers and not isinstance(self.learner, BPTT):
             raise ArgumentError(
                 "RecurrentModule: the learner must be bptt where each step of padded rows has "
                 f"numbers as its target, got {type(self.learner).__name__}."
@@ -188,16 +204,17 @@ class RecurrentModule(TrainingModule):
 
     def know(self, batch: Batch) -> None:
         """Of which batch loss and metrics are asked from here on."""
-        self._lengths = batch.lengths
+        one_each = batch.lengths is None or batch.lengths.ndim == 1
+        self._rows = Rows(batch.lengths, one_each and per_step(batch, self.pooled))
 
     def _at_hand(self, batch: Any) -> Batch:
         """The batch by names, which loss and metrics know."""
-        found = as_batch("RecurrentModule", batch, self.prepare_batch)
+        found = as_batch("RecurrentModule", batch, self.prepare_batch, pooled=self.pooled)
         self.know(found)
         return found
 
     def _loss_at_hand(self, y: Tensor, target: Tensor) -> Tensor:
-        value = self._objective(y, target, lengths=self._lengths)
+        value = self._objective(y, target, self._rows)
         return check_scalar("RecurrentModule", value)
 
     def _log(self, stage: str, loss: Any, y: Tensor, target: Tensor) -> None:
@@ -211,6 +228,6 @@ class RecurrentModule(TrainingModule):
                 known.update(y, target)
                 self.log(label, known, on_step=False, on_epoch=True, batch_size=rows)
                 continue
-            scores = torch.as_tensor(metric(y, target, lengths=self._lengths)).double()
+            scores = torch.as_tensor(metric(y, target, self._rows)).double()
             count = scores.numel() if scores.ndim else rows
             self.log(label, scores.mean(), on_step=False, batch_size=count, **shared)

@@ -14,11 +14,20 @@ class _BatchNorm(nn.BatchNorm1d):
     """Batch normalisation of the channels of (B, T, D) or (B, D): statistics over all the rest."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise the last axis."""
+        """Normalise the last axis.
+
+        Raises:
+            ArgumentError: in training, where one step in all has no statistics.
+        """
         if x.numel() == 0:
             return x
         flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
         if self.training:
+            if flat.shape[0] == 1:
+                raise ArgumentError(
+                    "norm: a batch must hold more than one step for batch norm in training, got "
+                    "one. Take norm 'layer' (--model.norm layer), or another batch size."
+                )
             y = super().forward(flat)
         else:
             # what nn.BatchNorm1d comes to, without the Python around it, which one step feels

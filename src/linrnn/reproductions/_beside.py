@@ -13,6 +13,7 @@ from linrnn.reproductions._verdict import Judged, groups, ordered, printed_order
 from linrnn.train._figures import metric_scale, new_figure, over_seeds
 
 _FEW = 8  # rows whose order is spelt out
+_DECIMALS = 7  # more are powers of ten
 
 
 def findings(
@@ -91,12 +92,29 @@ def _cells(row: Row) -> list[str]:
 
 
 def measured(row: Row) -> str:
-    """Mean and standard error as a cell: per cent for an accuracy, else three digits."""
+    """Mean and standard error as a cell: per cent for an accuracy."""
     scale = metric_scale(row.metric)[0]
-    form = ".1f" if row.metric == "accuracy" else ".3g"
-    error = row.standard_error
-    beside = "" if math.isnan(error) else f" ± {format(scale * error, form)}"
-    return f"{format(scale * row.mean, form)}{beside}"
+    mean, error = scale * row.mean, scale * row.standard_error
+    if row.metric == "accuracy":
+        return f"{mean:.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}")
+    return with_error(mean, error)
+
+
+def with_error(mean: float, error: float) -> str:
+    """A mean with as many decimals as its error, which has two figures.
+
+    Example:
+        >>> with_error(2.4956, 0.0052), with_error(0.172, 0.000511), with_error(2.5, math.nan)
+        ('2.4956 ± 0.0052', '0.17200 ± 0.00051', '2.5')
+        >>> with_error(1234.5, 210.0), with_error(1.0, 0.0), with_error(2e-9, 3e-10)
+        ('1234 ± 210', '1 ± 0', '2e-09 ± 3e-10')
+    """
+    if math.isnan(error):
+        return f"{mean:.3g}"
+    decimals = 1 - math.floor(math.log10(error)) if error > 0 else math.inf
+    if decimals > _DECIMALS:
+        return f"{mean:.3g} ± {error:.2g}"
+    return f"{mean:.{max(0, decimals)}f} ± {error:.{max(0, decimals)}f}"
 
 
 def comparable(outcomes: Sequence[Outcome]) -> str:

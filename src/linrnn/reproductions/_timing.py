@@ -198,14 +198,16 @@ def percent_more(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{100 * (value - 1):+.0f} %"
 
 
-def digits(x: float) -> str:
-    """Three figures, or all of the integer part.
+def digits(x: float, figures: int = 3) -> str:
+    """Some figures, or all of the integer part.
 
     Example:
         >>> digits(0.012345), digits(1.2345), digits(12.345), digits(1234.5)
         ('0.0123', '1.23', '12.3', '1234')
+        >>> digits(0.736, 2), digits(23.4, 2), digits(230.0, 2), digits(9.8e-06, 2)
+        ('0.74', '23', '230', '9.8e-06')
     """
-    return f"{x:.0f}" if abs(x) >= 100 else f"{x:#.3g}".rstrip(".")
+    return f"{x:.0f}" if abs(x) >= 10 ** (figures - 1) else f"{x:#.{figures}g}".rstrip(".")
 
 
 NOT_HERE = "not reproduced here"

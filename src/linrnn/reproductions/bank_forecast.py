@@ -82,7 +82,7 @@ class BankForecast(Reproduction):
         "cpu": (
             "ETTh1 and ETTm1 at the published horizons, on the latter every fourth window of "
             "training and validation; shows whether linear memories suffice on these two series, "
-            "and nothing about other data; about 10 minutes of processor time with three seeds"
+            "and nothing about other data; about 10 minutes of processor time with five seeds"
         )
     }
     published: ClassVar[tuple[Table, ...]] = tuple(

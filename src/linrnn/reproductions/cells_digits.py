@@ -49,7 +49,7 @@ class CellsDigits(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "64 channels, 64 steps, 1,257 images; shows an order at this size, where a seed's "
-            "360 test images tell accuracies apart to about a per cent; two minutes of processor "
+            "360 test images tell accuracies apart to about two per cent; two minutes of processor "
             "time a seed"
         )
     }

@@ -68,8 +68,8 @@ class ELSTMCopy(Reproduction):
         "cpu": (
             "64 channels, four and six bits, windows of four steps and 800 updates of 32 "
             "sequences; shows whether a rule learns to hold what its window does not reach, not "
-            "the 50 and 500 bits of a layer of 2,048 channels that are published; some ten "
-            "minutes of processor time with five seeds"
+            "the 50 and 500 bits of a layer of 2,048 channels that are published; half an "
+            "hour of processor time with five seeds"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (

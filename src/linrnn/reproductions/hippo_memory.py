@@ -14,6 +14,7 @@ from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
 from linrnn.ops.matrix_scan import dense_scan
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._timing import digits
 from linrnn.reproductions._verdict import Judged, every
 from linrnn.tasks._generated import uniforms
 from linrnn.tasks._white_signal import white_signal
@@ -185,7 +186,7 @@ def delayed(signal: Tensor, delay: int, order: int) -> tuple[Tensor, Tensor]:
 def _table(title: str, what: str, errors: Errors) -> Table:
     kinds, orders = (list(dict.fromkeys(key[i] for key in errors)) for i in (0, 1))
     rows = [
-        [_name(kind), *(f"{np.mean(errors[kind, order]):.2g}" for order in orders)]
+        [_name(kind), *(digits(float(np.mean(errors[kind, order])), 2) for order in orders)]
         for kind in kinds
     ]
     return Table(title, [what, *(f"N = {order}" for order in orders)], rows)

@@ -102,7 +102,7 @@ class LRAStateSpaces(Reproduction):
         "cpu": (
             "short ListOps expressions and a part of CIFAR-10 read by rows, two layers of 64 "
             "channels, 2,000 and 1,620 steps; shows an order at this size and training alone; "
-            "about 80 minutes of processor time with three seeds, of which 50 for tuning"
+            "about two hours of processor time with five seeds, of which 50 minutes for tuning"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (

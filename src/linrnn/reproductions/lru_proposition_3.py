@@ -10,6 +10,7 @@ import torch
 
 from linrnn.ops import linear_scan
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._timing import digits
 from linrnn.reproductions._verdict import Judged
 
 RINGS = ((0.0, 0.9), (0.0, 0.99), (0.5, 0.9), (0.9, 0.99), (0.9, 0.999), (0.99, 0.999))
@@ -36,7 +37,7 @@ class LRUProposition3(Reproduction):
     summary: ClassVar[str] = "stationary size of the state, with and without the gamma factor"
     source: ClassVar[str] = "Orvieto et al. 2023, arXiv:2303.06349, proposition 3"
     scales: ClassVar[Mapping[str, str]] = {
-        "cpu": "Monte Carlo over eigenvalues and white inputs; shows the whole claim in seconds"
+        "cpu": "Monte Carlo over eigenvalues and white inputs; shows the whole claim in minutes"
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
@@ -61,7 +62,7 @@ class LRUProposition3(Reproduction):
         for rho in THIN:
             r = (1 - rho) ** 0.5
             plain, scaled, _ = _measure(r, r, setting.seeds)
-            thin.append([f"{rho:g}", f"{plain:.3g}", f"{1 / rho:.3g}", f"{scaled:.3g}"])
+            thin.append([f"{rho:g}", digits(plain), digits(1 / rho), digits(scaled)])
         head = ["ring [r_min, r_max]", "measured (± s.e.)", "measured, with gamma", "formula"]
         thin_head = [
             "rho = 1 - squared radius",

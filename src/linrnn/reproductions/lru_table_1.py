@@ -81,8 +81,8 @@ class LRUTable1(Reproduction):
         ),
         "rates": (
             "ListOps of the scale cpu in a third of the steps, each row at the best of three "
-            "learning rates; shows whether their order at this length is the learning rate's; 21 "
-            "minutes of processor time with five seeds, two fifths of it tuning"
+            "learning rates; shows whether their order at this length is the learning rate's; an "
+            "hour of processor time with five seeds, two fifths of it tuning"
         ),
         "paper": (
             "all tasks with the hyperparameters of Table 9; shows the numbers themselves. Needs a "

@@ -98,8 +98,9 @@ class LRUTable8(Reproduction):
         ),
         "pixels": (
             "the same by the pixel, 1,024 steps, with two of the rungs, two layers of width 32 and "
-            "270 steps of training; shows whether a ring and gamma matter at that length where "
-            "they do not at 32 steps; 10 minutes of processor time with five seeds"
+            "270 steps of training; shows whether a model that has learned so little gains "
+            "by a ring and gamma, not what they are worth later; 20 minutes of processor time with "
+            "five seeds"
         ),
         "paper": (
             "all tasks with the hyperparameters of Table 9; shows the numbers themselves. Needs a "

@@ -73,8 +73,8 @@ class MackeyGlass(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "500 steps in place of 5,000 and 800 updates in place of 1,000; shows "
-            "an order at this size and training alone; about 13 minutes of processor time with "
-            "three seeds, 8 of them for tuning"
+            "an order at this size and training alone; about 16 minutes of processor time with "
+            "five seeds, 8 of them for tuning"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (

@@ -82,7 +82,7 @@ class NeumannHopfield(Reproduction):
         "cpu": (
             "ten digits of 8x8 pixels, 64 clamped, 80 hidden and 64 answering units, 300 steps; "
             "shows which solver can be trusted as the network comes near to not settling, not "
-            "what it remembers at the published size; about six minutes of processor time with "
+            "what it remembers at the published size; some 20 minutes of processor time with "
             "five seeds"
         ),
         "mnist": (

@@ -72,7 +72,7 @@ class OnlineCopy(Reproduction):
         "cpu": (
             "one to four layers of width 32, patterns of 16 steps and 500 updates of 32 sequences; "
             "shows what each rule comes to within that, not what it would come to in the 25 "
-            "epochs of 20,000 sequences that are published; some 18 minutes of processor time with "
+            "epochs of 20,000 sequences that are published; about an hour of processor time with "
             "five seeds"
         )
     }

@@ -45,7 +45,7 @@ class SashimiSound(Reproduction):
         "cpu": (
             "models of 0.26 million parameters on 2 minutes of the spoken digits, 8 kHz, 4 epochs; "
             "shows which is likelier after short training; what is generated is a voice without "
-            "words; about 30 minutes of processor time with three seeds, half of them for tuning"
+            "words; about 55 minutes of processor time with five seeds, a third of them for tuning"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (

@@ -253,7 +253,7 @@ def losses(rows: Sequence[Row], read: BothWays) -> Table:
         ]
         far = mean_of([1e3 * gain for gain in far_gains(read, row.label).values()])
         beside = "" if len(read[row.label, True]) < 2 else f" ± {far.error:.2f}"
-        cells.append([row.label, *both, f"{far.value:.2f}{beside}", *sizes])
+        cells.append([row.label, *both, f"{round(far.value, 2) + 0.0:.2f}{beside}", *sizes])
     head = ["model", "state kept in the test", "cleared at every window"]
     gain = f"gain of keeping it from character {FAR} of a window on, in thousandths"
     title = "Test loss (nats per character), mean ± s.e."

@@ -208,7 +208,7 @@ def _change(losses: Mapping[int, Mapping[str, Mean]], name: str) -> float:
 
 
 def _signed(change: float) -> str:
-    return "" if math.isnan(change) else f"{change:+.3f}"
+    return "" if math.isnan(change) else f"{round(change, 3) + 0.0:+.3f}"  # no -0.000
 
 
 def _table(losses: Mapping[int, Mapping[str, Mean]]) -> Table:

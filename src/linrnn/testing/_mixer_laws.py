@@ -13,6 +13,7 @@ from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
 from linrnn.mixers._added import added_losses
 from linrnn.mixers._base import Mixer
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
+from linrnn.testing._checkpointed import same_when_checkpointed
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._graph_laws import dynamic_shapes, every_option, meta_device, untraceable
 from linrnn.testing._mixer_runs import (
@@ -141,7 +142,10 @@ def batch_independence(make: MakeMixer) -> None:
 
 
 def gradients(make: MakeMixer) -> None:
-    """`gradcheck` in float64, for the input and every part of the state."""
+    """`gradcheck` in float64, for the input and every part of the state.
+
+    In training, every form has the same gradients to the bit under `torch.utils.checkpoint`.
+    """
     mixer = build(make)
     x, state = signal(2, 4, WIDTH).requires_grad_(), busy_state(mixer, 2)
     structure = ordered(state)  # as `leaves` takes it apart
@@ -155,6 +159,7 @@ def gradients(make: MakeMixer) -> None:
         torch.autograd.gradcheck(run, (x, *leaves(state)), fast_mode=True, **GRADCHECK)
     except RuntimeError as error:
         raise BrokenLawError(f"gradcheck: {error}") from error
+    same_when_checkpointed(make)
 
 
 def higher_derivatives(make: MakeMixer) -> None:

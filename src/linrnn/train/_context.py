@@ -17,6 +17,7 @@ from linrnn.train._model import load_model, sizes
 from linrnn.train._nonfinite import Guard
 from linrnn.train._recover import Restart
 from linrnn.train._report import Plan, Reporter
+from linrnn.train._suits import reads_dt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,11 @@ class Trained:
     task: Task
     model: SequenceModel
     folder: RunFolder
+
+    @cached_property
+    def reads_dt(self) -> bool:
+        """See `linrnn.train._suits.reads_dt`."""
+        return reads_dt(self.task, self.model)
 
     @property
     def label(self) -> str:

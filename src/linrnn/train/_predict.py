@@ -81,6 +81,11 @@ def _answers_of(
     model, task = trained.model, trained.task
     given = task.read_given(file)
     x = given.x
+    if given.dt is None and trained.reads_dt:
+        raise DataError(
+            f"{file}: steps must have times, since the model reads those between them and was "
+            "trained on uneven ones, got none. Give a table with the time of each step."
+        )
     check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
     if named:
         ids = given.ids or ("",) * len(x)

@@ -27,6 +27,7 @@ from linrnn.train._recover import BEGINNING, usable_checkpoint
 from linrnn.train._report import Reporter, Result
 from linrnn.train._restored import progress
 from linrnn.train._seeding import process_settings
+from linrnn.train._suits import check_data
 from linrnn.train._threads import trial_of_training
 from linrnn.train._together import Group
 
@@ -61,6 +62,7 @@ def run(
     learner = _build_learner(config, model)
     check_order(config, task, model)
     splits = task.datasets()
+    check_data(config, task, model, splits)
     config = _with_threads(config, model, task, learner, splits, reporter)
     folder = RunFolder.create(None if out is None else Path(out), config, task.kept())
     run = Run(

@@ -10,6 +10,7 @@ from linrnn._stream_input import pools
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.tasks import Task
+from linrnn.train._suits import time_unit
 
 
 class Scale(NamedTuple):
@@ -49,7 +50,9 @@ def output_scale(task: Task, model: SequenceModel) -> Scale | None:
     return Scale(task.numbers(zero + 1)[first] - shift, shift)
 
 
-def described(name: str, task: Task, model: SequenceModel) -> dict[str, Any]:
+def described(
+    name: str, task: Task, model: SequenceModel, *, times: bool = False
+) -> dict[str, Any]:
     """What a program has to know that runs a model without this package, as JSON has it."""
     read, answer = None, output_scale(task, model)
     with suppress(ArgumentError):  # then no such map makes of a step what is read
@@ -60,4 +63,5 @@ def described(name: str, task: Task, model: SequenceModel) -> dict[str, Any]:
         "classes": list(task.class_names or ()),
         "input": None if read is None else read.plain(),
         "output": None if answer is None else answer.plain(),
+        **({"time_unit": time_unit(task)} if times else {}),
     }

@@ -23,6 +23,7 @@ from linrnn.tasks.table import Table
 from linrnn.train._context import Trained, open_run
 from linrnn.train._predict import answers_to, check_inputs
 from linrnn.train._scales import input_scale, output_scale
+from linrnn.train._suits import no_times
 from linrnn.typing import Lengths
 
 
@@ -74,7 +75,9 @@ class TrainedModel:
         Args:
             x: sequences, as above.
             dt: time since the step before (sequences, time), as `SequenceModel.forward` takes it;
-                of a table with time stamps it is found there. Default: 1 at every step.
+                of a table with time stamps it is found there. It is in the usual time between steps
+                of the training data, which is then 1. Default: 1 at every step, where the run was
+                trained on such.
             batch_size: how many are read at once. Default: as in training.
 
         Returns:
@@ -117,20 +120,23 @@ class TrainedModel:
     def to_torch(self) -> nn.Module:
         """A plain ``torch.nn.Module``: steps in the units of the data in, answers out.
 
-        It is called as ``module(x)`` or ``module(x, lengths=...)`` with a tensor (batch, time,
-        channels), or token ids (batch, time), and returns one: a score for each class, or numbers
-        in the units of the data. What scales them are buffers, so ``state_dict`` has all of it.
+        It is called as ``module(x)`` or ``module(x, lengths=..., dt=...)`` with a tensor (batch,
+        time, channels), or token ids (batch, time), and returns one: a score for each class, or
+        numbers in the units of the data. What scales them are buffers, so ``state_dict`` has all of
+        it.
 
         Raises:
             ArgumentError: the task does not scale each step alone.
         """
-        return _Plain(self.model, self.task)
+        return _Plain(self._trained)
 
     def _answers(self, call: str, x: Any, dt: Any, batch_size: int | None) -> tuple[Tensor, Given]:
         if batch_size is not None:
             check_positive_int(call, batch_size=batch_size)
         given = self._read(call, x)
         read, weight = given.x, self.model.head.weight
+        if dt is None and given.dt is None and self._trained.reads_dt:
+            raise no_times(call, _DT)
         if dt is not None:
             times = _tensor(call, dt).float()
             times = times[None] if times.ndim == 1 else times
@@ -221,6 +227,9 @@ class TrainedModel:
         return found
 
 
+_DT = "Pass dt=, the time since the step before, in the usual one of the training data."
+
+
 class TrainedStream:
     """One endless stream of steps in the units of the data; made by `TrainedModel.stream`.
 
@@ -230,7 +239,7 @@ class TrainedStream:
     """
 
     def __init__(self, trained: Trained) -> None:
-        self._task = trained.task
+        self._task, self._trained = trained.task, trained
         if trained.task.encoder != "tokens":
             trained.task.scaled(torch.zeros(1, 1, trained.task.channels))  # raises where it cannot
         self.session = Session(trained.model)
@@ -240,7 +249,8 @@ class TrainedStream:
 
         Args:
             x: in the units of the data.
-            dt: time since the step before, as `linrnn.streaming.Session.feed` takes it.
+            dt: time since the step before, as `linrnn.streaming.Session.feed` takes it and in the
+                unit of `TrainedModel.predict`, which has to be given where that is uneven.
 
         Returns:
             As `TrainedModel.predict` for one sequence: for a chunk an answer for each of its steps
@@ -263,6 +273,8 @@ class TrainedStream:
 
     def _feed(self, given: Any, dt: Any) -> Tensor:
         x, task = _tensor("stream", given), self._task
+        if dt is None and self._trained.reads_dt:
+            raise no_times("stream", _DT)
         if task.encoder != "tokens":
             axes = {"time": None, "channels": task.channels}
             if x.ndim == 1:
@@ -282,9 +294,11 @@ class _Plain(nn.Module):
     out_scale: Tensor
     out_shift: Tensor
 
-    def __init__(self, model: SequenceModel, task: Task) -> None:
+    def __init__(self, trained: Trained) -> None:
         super().__init__()
+        model, task = trained.model, trained.task
         self.model, self.tokens = model, task.encoder == "tokens"
+        self.reads_dt = trained.reads_dt
         if not self.tokens and task.channels != task.d_input:
             raise ArgumentError(
                 f"to_torch: missing must be 'error' or 'ffill', got a task whose steps of "
@@ -297,12 +311,20 @@ class _Plain(nn.Module):
                 self.register_buffer(f"{name}_scale", map_.scale)
                 self.register_buffer(f"{name}_shift", map_.shift)
 
-    def forward(self, x: Tensor, lengths: Lengths | None = None) -> Tensor:
-        """Answers to sequences in the units of the data."""
+    def forward(
+        self, x: Tensor, lengths: Lengths | None = None, dt: Tensor | None = None
+    ) -> Tensor:
+        """Answers to sequences in the units of the data.
+
+        Raises:
+            ArgumentError: without ``dt`` where the run was trained on uneven times.
+        """
+        if dt is None and self.reads_dt:
+            raise no_times("to_torch", _DT)
         if not self.tokens:
             weight = self.model.head.weight
             x = (x.double() * self.in_scale + self.in_shift).to(weight.dtype)
-        y: Tensor = self.model(x, lengths=lengths)[0]
+        y: Tensor = self.model(x, lengths=lengths, dt=dt)[0]
         if not self.regression:
             return y
         shape = (*y.shape[: y.ndim - 1], *self.out_shift.shape)

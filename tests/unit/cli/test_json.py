@@ -1,5 +1,6 @@
 """Answers as JSON: one document on standard output, of the shape that the page says."""
 
+import ast
 import io
 import json
 import re
@@ -9,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from linrnn.cli import main
-from linrnn.cli._output import Manner, json_text, plain
+from linrnn.cli._output import Manner, joined, json_text, plain
 
 TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.epochs", "1"]
 
@@ -148,6 +149,26 @@ def test_eval_and_predict(capsys, shapes, folder):
     _, found = answer(capsys, "predict", str(folder / "digits"), str(rows))
     assert [one["index"] for one in found["predictions"]] == [0, 1]
     assert set(found["predictions"][0]) == {"index", "class", "probability"}
+
+
+def test_sweep_has_the_fields_of_compare(capsys, shapes, tmp_path):
+    over = ["--over", "optim.lr=0.001", "--out", str(tmp_path / "sweep")]
+    _, found = answer(capsys, "sweep", "digits", *over, *TINY)
+    assert list(found) == shapes["sweep"][:3]
+    (one,) = found["settings"]
+    assert one["options"] == {"optim.lr": 0.001}
+    has(one, shapes["compare"][3:])
+    assert one["values"] == [one["mean"]]
+
+
+def test_no_part_of_an_answer_hides_another(request):
+    """Records are joined by `joined`, which refuses a name that comes twice."""
+    with pytest.raises(AssertionError, match="have label, values"):
+        joined({"values": 1, "label": 2, "n": 3}, {"values": 4, "label": 5})
+    for path in sorted((request.config.rootpath / "src" / "linrnn" / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            merged = isinstance(node, ast.Dict) and None in node.keys
+            assert not merged, f"{path.name}:{node.lineno}: use joined, or | where one overrides"
 
 
 def test_language(capsys, shapes, folder, monkeypatch):

@@ -123,7 +123,8 @@ def test_lines_are_answered_and_then_learned_from(name, runs, stream, capsysbina
     )
     mean, std = task._target_scale if name == "number" else (0.0, 1.0)
     for t, line in enumerate(said):
-        x = torch.tensor([float(w) for w in lines[t].partition("|")[0].split(",")])
+        given = [float(w) for w in lines[t].partition("|")[0].split(",")]
+        x = task.scaled(torch.tensor([[given]], dtype=torch.float64))[0, 0].float()
         if name == "class":
             target = torch.tensor(task.class_names.index(CLASSES[t % 2]))
         else:

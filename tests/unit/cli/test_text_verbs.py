@@ -203,14 +203,14 @@ def test_stream_names_the_line_that_cannot_be_read(char_lm, capsys, feed, tmp_pa
 
 
 def test_stream_answers_lines_of_numbers(digits, capsys, feed):
-    rows = torch.rand(5, 3, 2)
+    rows = 16 * torch.rand(5, 3, 2)  # pixels, white is 16
     text = "".join(",".join(map(str, row.flatten().tolist())) + "\n" for row in rows)
     assert feed(text.encode() + b"\n", digits) == 0
     model, _, _ = load_model(digits)
     state, expected = None, ""
     for row in rows.flatten(1):
         with torch.no_grad():
-            y, state = model(row[None, :, None], state)
+            y, state = model(row[None, :, None] / 16, state)
         share = y[0].softmax(-1)
         expected += f"{int(share.argmax())}\t{float(share.max()):.4f}\n"
     assert capsys.readouterr().out == expected

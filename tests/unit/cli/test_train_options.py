@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import warnings
+from importlib import import_module
 from typing import get_type_hints
 
 import pytest
@@ -11,7 +12,7 @@ import tyro
 from linrnn import learn, mixers, recipes, tasks
 from linrnn._declared import declared
 from linrnn._pattern import option_names
-from linrnn.cli import main
+from linrnn.cli import main, verbs
 from linrnn.cli._mixer_options import mixer_class
 from linrnn.cli._options import Start, _command, learner_class, short_names
 from linrnn.cli._train_options import (
@@ -195,6 +196,25 @@ WRONG = [
         ["sweep", "digits", "--ovre=optim.lr=1"],
         "are required: --over. Did you mean --over by --ovre?",
     ),
+    (
+        ["train", "table", "--task.columns", "a", "--task.columns", "b"],
+        "train: --task.columns must be given once, got --task.columns a and --task.columns b. "
+        "Write --task.columns a b.",
+    ),
+    (["train", "lm", "--data", "a", "--task.Data=b"], "got --data a and --task.data b. Write"),
+    (["train", "lm", "--bptt", "3", "--task.length=4"], "got --bptt 3 and --task.length 4. Leave"),
+    (["train", "digits", "--on-nan", "skip", "--train.on-nan", "stop"], "must be given once"),
+    (["train", "digits", "--model.prenorm", "--model.no-prenorm"], "must be given once"),
+    (["compare", "digits", "--mixers", "lru,gru", "--mixer", "lru"], "come without --mixers"),
+    (["sweep", "digits", "--over", "seed=1", "--over", "Seed=2"], "name seed once, got it twice"),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1", "--optim.LR", "3"],
+        "sweep: --optim.lr must come without --over optim.lr, got both.",
+    ),
+    (
+        ["stream", "run", "--learner", "uoro", "--out", "x", "--optim.lr", "1", "--optim.lr", "2"],
+        "stream: --optim.lr must be given once, got --optim.lr 1 and --optim.lr 2. Leave one",
+    ),
     (["predict", "run"], "are required: FILE. `linrnn help predict` describes"),
 ]
 
@@ -206,6 +226,45 @@ def test_wrong_names_and_options_say_what_was_meant(capsys, argv, message):
     assert error.startswith("linrnn: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def some_value(flag, options):
+    """A flag with as many values as it must have, of those that it takes."""
+    values = values_of(options.flags[flag])
+    texts = ("1", "0.5", "text", "None", *choices(options.flags[flag]))
+    return [flag, *[text for text in texts if values.fits(text)][:1] * values.least]
+
+
+@pytest.mark.parametrize("task", tasks.names())
+def test_every_option_of_every_task_is_refused_twice(task):
+    """By whatever two of its names it comes."""
+    options = train_options(task, "lru", "bptt")
+    for flag in options.flags:
+        argv = some_value(options.in_full(flag), options) + some_value(flag, options)
+        with pytest.raises(ArgumentError, match="must be given once"):
+            _check(argv, options, "train", "linrnn train --help")
+
+
+COLLECT = {
+    ("check", "--law"),
+    ("generate", "--prompt"),
+    ("generate", "--stop"),
+    ("sweep", "--over"),
+}
+
+
+@pytest.mark.parametrize("verb", [verb for verb in verbs() if verb != "train"])
+def test_every_option_of_every_verb_is_refused_twice_or_collects(verb):
+    parser = import_module(f"linrnn.cli.{verb}").parser()
+    for flag, action in parser._option_string_actions.items():
+        if action.dest in ("help", "quiet", "verbose", "json"):
+            continue
+        argv, error = [flag, *(["1"] if action.nargs != 0 else [])], ""
+        try:
+            parser.parse_known_args([*argv, *argv])
+        except ArgumentError as raised:  # of some verbs that something else is missing
+            error = str(raised)
+        assert ("must be given once" in error) != ((verb, flag) in COLLECT), (flag, error)
 
 
 def test_wrong_names_and_options_need_no_pytorch(python):

@@ -180,6 +180,77 @@ def test_padded_steps_have_no_part_in_loss_and_metric(classes):
     assert found.history[0][f"train_{metric}"] == pytest.approx(score.item(), rel=1e-4)
 
 
+class Answers(nn.Module):
+    """Answers of one shape, whatever it reads; ``lengths`` are not its own business."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.y = nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(3)))
+
+    def forward(self, x, lengths):
+        return self.y
+
+
+PADDED = torch.tensor([1, 4, 6, 2])
+LOSSES = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "mse": nn.functional.mse_loss,
+    "mae": nn.functional.l1_loss,
+    "huber": nn.functional.huber_loss,
+    "bce": nn.functional.binary_cross_entropy_with_logits,
+}
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (9, 2), (6,), (6, 1), (6, 3), (6, 3, 2)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (name, kind)
+        for name in LOSSES
+        for kind in (torch.int64, torch.float32, torch.bool)
+        if kind == torch.int64 or name != "cross_entropy"
+    ],
+    ids=str,
+)
+def test_a_named_loss_counts_each_target_that_is_no_padding_once(name, shape, kind):
+    """Six steps: a shape that begins with six has a target for each."""
+    classes = name == "cross_entropy"
+    g = torch.Generator().manual_seed(1)
+    model = Answers((4, *shape, *([5] if classes else [])))
+    target = torch.randint(0, 2, (4, *shape), generator=g).to(kind)
+    x = torch.randn(4, 6, 2, generator=g)
+    kept = torch.ones(4, *shape, dtype=torch.bool)
+    if shape[:1] == (6,):
+        kept = (torch.arange(6) < PADDED[:, None]).reshape(4, 6, *[1] * (len(shape) - 1))
+        kept = kept.expand(4, *shape)
+    expected = LOSSES[name](
+        model.y[kept], target[kept] if classes else target[kept].to(model.y.dtype)
+    ).item()
+    for padding in (0, 1):
+        given = target.masked_fill(~kept, padding)
+        loader = DataLoader([(x, given, PADDED)], batch_size=None)
+        metrics = [name] if name in ("mse", "mae") else []
+        found = train(copy.deepcopy(model), loader, loss=name, metrics=metrics).history[0]
+        assert found["train_loss"] == pytest.approx(expected, rel=1e-5)
+        assert all(found[f"train_{m}"] == pytest.approx(expected, rel=1e-5) for m in metrics)
+
+
+def test_a_model_that_pools_has_no_target_of_padding():
+    """As many outputs as steps: their shape alone looks like one answer for each step."""
+    data = [(torch.randn(n, 2), torch.randn(9)) for n in (3, 9, 5, 7)]
+    model = SequenceModel(2, 9, d_model=4, n_layers=1, norm="layer", pool="mean")
+    expected = copy.deepcopy(model)
+
+    def stacked(rows):
+        x, lengths = pad_sequence([x for x, _ in rows], batch_first=True), [len(x) for x, _ in rows]
+        return x, torch.stack([y for _, y in rows]), torch.tensor(lengths)
+
+    found = train(model, DataLoader(data, 4, collate_fn=stacked), loss="mse")
+    x, y, lengths = stacked(data)
+    right = nn.functional.mse_loss(expected(x, lengths=lengths)[0], y).item()
+    assert found.history[0]["train_loss"] == pytest.approx(right, rel=1e-5)
+
+
 def test_a_loss_and_metrics_of_their_own(data):
     seen = []
 

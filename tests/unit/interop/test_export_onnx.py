@@ -151,6 +151,46 @@ def test_a_sequence_in_onnxruntime_is_that_of_pytorch(name, tmp_path):
                 np.testing.assert_allclose(part, h.numpy(), rtol=0, atol=CLOSE * scale)
 
 
+TIMED = [name for name in EACH if name in mixers.names() and mixers.load(name).timed]
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_the_exported_function_reads_times_as_the_step_does(name):
+    model = built(name)
+    graph, _ = step_graph(model, None, times=True)
+    expected = model.init_state(3)
+    state = list(flatten(expected).values())
+    for _ in range(9):
+        x, dt = torch.randn(3, D), 0.1 + 2 * torch.rand(3)
+        with torch.no_grad():
+            y, expected = model.step(x, expected, dt=dt)
+            got, *state = graph(x, dt, *state)
+        torch.testing.assert_close(got, y, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize(
+    "name", [n if n == "lru" else pytest.param(n, marks=pytest.mark.slow) for n in TIMED]
+)
+def test_a_sequence_with_times_in_onnxruntime_is_that_of_pytorch(name, tmp_path):
+    model, path = built(name), tmp_path / "sequence.onnx"
+    export_sequence(model, path, times=True)
+    graph, record = session(path), metadata(path)
+    assert record["times"] == {"name": "dt", "shape": ["batch", "time"], "dtype": "float32"}
+    x, dt = torch.randn(3, 19, D), 0.1 + 2 * torch.rand(3, 19)
+    with torch.no_grad():
+        y, _ = model(x, dt=dt)
+    fed = initial_state(record, 3)
+    got, *state = graph.run(None, {"x": x[:, :7].numpy(), "dt": dt[:, :7].numpy(), **fed})
+    fed = dict(zip(fed, state, strict=True))
+    more, *_ = graph.run(None, {"x": x[:, 7:].numpy(), "dt": dt[:, 7:].numpy(), **fed})
+    check_close(np.concatenate([got, more], 1), y)
+
+
+def test_times_are_refused_where_no_layer_reads_them(tmp_path):
+    with pytest.raises(ArgumentError, match="dt must be None, for no layer of this model knows"):
+        export_step(built("gru"), tmp_path / "step.onnx", times=True)
+
+
 @pytest.mark.parametrize("opset", [18, pytest.param(23, marks=pytest.mark.slow)])
 def test_a_file_has_the_operators_one_asks_for(opset, tmp_path):
     import onnx

@@ -139,6 +139,19 @@ def test_pages_with_too_few_seeds_are_named(pytestconfig):
     assert set(re.findall(r"`([\w-]+)`", named)) == older
 
 
+def test_what_is_not_confirmed_is_looked_into(pytestconfig):
+    """Every page with a claim that is contradicted or undecided has a lead."""
+    text = (pytestconfig.rootpath / "docs" / "reproductions.md").read_text(encoding="utf-8")
+    leads = text.partition("## Leads")[2].partition("\n## ")[0]
+    entries = " ".join(re.findall(r"^- (.*?):", leads, flags=re.MULTILINE))
+    open_ = set()
+    for table in (pytestconfig.rootpath / "results").glob("*/verdicts.csv"):
+        if re.search(r"(contradicted|undecided\b.*)$", table.read_text("utf-8"), re.MULTILINE):
+            open_.add(table.parent.name.rpartition("-")[0])
+    assert len(open_) > 10
+    assert {name for name in open_ if f"`{name}`" not in entries} == set()
+
+
 class Page(lru_proposition_3.LRUProposition3):
     """A page whose claims are given."""
 

@@ -80,7 +80,7 @@ def test_a_run_is_trained_on_times(tmp_path, monkeypatch):
         train=TrainConfig(epochs=1, batch_size=32, threads=1),
     )
     assert run(config, out=tmp_path / "run").test_metric > 0
-    with pytest.raises(ArgumentError, match="no layer of this model knows time"):
+    with pytest.raises(ArgumentError, match="lie unevenly, got lstm"):
         run(Config(**{**vars(config), "mixer": "lstm", "mixer_options": {}}), out=tmp_path / "no")
 
 

@@ -270,7 +270,10 @@ def test_tables_with_a_step_a_row(tiny, tmp_path):
     dt = np.tile([1.0, 1.0, 2.0, 0.5, 1.0], (20, 1))
     shares = loaded.predict_proba(asked)
     assert loaded.predict_proba(values, dt=dt) == pytest.approx(shares, abs=1e-6)
-    assert abs(loaded.predict_proba(values) - shares).max() > 1e-4
+    even = loaded.predict_proba(values, dt=np.ones_like(dt))
+    assert abs(even - shares).max() > 1e-4
+    with pytest.raises(ArgumentError, match="dt must be given"):
+        loaded.predict_proba(values)
     stream = loaded.stream()
     pieces = [stream.predict_proba(values[0, i : i + 1, None], dt[0, i : i + 1]) for i in range(5)]
     assert pieces[-1] == pytest.approx(shares[0], abs=1e-5)

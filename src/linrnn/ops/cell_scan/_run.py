@@ -253,10 +253,8 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, (reset, cu_seqlens, *saved) = (
-            ctx.saved_tensors[: ctx.count],
-            ctx.saved_tensors[ctx.count :],
-        )
+        kept = ctx.saved_tensors  # once: checkpointing gives them out no second time
+        tensors, (reset, cu_seqlens, *saved) = kept[: ctx.count], kept[ctx.count :]
         layout = ctx.layout._replace(reset=reset, cu_seqlens=cu_seqlens)
         wanted = ctx.needs_input_grad[4:]
         if torch.is_grad_enabled() or not eager(*grads):

@@ -1,0 +1,106 @@
+"""Whether a model can read the data of a task at all: asked before a run has a folder."""
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from linrnn._stream_input import mixers_of, reads_times
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError
+from linrnn.learn._batch import unpack
+from linrnn.tasks import Splits, Task
+from linrnn.tasks._windows import ForecastTask
+from linrnn.tasks.table import Table
+from linrnn.train._config import Config
+from linrnn.train._data import size_of, steps_per_epoch
+
+
+def check_data(config: Config, task: Task, model: SequenceModel, splits: Splits) -> None:
+    """Raise unless the model can read what the task gives.
+
+    Args:
+        config: of the run.
+        task, model: of it, the model perhaps on the meta device.
+        splits: the data of the task.
+
+    Raises:
+        ArgumentError: steps lie unevenly and no layer, or a form of one, reads times; or a batch
+            holds a single number for a channel, of which batch norm has no statistics.
+    """
+    if _timed(splits.train):
+        _check_times(config, task, model)
+    _check_norm(config, task, model, splits)
+
+
+def has_times(task: Task) -> bool:
+    """Whether its sequences come with the time between steps, `dt`, which is not 1 at all."""
+    if isinstance(task, ForecastTask):
+        return task.history().times() is not None
+    return getattr(task.options, "times", "none") == "dt" and _timed(task.datasets().train)
+
+
+def reads_dt(task: Task, model: SequenceModel) -> bool:
+    """Whether answers depend on times between steps, which an array or a line does not hold."""
+    return reads_times(model) and has_times(task)
+
+
+def time_unit(task: Task) -> float:
+    """What times in the unit of the data are divided by, so that the usual one is 1."""
+    if isinstance(task, ForecastTask):
+        return task.history().unit
+    return task._loaded.unit if isinstance(task, Table) else 1.0
+
+
+def no_times(where: str, fix: str) -> ArgumentError:
+    """The error of steps that come without their times where those are read."""
+    return ArgumentError(
+        f"{where}: dt must be given, since the model reads the time between steps and was trained "
+        f"on uneven ones, got none. {fix}"
+    )
+
+
+def _timed(dataset: Dataset[Any]) -> bool:
+    first: tuple[Tensor, ...] = dataset[0]
+    return unpack(first).dt is not None
+
+
+def _check_times(config: Config, task: Task, model: SequenceModel) -> None:
+    timed = [layer for layer in mixers_of(model) if layer.timed]
+    bad = [form for m in timed if (form := getattr(m, "form", m.forms[0])) in m.without_dt]
+    if timed and not bad:
+        return
+    got = f"form {bad[0]!r} of {config.mixer}" if bad else f"{config.mixer}"
+    names = {field.name for field in fields(task.options)}
+    fix = ""
+    if "times" in names:
+        fix = " --task.times column makes times a channel, and none leaves them out."
+    elif "time" in names:
+        fix = " Without --task.time all steps are alike."
+    raise ArgumentError(
+        f"Config: mixer must be one that knows the time between steps, for those of the task "
+        f"{config.task} lie unevenly, got {got}. `linrnn list mixers` marks such by [dt].{fix}"
+    )
+
+
+def one_step(config: Config, task: Task) -> bool:
+    """Whether a sequence is of one step, at the lowest of several rates."""
+    return task.documents == 1 and task.sequence_length <= math.prod(config.model.tiers)
+
+
+def _check_norm(config: Config, task: Task, model: SequenceModel, splits: Splits) -> None:
+    norms = any(isinstance(part, nn.BatchNorm1d) for part in model.modules())
+    if not norms or not one_step(config, task):
+        return
+    size, rows = size_of(splits.train, "training data"), config.train.batch_size
+    batches = steps_per_epoch(size, rows)
+    last = size // batches if config.train.order == "contiguous" else size - (batches - 1) * rows
+    if min(last, rows) > 1:
+        return
+    raise ArgumentError(
+        f"Config: model.norm must not be 'batch' where a batch holds one sequence of one step, got "
+        f"{size} training examples in batches of {rows}. Take --model.norm layer, or another "
+        "--train.batch-size."
+    )
