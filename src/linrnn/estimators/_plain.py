@@ -1,8 +1,11 @@
 """Python's own numbers in the place of NumPy's, which searches over settings give."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+Whole: TypeAlias = int | np.integer[Any]
+Number: TypeAlias = float | np.floating[Any] | Whole
 
 
 def plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ from linrnn.estimators._backtest import Backtest, Errors
 from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
 from linrnn.estimators._forecast_options import CHANNELS, check_options, seasons_of
 from linrnn.estimators._forecast_series import Series, filled, read_series
-from linrnn.estimators._plain import plain
+from linrnn.estimators._plain import Number, Whole, plain
 from linrnn.estimators._residuals import LEVELS, at_levels
 from linrnn.estimators._seasons import candidates, find_seasons, naive_season
 from linrnn.estimators._time_index import TimeIndex
@@ -114,15 +114,15 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        horizon: int | None = None,
-        season: float | Sequence[float] | None = None,
+        horizon: Whole | None = None,
+        season: Number | Sequence[Number] | np.ndarray | None = None,
         *,
-        n_modes: int = 160,
+        n_modes: Whole = 160,
         channels: str = "auto",
-        validation: float | int = 0.25,
-        every: int | None = None,
+        validation: Number = 0.25,
+        every: Whole | None = None,
         missing: str = "error",
-        refit: bool = True,
+        refit: bool | np.bool_ = True,
         random_state: Any = 0,
     ) -> None:
         self.horizon = horizon
@@ -177,7 +177,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         """Of a series in units of its scale."""
         self.season_, naive = self._seasons(series, setup, sizes)
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
-        self._follower = fit.follower(series, naive, self.refit)
+        self._follower = fit.follower(series, naive, bool(self.refit))
         self._residuals = fit.residuals(series)
         self.horizon_ = sizes.horizon
         self.modes_ = fit.rows.bank.modes.numpy().copy()
@@ -203,7 +203,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "horizon_")
         return self._follower.solve().shared.numpy()
 
-    def predict(self, horizon: int | None = None) -> Any:
+    def predict(self, horizon: Whole | None = None) -> Any:
         """The next values, in the form of the series that was fitted.
 
         Args:
@@ -217,7 +217,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         return self._form.like(self._follower.forecast(steps).numpy() * self.scale_, self._index)
 
     def predict_quantiles(
-        self, horizon: int | None = None, quantiles: Sequence[float] = (0.1, 0.5, 0.9)
+        self, horizon: Whole | None = None, quantiles: Sequence[float] = (0.1, 0.5, 0.9)
     ) -> Any:
         """Quantiles of the next values: the forecast, and residuals of the validation part.
 
@@ -263,14 +263,15 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         flat = values.reshape(len(values), -1)
         return pd.DataFrame(flat, self._index.after(len(values)), columns=columns)
 
-    def predict_interval(self, horizon: int | None = None, coverage: float = 0.9) -> Any:
+    def predict_interval(self, horizon: Whole | None = None, coverage: Number = 0.9) -> Any:
         """`predict_quantiles` at ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``."""
         if not 0 < coverage <= 0.99:
             raise ArgumentError(
                 "RecurrentForecaster.predict_interval: coverage must be above 0 and at most 0.99, "
                 f"got {show(coverage)}."
             )
-        return self.predict_quantiles(horizon, [(1 - coverage) / 2, (1 + coverage) / 2])
+        share: float = plain(coverage)
+        return self.predict_quantiles(horizon, [(1 - share) / 2, (1 + share) / 2])
 
     def update(self, values: Any) -> "RecurrentForecaster":
         """Read the next values and learn from them: recursive least squares.
@@ -292,7 +293,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self._index = index
         return self
 
-    def backtest(self, y: Any, horizon: int | None = None) -> dict[str, Errors]:
+    def backtest(self, y: Any, horizon: Whole | None = None) -> dict[str, Errors]:
         """Errors of forecasts in ``y``, which follows what was read, from each of its steps.
 
         The read-out stays as it is while the states read on.
@@ -318,7 +319,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         """
         return self._backtest("score", y, None).r2()
 
-    def _backtest(self, what: str, y: Any, horizon: int | None) -> Backtest:
+    def _backtest(self, what: str, y: Any, horizon: Whole | None) -> Backtest:
         where = f"RecurrentForecaster.{what}"
         numbers, _ = self._more(where, "y", y)
         if len(numbers) == 0:
@@ -329,7 +330,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         return Backtest(self._follower, later, steps).run()
 
     def plot(
-        self, truth: Any = None, horizon: int | None = None, coverage: float = 0.9
+        self, truth: Any = None, horizon: Whole | None = None, coverage: Number = 0.9
     ) -> "Figure":
         """The last values, the forecast with its interval and, if given, what came.
 
@@ -396,7 +397,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "horizon_")
         return True
 
-    def _steps(self, what: str, horizon: int | None, most: int) -> int:
+    def _steps(self, what: str, horizon: Whole | None, most: int) -> int:
         self._fitted()
         steps = self.horizon_ if horizon is None else plain(horizon)
         where = f"RecurrentForecaster.{what}"
