@@ -315,6 +315,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.unchecked  # an export has sizes that are no int to the checker
 @pytest.mark.parametrize("task", TRAINED)
 def test_a_run_answers_whatever_became_of_its_data(task, tiny, tmp_path, monkeypatch, capsys):
     pandas = pytest.importorskip("pandas")
