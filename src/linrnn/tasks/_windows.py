@@ -136,6 +136,11 @@ class ForecastTask(Regression, Task):
         """What answers need of the series: as the run folder keeps it, else of the series."""
         return self._kept or _find_out(self.history())
 
+    @property
+    def time_unit(self) -> float | None:  # type: ignore[override]
+        """The usual time between steps, where that is not the same for all."""
+        return None if self.known.even else self.known.unit
+
     def kept(self) -> Mapping[str, str]:
         """What a model has to know of the series."""
         return {KEPT: kept_text(self.known)}

@@ -187,6 +187,12 @@ class Table(Task):
         inputs.check_stamps(given.test or given.data, self._parts[2])
         return known
 
+    @property
+    def time_unit(self) -> float | None:  # type: ignore[override]
+        """The usual time between steps, where `times` is "dt" and that is not the same for all."""
+        asked = self.options.times == "dt" and not self.known.even
+        return self.known.unit if asked else None
+
     @cached_property
     def _inputs(self) -> Inputs:
         return Inputs(self.known, self.options.missing, self.options.times)
