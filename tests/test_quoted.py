@@ -82,8 +82,8 @@ def decoding(pages):
 
     return (
         f"wrote {times('10M', 0)} times as fast as `transformers` and mambapy and read a prompt "
-        f"{times('10M', -1)} times as fast; with 130 million, where reading the weights from memory "
-        f"is nearly all there is, they wrote {times('130M', 0)} times as fast"
+        f"{times('10M', -1)} times as fast; with 130 million, where reading the weights from "
+        f"memory is nearly all there is, they wrote {times('130M', 0)} times as fast"
     )
 
 

@@ -27,6 +27,7 @@ from linrnn.tasks._pathfinder import read_image, released
 from linrnn.tasks._series import Layout, read_series
 from linrnn.tasks._table import read_ids, read_table
 from linrnn.tasks._windows import read_history
+from linrnn.tasks.forecast import Forecast
 from linrnn.tasks.imdb import IMDb
 from linrnn.tasks.lm import LM
 from linrnn.tasks.retrieval import Retrieval
@@ -132,6 +133,22 @@ def text_of_run(path):
     return LM.of_run(None, path.parent)
 
 
+def kept_of_run(path, cls):
+    """A task of a user's data, by what its run folder keeps of them."""
+    return cls.of_run(cls.Options(data="gone.csv"), path.parent).kept()
+
+
+SCALE = {"mean": [0.5], "std": [2.0], "chance": 0.5, "stamps": "dates", "unit": 60.0, "even": True}
+SERIES_KEPT = SCALE | {"names": ["a"], "sha256": "0" * 64}
+TABLE_KEPT = SCALE | {
+    "columns": ["a"],
+    "label": "",
+    "width": 0,
+    "longest": 3,
+    "classes": ["x", "y"],
+    "asked": [0.0, 1.0],
+    "sha256": "0" * 64,
+}
 torch.manual_seed(0)
 MODEL = LRU(2, d_state=2)
 FRESH = MODEL.init_state(1)
@@ -238,6 +255,12 @@ PARSERS = {
     ),
     "text.json": Parser(
         "text.json", json_files({"sha256": "0" * 64, "tokens": 3}), text_of_run, LM
+    ),
+    "series.json": Parser(
+        "series.json", json_files(SERIES_KEPT), lambda p: kept_of_run(p, Forecast), dict
+    ),
+    "table.json": Parser(
+        "table.json", json_files(TABLE_KEPT), lambda p: kept_of_run(p, Table), dict
     ),
     "config.json": Parser(
         "config.json",

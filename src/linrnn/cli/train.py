@@ -16,7 +16,7 @@ from linrnn.cli._output import MANNER, answer, note, row
 from linrnn.cli._parser import Parser, take_manners
 from linrnn.cli._progress import make_reporter, summary
 from linrnn.cli._train_options import check_train
-from linrnn.errors import ArgumentError, UnknownNameError
+from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.train import Result
 
 USAGE = """usage: linrnn train TASK [OPTIONS]
@@ -209,13 +209,21 @@ def _tell(result: Result) -> None:
         note(_remarks(result))
 
 
-def _remarks(result: Result) -> str:
+def _beside(result: Result) -> str:
+    """What is reached without the model, where the data are still there."""
     from linrnn.cli._naive import naive_forecasts
     from linrnn.cli._without_training import simple_answers
 
+    try:
+        return naive_forecasts(result) + simple_answers(result)
+    except DataError as error:  # a run that is complete is so without them
+        return f"nothing to compare with: {error}\n"
+
+
+def _remarks(result: Result) -> str:
     folder: Path = result.folder
     return (
-        f"{naive_forecasts(result)}{simple_answers(result)}"
+        f"{_beside(result)}"
         f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
         f"  linrnn eval {folder}\n"
         f"  {_use(result)}\n"

@@ -10,7 +10,7 @@ from linrnn.errors import ArgumentError
 from linrnn.tasks import Task
 from linrnn.train import Config
 from linrnn.train._model import build_model, build_task, sizes
-from linrnn.train._suits import check_data, has_times, one_step
+from linrnn.train._suits import check_data, one_step
 
 #: Parameter counts may differ by this part.
 TOLERANCE = 0.03
@@ -39,15 +39,14 @@ def check_suits(entries: Sequence[Entry]) -> None:
     Raises:
         ArgumentError: as `linrnn.train._suits.check_data`.
     """
-    tasks: list[tuple[Any, Task, bool]] = []
+    tasks: list[tuple[Any, Task]] = []
     for config in (entry.config for entry in entries):
         known = [found for found in tasks if found[0] == config.task_options]
         if not known:
-            task = build_task(config)
-            known = [(config.task_options, task, has_times(task))]
+            known = [(config.task_options, build_task(config))]
             tasks += known
-        _, task, uneven = known[0]
-        if uneven or one_step(config, task):
+        task = known[0][1]
+        if task.time_unit is not None or one_step(config, task):
             check_data(config, task, outline(config, task), task.datasets())
 
 

@@ -131,6 +131,10 @@ class Task(ABC):
     class_names: tuple[str, ...] = ()
     """Name of each output, for classification."""
 
+    time_unit: float | None = None
+    """What the times between steps are divided by that come as `dt`, in the unit of the data; None
+    where none come, since all steps are alike. It needs no more than a run folder keeps."""
+
     number_names: tuple[str, ...] = ()
     """Name of each number that `numbers` gives, for regression; none: y, or y1, y2, ..."""
 

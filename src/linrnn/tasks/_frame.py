@@ -1,5 +1,6 @@
 """Named columns of a user's table: a .csv or .parquet file, or a table of pandas."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from linrnn.tasks._files import read_packed
 from linrnn.tasks._rows import filled_lines, split_rows
 
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
-
+_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
 
 FILL = "Fill what is missing, or say --task.missing mask or ffill."
 """What may be done about a missing value, for messages."""
@@ -23,6 +24,11 @@ FILL = "Fill what is missing, or say --task.missing mask or ffill."
 def is_missing(cell: str) -> bool:
     """Whether a cell says that there is no value, rather than a value that cannot be read."""
     return cell.strip().lower() in _MISSING
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a column has no name, or the one that pandas gives such: often a count of rows."""
+    return not name.strip() or _UNNAMED.fullmatch(name) is not None
 
 
 class Frame(ABC):

@@ -1,11 +1,11 @@
-"""Labelled sequences of a user's files, split and scaled."""
+"""Labelled sequences of a user's files: read, split, scaled, and what is kept of them."""
 
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,13 +16,60 @@ from linrnn.errors import DataError
 from linrnn.tasks._base import Given
 from linrnn.tasks._files import chosen
 from linrnn.tasks._frame import Frame, open_frame
+from linrnn.tasks._known import checksum, scale_of
 from linrnn.tasks._long import LongLayout, read_long
 from linrnn.tasks._missing import Missing, forward_filled, masked
 from linrnn.tasks._series import Layout, Series, check_series, read_pair, read_series
 from linrnn.tasks._stamps import even
 
+T = TypeVar("T")
+
 _TRAIN = re.compile(r"_TRAIN\.(ts|tsv|arff)")  # as the archives name their files
 _SPLIT_SEED = 0  # the split is part of the task: never the run's seed
+
+Parts = tuple[Series, Series, Series]
+"""For training, validation and testing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What a model needs to know of the sequences it was trained on; kept in its run folder."""
+
+    columns: tuple[str, ...]
+    """Names of the channels where a row of the file is a step, else none."""
+    label: str
+    """Name of what is asked where a row is a sequence and the file has names, else empty."""
+    width: int
+    """Numbers of each sequence where all have as many, else 0."""
+    longest: int
+    """Steps."""
+    classes: tuple[str, ...]
+    """In order; none in regression."""
+    chance: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    """Of each channel over the training part, or 0 and 1."""
+    asked: tuple[float, float]
+    """Mean and deviation of the numbers asked for in the training part; 0 and 1 of classes."""
+    stamps: Literal["none", "numbers", "dates"]
+    """How the times of the steps are written, where there are some."""
+    unit: float
+    """The median time between steps of the training part; 1 without times."""
+    even: bool
+    """Whether the steps of all sequences lie evenly, as they do without times."""
+    sha256: str
+    """Of the sequences."""
+
+    def __post_init__(self) -> None:
+        if not len(self.mean) == len(self.std) > 0 or len(self.columns) not in (0, len(self.mean)):
+            raise ValueError("not a mean, a deviation and a name for each of some channels")
+        if min(*self.std, self.asked[1], self.unit, self.longest) <= 0 or self.width < 0:
+            raise ValueError("a deviation, a time between steps or a length that is not above 0")
+
+    @property
+    def channels(self) -> int:
+        """Numbers a step in the units of the data."""
+        return len(self.mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,93 +84,88 @@ class Reading:
     long: LongLayout | None
     """Of tables with a step a row; None: a row is a sequence."""
 
-    def file(self, path: Path, *, labelled: bool = True) -> dict[str, Series]:
-        """The parts of a file: see `read_series`."""
-        if self.long is not None:
-            return {"train": self.frame(open_frame(path), labelled=labelled)}
+    def parts(self, path: Path) -> dict[str, Series]:
+        """The parts of a file with labels: see `read_series`."""
         may = self.missing != "error"
-        if labelled and path.suffix.lower() == ".npy":
+        if self.long is not None:
+            return {"train": self._checked(open_frame(path), self.long)}
+        if path.suffix.lower() == ".npy":
             return {"train": read_pair(path, self.labels, may)}
-        return read_series(path, Layout(self.channels, self.label_first, labelled, may))
+        return read_series(path, Layout(self.channels, self.label_first, missing=may))
 
-    def frame(self, frame: Frame, *, labelled: bool) -> Series:
-        """The sequences of a table with a step a row; a target that is not needed is not read."""
+    def test(self, path: Path, train: Series) -> Series:
+        """A second file with labels, whose columns are found by their names."""
+        if self.long is None:
+            return self.parts(path)["train"]
+        return self._checked(open_frame(path), self.long, train.columns, train.stamps)
+
+    def asked(self, path: Path, known: Known) -> Series:
+        """Sequences of a file; what is asked about them may be there, and is not read."""
+        if self.long is not None:
+            return self.frame(open_frame(path), known)
+        may = self.missing != "error"
+        layout = Layout(self.channels, self.label_first, False, may, known.label, known.width)
+        return read_series(path, layout)["train"]
+
+    def frame(self, frame: Frame, known: Known) -> Series:
+        """The same of a table with a step a row."""
         assert self.long is not None
-        series = read_long(frame, self.long if labelled else self.long.without_target(frame))
-        check_series(frame.where, series, self.long.missing)
+        stamps = None if known.stamps == "none" else known.stamps
+        return self._checked(frame, replace(self.long, target=""), known.columns, stamps)
+
+    def _checked(
+        self,
+        frame: Frame,
+        layout: LongLayout,
+        columns: tuple[str, ...] = (),
+        stamps: Literal["numbers", "dates"] | None = None,
+    ) -> Series:
+        """The sequences of a table, with the columns of the training where those are known."""
+        if columns:
+            layout.check_like_training(frame, columns)
+            layout = replace(layout, columns=columns)
+        series = read_long(frame, layout, stamps)
+        check_series(frame.where, series, layout.missing)
         return series
 
 
-class Labelled:
-    """The sequences of a file in memory, and what follows from them.
+class Inputs:
+    """Sequences as a model reads them.
 
     Args:
-        reading: how.
-        path: of the file.
-        test: a second one; empty: X_TEST.ts beside X_TRAIN.ts, else a part of the first.
-        normalise: whether channels are brought to mean 0 and variance 1.
-        classes: whether what is asked is a class.
+        known: of the training data.
+        missing: what stands for a missing value.
         times: what becomes of the time between steps.
-
-    Attributes:
-        parts: training, validation and test sequences.
-        classes: in order.
-        uneven: whether the steps of any sequence lie unevenly.
-        unit: the median time between steps in the training part.
-
-    Raises:
-        DataError: it cannot be used, or the test part is of another kind.
     """
 
-    def __init__(
-        self, reading: Reading, path: str, test: str, normalise: bool, classes: bool, times: str
-    ) -> None:
-        self.reading, self.times = reading, times
-        self.parts = _split(path, *_read(reading, path, test, classes))
-        self.channels: int = self.parts[0].x[0].shape[1]
-        self.longest = max(len(x) for part in self.parts for x in part.x)
-        self.classes = in_order({label for part in self.parts for label in part.y})
-        steps = np.concatenate(self.parts[0].x).astype(np.float64)
-        empty = np.flatnonzero(np.isnan(steps).all(0))
-        if len(empty):
-            raise DataError(
-                f"{path}: each channel must have a value in the training part, got none in "
-                f"channel {empty[0] + 1}. Leave it out."
-            )
-        self.mean, self.std = np.nanmean(steps, 0), np.nanstd(steps, 0)
-        if not normalise:
-            self.mean, self.std = np.zeros(self.channels), np.ones(self.channels)
-        self.std[self.std == 0] = 1
-        gaps = [_gaps(part) for part in self.parts]
-        self.unit = float(np.median(gaps[0])) if len(gaps[0]) else 1.0
-        self.uneven = not even(np.concatenate(gaps))
-        if times == "column" and self.parts[0].gaps is None:
-            raise DataError(
-                f"{path}: the file must have time stamps where --task.times is column, got none."
-            )
-        self.check_stamps(test or path, self.parts[2])
+    def __init__(self, known: Known, missing: Missing, times: str) -> None:
+        self.known, self.missing, self.times = known, missing, times
 
     @property
     def d_input(self) -> int:
         """Channels of what a model reads."""
-        copies = 2 if self.reading.missing == "mask" else 1
-        return self.channels * copies + int(self.times == "column")
+        copies = 2 if self.missing == "mask" else 1
+        return self.known.channels * copies + int(self.times == "column")
 
     def scaled(self, x: Tensor) -> Tensor:
         """(batch, time, channels) in the units of the data, as a model reads them."""
-        mean, std = torch.from_numpy(self.mean), torch.from_numpy(self.std)
-        return masked(((x.double() - mean) / std).to(x.dtype), self.reading.missing)
+        mean, std = (
+            torch.tensor(v, dtype=torch.float64) for v in (self.known.mean, self.known.std)
+        )
+        return masked(((x.double() - mean) / std).to(x.dtype), self.missing)
 
     def given(self, series: Series, steps: int | None = None) -> Given:
         """Sequences padded to the longest of them, or to ``steps``."""
         lengths = torch.tensor([len(x) for x in series.x])
         steps = steps or int(lengths.max())
-        x = torch.full((len(series.x), steps, self.channels), torch.nan)
+        # of large numbers that differ little, float32 would keep nothing
+        shape = (len(series.x), steps, self.known.channels)
+        x = torch.full(shape, torch.nan, dtype=torch.float64)
         for row, sequence in zip(x, series.x, strict=True):
             row[: len(sequence)] = torch.from_numpy(sequence)
-        if self.reading.missing == "ffill":
+        if self.missing == "ffill":
             x = forward_filled(x)
-        x = self.scaled(x.double()).float()
+        x = self.scaled(x).float()
         dt = self._times(series, steps)
         if self.times == "column" and dt is not None:
             x = torch.cat([x, dt[..., None]], -1)
@@ -137,33 +179,116 @@ class Labelled:
         )
 
     def check_stamps(self, where: str, series: Series) -> None:
-        """Raise `DataError` for sequences without times where those of the training have some."""
-        if self.times != "none" and self.parts[0].gaps is not None and series.gaps is None:
+        """Raise `DataError` for sequences without times as those of the training have."""
+        stamps = self.known.stamps
+        if self.times == "none" or stamps == "none":
+            return
+        if series.gaps is None:
             raise DataError(
                 f"{where}: steps must have time stamps, as in training, got none. Train with "
                 "--task.times none where there may be none."
+            )
+        if series.stamps != stamps:
+            raise DataError(
+                f"{where}: time stamps must be {stamps}, as in training, got {series.stamps}."
             )
 
     def _times(self, series: Series, steps: int) -> Tensor | None:
         """The time since the step before as part of the usual one; 1 at the first step."""
         if series.gaps is None or self.times == "none":
             return None
-        if self.times == "dt" and not self.uneven:
+        if self.times == "dt" and self.known.even:
             self._check_even(series)
             return None
         dt = torch.ones(len(series.x), steps)
         for row, gaps in zip(dt, series.gaps, strict=True):
-            row[1 : len(gaps) + 1] = torch.from_numpy(gaps / self.unit)
+            row[1 : len(gaps) + 1] = torch.from_numpy(gaps / self.known.unit)
         return dt
 
     def _check_even(self, series: Series) -> None:
-        found = np.append(_gaps(series), self.unit)
+        unit = self.known.unit
+        found = np.append(_gaps(series), unit)
         if not even(found):
-            wrong = found[np.abs(found - self.unit).argmax()]
+            wrong = found[np.abs(found - unit).argmax()]
             raise DataError(
-                f"table: steps must be {self.unit:g} apart, in the unit of their stamps, as in "
+                f"table: steps must be {unit:g} apart, in the unit of their stamps, as in "
                 f"training, got {wrong:g}. Train with --task.times column where they may not be."
             )
+
+
+def find_out(path: str, parts: Parts, *, normalise: bool, classes: bool) -> Known:
+    """What a model needs to know of labelled sequences.
+
+    Args:
+        path: of their file, for messages.
+        parts: all of them.
+        normalise: whether channels are brought to mean 0 and variance 1.
+        classes: whether what is asked is a class.
+
+    Raises:
+        DataError: a channel without a value, or an answer that is no number where one is asked for.
+    """
+    train, _, test = parts
+    steps = np.concatenate(train.x).astype(np.float64)
+    empty = np.flatnonzero(np.isnan(steps).all(0))
+    if len(empty):
+        raise DataError(
+            f"{path}: each channel must have a value in the training part, got none in "
+            f"channel {empty[0] + 1}. Leave it out."
+        )
+    mean, std = (
+        scale_of(steps) if normalise else (np.zeros(steps.shape[1]), np.ones(steps.shape[1]))
+    )
+    gaps = [_gaps(part) for part in parts]
+    lengths = {len(x) for part in parts for x in part.x}
+    named = in_order({label for part in parts for label in part.y}) if classes else []
+    asked = (0.0, 1.0)
+    if classes:
+        chance = test.y.count(max(named, key=train.y.count)) / len(test.y)
+    else:
+        truth, numbers = (answers(path, part.y) for part in (test, train))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not kept
+            asked = (float(numbers.mean()), float(numbers.std()) or 1.0)
+            chance = float(np.mean(((truth - asked[0]) / asked[1]) ** 2))
+    return Known(
+        columns=train.columns,
+        label=train.label,
+        width=max(lengths) * steps.shape[1] if len(lengths) == 1 else 0,
+        longest=max(lengths),
+        classes=tuple(named),
+        chance=chance,
+        mean=tuple(mean.tolist()),
+        std=tuple(std.tolist()),
+        asked=asked,
+        stamps=train.stamps or "none",
+        unit=float(np.median(gaps[0])) if len(gaps[0]) else 1.0,
+        even=even(np.concatenate(gaps)),
+        sha256=parts_checksum(parts),
+    )
+
+
+def parts_checksum(parts: Parts) -> str:
+    """Of sequences, what is asked about them, and their times."""
+    found: list[np.ndarray | str] = []
+    for part in parts:
+        found += [*part.columns, *part.y, *part.x, *(part.gaps or ())]
+    return checksum(found)
+
+
+def answers(path: str, labels: Sequence[str]) -> np.ndarray:
+    """What is asked in regression.
+
+    Raises:
+        DataError: no finite number.
+    """
+    values = np.array([number(label) for label in labels], np.float64)  # None becomes NaN
+    if not np.isfinite(values).all():
+        bad = labels[int(np.argmin(np.isfinite(values)))]
+        raise DataError(
+            f"{path}: what is asked in regression must be finite numbers, got {bad!r}. Is it "
+            "--task.kind classification?"
+        )
+    return values
 
 
 def _gaps(series: Series) -> np.ndarray:
@@ -177,20 +302,29 @@ def in_order(labels: set[str]) -> list[str]:
     return sorted(labels)
 
 
-def _read(
-    reading: Reading, data: str, test_data: str, classes: bool
-) -> tuple[Series, Series | None]:
-    """The training and, if there is one, the test part."""
+def load_parts(reading: Reading, data: str, test_data: str, *, classes: bool) -> Parts:
+    """The sequences of a file, split.
+
+    Args:
+        reading: how.
+        data: the file.
+        test_data: a second one; empty: X_TEST.ts beside X_TRAIN.ts, else a part of the first.
+        classes: whether what is asked is a class.
+
+    Raises:
+        DataError: it cannot be used, or the test part is of another kind.
+    """
     path = Path(data).expanduser()
-    parts = reading.file(path)
+    parts = reading.parts(path)
     beside = path.with_name(_TRAIN.sub(r"_TEST.\1", path.name))
     if test_data:
         beside = Path(test_data).expanduser()
     elif beside != path and os.path.lexists(beside):
         chosen("table", beside, path.parent)
+    train = parts["train"]
     if beside != path and (test_data or beside.is_file()):
-        parts["test"] = reading.file(beside)["train"]
-    train, test = parts["train"], parts.get("test")
+        parts["test"] = reading.test(beside, train)
+    test = parts.get("test")
     if test is not None and test.x[0].shape[1] != train.x[0].shape[1]:
         raise DataError(
             f"{beside}: sequences must have {train.x[0].shape[1]} channels as in {path}, got "
@@ -201,10 +335,10 @@ def _read(
         raise DataError(
             f"{beside}: classes must be among those of the training data, got {min(new)!r}."
         )
-    return train, test
+    return _split(data, train, test)
 
 
-def _split(where: str, train: Series, test: Series | None) -> tuple[Series, Series, Series]:
+def _split(where: str, train: Series, test: Series | None) -> Parts:
     """A tenth of every class for validation, and a fifth for testing if nothing else is."""
     if len(train.x) < 10:
         raise DataError(f"{where}: there must be 10 sequences to split, got {len(train.x)}.")
@@ -218,7 +352,12 @@ def _split(where: str, train: Series, test: Series | None) -> tuple[Series, Seri
 
 
 def _take(series: Series, rows: Sequence[int] | np.ndarray) -> Series:
-    def some(part: list[Any] | None) -> list[Any] | None:
-        return None if part is None else [part[i] for i in rows]
+    def some(part: list[T]) -> list[T]:
+        return [part[i] for i in rows]
 
-    return Series(some(series.x), some(series.y), some(series.gaps), some(series.ids))  # type: ignore[arg-type]
+    return series._replace(
+        x=some(series.x),
+        y=some(series.y),
+        gaps=None if series.gaps is None else some(series.gaps),
+        ids=None if series.ids is None else some(series.ids),
+    )

@@ -1,7 +1,6 @@
 """A file for each example: a folder for each class, or a table of files and their classes."""
 
 import hashlib
-import json
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from linrnn._door import what_is
-from linrnn._reading import reading
-from linrnn._schema import record
-from linrnn._storage import read_json
 from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks._base import Given, Splits, Task
 from linrnn.tasks._file_listing import Listing, check_ending, files_below, list_files, split, take
 from linrnn.tasks._files import chosen
+from linrnn.tasks._known import kept_text, read_kept
 from linrnn.tasks._labelled import in_order
 
 Content = TypeVar("Content")
@@ -186,15 +183,12 @@ class LabelledFiles(Task, Generic[Content]):
     def kept(self) -> Mapping[str, str]:
         """What a model has to know of the files."""
         assert self.known is not None
-        return {KEPT: json.dumps(vars(self.known), indent=2) + "\n"}
+        return {KEPT: kept_text(self.known)}
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "LabelledFiles[Content]":
         """With what a run knows of its files, which are not needed to use its model."""
-        file = folder / KEPT
-        with reading(file, DataError, "hold what is known of files", "Restore it from a copy."):
-            known = Known(**record("files", Known, read_json(file, inside=folder)))
-        return cls(options, known)
+        return cls(options, read_kept(folder, KEPT, Known, "files"))
 
     def read_given(self, path: Path) -> Given:
         """A file, all files of a folder and of those in it, or a table as other tasks read it."""

@@ -1,14 +1,14 @@
 """Sequences from a table with a step in each row, and a column that says whose it is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from linrnn.errors import DataError
-from linrnn.tasks._frame import Frame, is_missing
-from linrnn.tasks._series import Series, as_single
-from linrnn.tasks._stamps import check_rising, read_stamps
+from linrnn.tasks._frame import Frame, is_missing, is_unnamed
+from linrnn.tasks._series import Series, bounded
+from linrnn.tasks._stamps import Kind, check_rising, read_stamps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +26,26 @@ class LongLayout:
     missing: bool = False
     """Whether values may be missing."""
 
-    def without_target(self, frame: Frame) -> "LongLayout":
-        """The same of a table in which what is asked may be there, and is not read."""
-        special = (self.id, self.time, self.target)
-        columns = self.columns or tuple(name for name in frame.names if name not in special)
-        return replace(self, target="", columns=columns)
+    def check_like_training(self, frame: Frame, columns: Sequence[str]) -> None:
+        """Raise `DataError` unless a table has the columns of the training; it may have others."""
+        wanted = [name for name in (self.id, self.time, *columns, self.target) if name]
+        gone = [name for name in wanted if name not in frame.names]
+        if gone:
+            raise DataError(
+                f"{frame.where}: the table must have the columns {', '.join(wanted)}, as in "
+                f"training, got {', '.join(frame.names)}, without {gone[0]}."
+            )
 
 
-def read_long(frame: Frame, layout: LongLayout) -> Series:
+def read_long(frame: Frame, layout: LongLayout, stamps: Kind | None = None) -> Series:
     """The sequences of a table, in the order in which each begins.
 
     Rows of several sequences may alternate; those of one are in the order of time.
+
+    Args:
+        frame: the table.
+        layout: what its columns are.
+        stamps: how its times are written; None finds out.
 
     Raises:
         UnknownNameError: no such column.
@@ -58,19 +67,20 @@ def read_long(frame: Frame, layout: LongLayout) -> Series:
     by_member = np.argsort(member, kind="stable")
     groups = np.split(by_member, np.cumsum(np.bincount(member))[:-1])
     groups = [groups[place] for place in np.argsort(first)]
-    values = as_single(frame.values(names, missing=layout.missing))
-    gaps: list[np.ndarray] | None = None
-    if layout.time:
-        at = read_stamps(frame, layout.time).at
-        for rows in groups:
-            check_rising(frame, layout.time, at[rows], rows)
-        gaps = [np.diff(at[rows]) for rows in groups]
-    return Series(
+    values = bounded(frame.values(names, missing=layout.missing))
+    found = Series(
         [values[rows] for rows in groups],
         [_target(frame, layout, rows) for rows in groups],
-        gaps,
-        [ids[rows[0]] for rows in groups],
+        ids=[ids[rows[0]] for rows in groups],
+        columns=tuple(names),
     )
+    if not layout.time:
+        return found
+    times = read_stamps(frame, layout.time, stamps)
+    for rows in groups:
+        check_rising(frame, layout.time, times.at[rows], rows)
+    gaps = [np.diff(times.at[rows]) for rows in groups]
+    return found._replace(gaps=gaps, stamps=times.kind)
 
 
 def _check_numbers(frame: Frame, layout: LongLayout, names: Sequence[str]) -> None:
@@ -79,7 +89,7 @@ def _check_numbers(frame: Frame, layout: LongLayout, names: Sequence[str]) -> No
         raise DataError(f"{frame.where}: there must be a column to read, got {frame.names}.")
     for name in () if layout.columns else names:
         # a column that nobody named is often the count of rows
-        if not name or not frame.has_numbers(name):
+        if is_unnamed(name) or not frame.has_numbers(name):
             raise DataError(
                 f"{frame.where}: each column but those of --task.id, --task.time and "
                 f"--task.target must have a name and hold numbers, got {name!r:.60} with "
@@ -92,7 +102,13 @@ def _target(frame: Frame, layout: LongLayout, rows: np.ndarray) -> str:
         return ""
     cells = frame.cells(layout.target)
     for row in rows.tolist():
-        if is_missing(cells[row]) or cells[row] != cells[int(rows[0])]:
+        if is_missing(cells[row]):
+            raise DataError(
+                f"{frame.where}: what is asked must be said in each row of a sequence, got a "
+                f"missing value, {cells[row]!r:.60}, in {frame.place(row)}, column "
+                f"{layout.target}. Fill it in, or take the sequence out."
+            )
+        if cells[row] != cells[int(rows[0])]:
             raise DataError(
                 f"{frame.where}: what is asked must be the same in each row of a sequence, got "
                 f"{cells[row]!r:.60} in {frame.place(row)}, column {layout.target}, and "

@@ -30,6 +30,18 @@ DAMAGED = (
 )
 
 
+class ObjectsError(ValueError):
+    """An array of objects, which only code could restore.
+
+    Attributes:
+        name: of the array in an archive; empty of a .npy.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Object arrays, which could run code{name and f', in {name}'}")
+        self.name = name
+
+
 def open_numpy(path: Path) -> Any:
     """What `numpy.load` returns, after its headers were found to be true.
 
@@ -37,8 +49,9 @@ def open_numpy(path: Path) -> Any:
         path: a .npy or an .npz.
 
     Raises:
-        ValueError: objects, which only code could restore; a header that claims another size than
-            there is; or an archive that would unpack to far more than it is.
+        ObjectsError: objects.
+        ValueError: a header that claims another size than there is; or an archive that would unpack
+            to far more than it is.
         DAMAGED: one of these for any other damage; reading an array of an archive may as well.
     """
     file = open_file(path, inside=None)
@@ -74,7 +87,7 @@ def _check_archive(file: BinaryIO, size: int) -> None:
             if not member.filename.endswith(".npy"):  # NumPy would give its bytes
                 raise ValueError(f"{member.filename!r:.60}, which is no array")
             with archive.open(member) as array:
-                _check_header(array, member.file_size)
+                _check_header(array, member.file_size, member.filename.removesuffix(".npy"))
 
 
 def check_ratio(unpacked: int, packed: int, free: int | None = None) -> None:
@@ -88,7 +101,7 @@ def check_ratio(unpacked: int, packed: int, free: int | None = None) -> None:
         raise ValueError(f"{packed:,} bytes that would unpack to {unpacked:,}")
 
 
-def _check_header(file: Any, size: int) -> None:
+def _check_header(file: Any, size: int, name: str = "") -> None:
     """Raise unless a .npy holds what its header says; nothing is allocated for the array."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0
@@ -99,7 +112,7 @@ def _check_header(file: Any, size: int) -> None:
     except ValueError as error:  # of NumPy's lines, the others give advice
         raise ValueError(str(error).partition("\n")[0]) from None
     if dtype.hasobject:
-        raise ValueError("Object arrays, which could run code")
+        raise ObjectsError(name)
     if any(type(n) is not int for n in shape):
         raise ValueError(f"an array of the shape {shape!r:.60}")
     # an empty array may have long axes, and its numbers no bytes: both would take time and memory

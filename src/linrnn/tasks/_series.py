@@ -12,12 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from linrnn._door import what_is
-from linrnn._numbers import is_name, number
+from linrnn._numbers import like_number, number
 from linrnn.errors import DataError, MissingExtraError
 from linrnn.tasks._files import read_packed
 from linrnn.tasks._frame import FILL, is_missing, open_frame
-from linrnn.tasks._numpy import DAMAGED, open_numpy
+from linrnn.tasks._headers import check_names, without_names
+from linrnn.tasks._numpy import DAMAGED, ObjectsError, open_numpy
 from linrnn.tasks._rows import filled_lines, split_row, split_rows
+from linrnn.tasks._stamps import Kind
 from linrnn.tasks._ts_stamps import Stamped, merge, split_pairs
 
 _COLON = re.compile(r":(?![^(]*\))")  # outside of parentheses
@@ -33,6 +35,12 @@ class Series(NamedTuple):
     """Time between the steps (time - 1,) of each, in the unit of the stamps, if there are some."""
     ids: list[str] | None = None
     """How the file calls each, where it does."""
+    stamps: Kind | None = None
+    """How the stamps are written, if there are some."""
+    columns: tuple[str, ...] = ()
+    """Names of the channels, where a row of the file is a step."""
+    label: str = ""
+    """How the file calls what is asked, where a row is a sequence and it has names."""
 
 
 class Layout(NamedTuple):
@@ -44,6 +52,10 @@ class Layout(NamedTuple):
     """Whether there must be labels; without, a .csv row has none, other files may."""
     missing: bool = False
     """Whether values may be missing; they are NaN."""
+    label: str = ""
+    """Without labels: what the training file called them; a column of that name is not read."""
+    width: int = 0
+    """Without labels: numbers of each sequence of the training, if all had as many, else 0."""
 
 
 def read_series(path: Path, layout: Layout) -> dict[str, Series]:
@@ -67,11 +79,13 @@ def read_series(path: Path, layout: Layout) -> dict[str, Series]:
         frame = open_frame(path)
         rows = zip(*map(frame.cells, frame.names), strict=True)
         placed = [(frame.place(i), list(row)) for i, row in enumerate(rows)]
-        parts = {"train": _of_rows(path, placed, layout)}
+        check_names(path, frame.names, placed)
+        parts = {"train": _of_rows(path, placed, layout, frame.names)}
     elif kind == ".arff":
         parts = {"train": _parse_arff(path, layout)}
     else:
-        lines = [(n, line.strip()) for n, line in filled_lines(path, read_packed(path, "text"))]
+        # a tab at the beginning of a line ends an empty cell
+        lines = filled_lines(path, read_packed(path, "text"))
         parse = {".ts": _parse_ts, ".csv": _parse_csv, ".tsv": _parse_tsv}[kind]
         parts = {"train": parse(path, lines, layout)}
     for series in parts.values():
@@ -102,7 +116,8 @@ def _read_npy(path: Path) -> np.ndarray:
     try:
         found = open_numpy(path)
     except DAMAGED as error:
-        raise DataError(f"{path}: the file must be a complete .npy, got: {error}.") from error
+        fix = f" {_as_plain(error.name)}" if isinstance(error, ObjectsError) else ""
+        raise DataError(f"{path}: the file must be a complete .npy, got: {error}.{fix}") from error
     if not isinstance(found, np.ndarray):
         found.close()
         raise DataError(f"{path}: the file must be a .npy, got an archive of several arrays.")
@@ -139,6 +154,7 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
 
     With time stamps a value is ``(time,value)``.
     """
+    lines = [(n, line.strip()) for n, line in lines]
     lines = [(n, line) for n, line in lines if not line.startswith("#")]
     start = next((i for i, (_, v) in enumerate(lines) if v.lower() == "@data"), None)
     if start is None:
@@ -172,8 +188,8 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
             x.append(_stacked(path, place, dimensions, layout.missing))
         y.append(label.strip())
     if stamped and stamps:
-        x, gaps = merge(path, stamps, layout.missing)
-        return Series(x, y, gaps)
+        x, gaps, kind = merge(path, stamps, layout.missing)
+        return Series(x, y, gaps, stamps=kind)
     return Series(x, y)
 
 
@@ -195,34 +211,49 @@ def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Seri
     """
     cells = split_rows(path, lines)
     rows = [(f"line {place}", row) for (place, _), row in zip(lines, cells, strict=True)]
-    names = [cell for cell in rows[0][1] if cell.strip()] if rows else []
-    if names and all(map(is_name, names)):
-        rows = rows[1:]
-    return _of_rows(path, rows, layout)
+    names, rows = without_names(path, rows, layout.labelled, layout.label_first)
+    return _of_rows(path, rows, layout, names)
 
 
 def _parse_tsv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
     """The same with tabulators, as the UCR archive has it: NaN at the end is padding."""
     rows = []
     for place, line in lines:
-        cells = split_row(path, place, line, "\t")
+        cells = [cell.strip() for cell in split_row(path, place, line, "\t")]
         first = [cells.pop()] if layout.labelled and not layout.label_first else []
-        while cells and cells[-1].strip().lower() == "nan":
+        while cells and cells[-1].lower() == "nan":
             cells.pop()
         rows.append((f"line {place}", cells + first))
-    return _of_rows(path, rows, layout)
+    names, rows = without_names(path, rows, layout.labelled, layout.label_first)
+    return _of_rows(path, rows, layout, names)
 
 
-def _of_rows(path: Path, rows: Sequence[tuple[str, list[str]]], layout: Layout) -> Series:
-    """Each with its place: steps one after another, and what is asked; empty ends are left out."""
+def _of_rows(
+    path: Path, rows: Sequence[tuple[str, list[str]]], layout: Layout, names: Sequence[str]
+) -> Series:
+    """Each with its place: steps one after another, and what is asked; empty ends are left out.
+
+    Args:
+        path: for messages.
+        rows: cells with their places.
+        layout: of them.
+        names: of the columns, where the file has some.
+    """
     x, y = [], []
+    place_of = _place_of_label(layout, names)
     for place, given in rows:
         cells = [cell.strip() for cell in given]
         label, values = "", cells
-        if layout.labelled:
-            label, values = _cut(cells, 0 if layout.label_first else len(cells) - 1)
+        # a row without its label is as wide as those of the training were without theirs
+        cut = layout.labelled or len(cells) != layout.width
+        if place_of is not None and cells and cut:
+            label, values = _cut(cells, place_of)
         while values and not values[-1]:
             values.pop()
+        if not layout.labelled:
+            if place_of is None:
+                _check_no_label(path, place, values, layout)
+            label = ""
         if len(values) % layout.channels or (layout.labelled and not label):
             about = "a label and " if layout.labelled else ""
             raise DataError(
@@ -232,7 +263,49 @@ def _of_rows(path: Path, rows: Sequence[tuple[str, list[str]]], layout: Layout) 
         numbers = _numbers(path, place, values, layout.missing)
         x.append(numbers.reshape(-1, layout.channels))
         y.append(label)
-    return Series(x, y)
+    if not layout.labelled and place_of is None:
+        check_width(str(path), layout.width, [row.size for row in x])
+    at = 0 if layout.label_first else -1
+    return Series(x, y, label=names[at].strip() if layout.labelled and names else "")
+
+
+def _place_of_label(layout: Layout, names: Sequence[str]) -> int | None:
+    """In which cell of a row there is what is asked, from the end where that is its last."""
+    if layout.labelled:
+        return 0 if layout.label_first else -1
+    found = [name.strip() for name in names]
+    if not layout.label or layout.label not in found:
+        return None
+    # rows may end early, so the last column is that of the last cell
+    place = found.index(layout.label)
+    return -1 if place == len(found) - 1 else place
+
+
+def _check_no_label(path: Path, place: str, values: Sequence[str], layout: Layout) -> None:
+    """Raise `DataError` for a row with a word where what is asked stood in training."""
+    cell = values[0 if layout.label_first else -1] if values else ""
+    if cell and not like_number(cell) and not is_missing(cell):
+        raise DataError(
+            f"{path}: a row to be answered for must hold numbers alone, got {cell!r:.60} in "
+            f"{place}, where what is asked stood in training. Cut it off, or give the columns "
+            "the names they had in training."
+        )
+
+
+def check_width(where: str, width: int, found: Sequence[int]) -> None:
+    """Raise `DataError` for rows that all have one number more than all of the training.
+
+    Args:
+        where: for the message.
+        width: numbers of each row of the training; 0: they differ.
+        found: numbers of each row to be answered for.
+    """
+    if width and set(found) == {width + 1}:
+        raise DataError(
+            f"{where}: a row to be answered for must hold {width} numbers, as all in training, got "
+            f"{width + 1} in each. Cut off what is asked, or a count of the rows; if they are one "
+            "step longer, give them as an array, in .npz or in .ts."
+        )
 
 
 def _parse_arff(path: Path, layout: Layout) -> Series:
@@ -243,7 +316,7 @@ def _parse_arff(path: Path, layout: Layout) -> Series:
         raise MissingExtraError("reading .arff", "scipy", "train") from error
     text = "\n".join(line for _, line in filled_lines(path, read_packed(path, "text")))
     try:
-        table, _ = arff.loadarff(io.StringIO(text))
+        table, about = arff.loadarff(io.StringIO(text))
     except (arff.ArffError, ValueError, IndexError, NotImplementedError, StopIteration) as error:
         raise DataError(
             f"{path}: the file must be ARFF with numbers and classes, got: {error or 'none'}."
@@ -252,11 +325,12 @@ def _parse_arff(path: Path, layout: Layout) -> Series:
     for place, row in enumerate(table.tolist() if table.ndim else [table.tolist()], 1):
         cells = [cell.decode() if isinstance(cell, bytes) else repr(cell) for cell in row]
         rows.append((f"row {place} of the data", cells))
-    return _of_rows(path, rows, layout)
+    return _of_rows(path, rows, layout, about.names())
 
 
 def _cut(cells: list[str], place: int) -> tuple[str, list[str]]:
-    return cells[place], cells[:place] + cells[place + 1 :]
+    rest = list(cells)
+    return (rest.pop(place), rest) if place < len(rest) else ("", rest)
 
 
 def _numbers(path: Path, place: str, cells: list[str], missing: bool) -> np.ndarray:
@@ -268,13 +342,21 @@ def _numbers(path: Path, place: str, cells: list[str], missing: bool) -> np.ndar
         elif values[i] is None:
             fix = FILL if is_missing(cell) else "Correct it."
             raise DataError(f"{path}: values must be numbers, got {cell!r:.60} in {place}. {fix}")
-    return as_single(np.array(values, np.float64))
+    return bounded(np.array(values, np.float64))
 
 
-def as_single(values: np.ndarray) -> np.ndarray:
-    """Values as float32; what that cannot hold becomes infinite, which is refused later."""
-    with np.errstate(over="ignore"):
+def bounded(values: np.ndarray) -> np.ndarray:
+    """Values as they are; what float32 cannot hold becomes infinite, which is refused later.
+
+    They are rounded to float32 after their mean was taken off, so that little of them is lost:
+    here they are of that type only where they were of it, or of a smaller one.
+    """
+    if np.can_cast(values.dtype, np.float32):
         return values.astype(np.float32)
+    values = values.astype(np.float64)
+    with np.errstate(over="ignore"):
+        beyond = np.isinf(values.astype(np.float32))
+    return np.where(beyond, np.copysign(np.inf, values), values)
 
 
 def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:
@@ -286,9 +368,11 @@ def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:
         with open_numpy(path) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except DAMAGED as error:
+        fix = "Save it again with numpy.savez(path, x=..., y=...)."
+        if isinstance(error, ObjectsError):
+            fix = _as_plain(error.name)
         raise DataError(
-            f"{path}: the file must be a complete .npz archive of numbers, got: {error}. "
-            "Save it again with numpy.savez(path, x=..., y=...)."
+            f"{path}: the file must be a complete .npz archive of numbers, got: {error}. {fix}"
         ) from error
     if not labelled:
         return {"train": _unlabelled(path, arrays)}
@@ -302,6 +386,13 @@ def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:
             f"{', '.join(arrays) or 'nothing'}."
         )
     return {part: _of_arrays(path, arrays, end) for part, end in found.items()}
+
+
+def _as_plain(name: str) -> str:
+    """What to do about an array of objects: pandas gives out words, and mixtures, as such."""
+    if name.startswith("y"):
+        return f"Save what is asked as text: {name}.astype(str)."
+    return f"Save {name or 'it'} as numbers, astype(float), or words as text, astype(str)."
 
 
 def _unlabelled(path: Path, arrays: dict[str, np.ndarray]) -> Series:
@@ -324,7 +415,10 @@ def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:
             f"channels), got {x.dtype} {x.shape}."
         )
     if y.shape != x.shape[:1] or y.dtype.kind not in "biufU":
-        raise DataError(f"{path}: y{end} must be numbers or words ({len(x)},), got {y.shape}.")
+        fix = f" Save text: y{end}.astype(str)." if y.dtype.kind in "SO" else ""
+        raise DataError(
+            f"{path}: y{end} must be numbers or words ({len(x)},), got {y.dtype} {y.shape}.{fix}"
+        )
     if lengths is None:
         lengths = np.full(len(x), x.shape[1])
     fits = lengths.shape == y.shape and lengths.dtype.kind in "iu"
@@ -333,6 +427,6 @@ def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:
             f"{path}: lengths{end} must be {len(x)} integers of 1 to {x.shape[1]}, got "
             f"{lengths.dtype} {lengths.shape}."
         )
-    x = as_single(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))
+    x = bounded(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))
     rows = [row[:length] for row, length in zip(x, lengths, strict=True)]
     return Series(rows, [str(value) for value in y.tolist()])

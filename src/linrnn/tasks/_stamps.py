@@ -1,8 +1,10 @@
 """Time stamps: numbers, or dates and times as ISO 8601 writes them; and what lies between them."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from linrnn.tasks._frame import Frame
 
 _EVEN = 1e-6  # of a gap: what is lost where stamps are written in decimals
 _EPOCH = datetime(1970, 1, 1)
+_BASIC = re.compile(r"[0-9]{8}")  # a date without its hyphens
+
+Kind = Literal["numbers", "dates"]
 
 
 @dataclass(frozen=True)
@@ -20,59 +25,94 @@ class Stamps:
 
     Attributes:
         at: (time,) numbers, or seconds since 1970.
-        write: gives back the text of such a number, as they were written.
+        write: gives back the text of such a number, in the form and time zone of the last one.
+        kind: what they are written as.
     """
 
     at: np.ndarray
     write: Callable[[float], str]
+    kind: Kind
 
 
-def read_stamps(frame: Frame, name: str) -> Stamps:
+def read_stamps(frame: Frame, name: str, kind: Kind | None = None) -> Stamps:
     """A column of stamps.
+
+    Args:
+        frame: with it.
+        name: of the column.
+        kind: what they were in training; None finds out.
 
     Raises:
         UnknownNameError: no such column.
-        DataError: a cell that is neither a finite number nor a date, or a mixture of them.
+        DataError: a cell that is neither a finite number nor a date, or a mixture of them; or
+            stamps of another kind.
     """
     frame.check_has([name])
     return parse_stamps(
-        frame.cells(name), frame.where, lambda row: f"{frame.place(row)}, column {name}"
+        frame.cells(name), frame.where, lambda row: f"{frame.place(row)}, column {name}", kind
     )
 
 
-def parse_stamps(cells: Sequence[str], where: str, place: Callable[[int], str]) -> Stamps:
+def parse_stamps(
+    cells: Sequence[str], where: str, place: Callable[[int], str], kind: Kind | None = None
+) -> Stamps:
     """Stamps that are written in one way.
+
+    Eight digits are a date, as 20160701, where those of every cell are one.
 
     Args:
         cells: their texts.
         where: the file, for messages.
         place: says of a cell by its number where it stands.
+        kind: as of `read_stamps`.
 
     Raises:
         DataError: as `read_stamps`.
     """
-    numbers = [number(cell) for cell in cells]
-    if None not in numbers and np.isfinite(np.array(numbers, np.float64)).all():
-        return Stamps(np.array(numbers, np.float64), "{:.12g}".format)
-    dates = [_date(cell) for cell in cells]
-    zoned = next((date.tzinfo is not None for date in dates if date is not None), False)
-    for row, date in enumerate(dates):
-        if date is None or (date.tzinfo is not None) is not zoned:
-            raise DataError(
-                f"{where}: time stamps must be all numbers, or all dates as 2016-07-01 or "
-                f"2016-07-01T12:30:00, with a time zone or without, got {cells[row]!r:.60} in "
-                f"{place(row)}."
-            )
-    epoch = _EPOCH.replace(tzinfo=timezone.utc) if zoned else _EPOCH
-    at = np.array([(date - epoch).total_seconds() for date in dates if date is not None])
+    must = "all numbers, or all dates as 2016-07-01 or 2016-07-01T12:30:00, with a time zone or "
+    must += "without"
+    if kind is not None:
+        must = f"{kind}, as in training"
+    elif cells and all(_BASIC.fullmatch(cell.strip()) and date_of(cell) for cell in cells):
+        kind = "dates"
+    if kind != "dates":
+        numbers = np.array([number(cell) for cell in cells], np.float64)  # None becomes NaN
+        if np.isfinite(numbers).all():
+            return Stamps(numbers, "{:.12g}".format, "numbers")
+        wrong = int(np.argmin(np.isfinite(numbers)))
+    if kind != "numbers":
+        dates = [date_of(cell) for cell in cells]
+        known = [date for date in dates if date is not None]
+        zoned = bool(known) and known[0].tzinfo is not None
+        fits = [date is not None and (date.tzinfo is not None) is zoned for date in dates]
+        if all(fits):
+            epoch = _EPOCH.replace(tzinfo=timezone.utc) if zoned else _EPOCH
+            at = np.array([(date - epoch).total_seconds() for date in known])
+            return Stamps(at, _writer(cells, known[-1]), "dates")
+        wrong = fits.index(False)
+    raise DataError(
+        f"{where}: time stamps must be {must}, got {cells[wrong]!r:.60} in {place(wrong)}."
+    )
+
+
+def _writer(cells: Sequence[str], last: datetime) -> Callable[[float], str]:
+    """Writes seconds since 1970 as dates, as some are written of which ``last`` is the last."""
     separator = "T" if any("T" in cell for cell in cells) else " "
     day = all(len(cell) <= len("2016-07-01") for cell in cells)
+    basic, utc = _BASIC.fullmatch(cells[-1].strip()), cells[-1].strip().endswith("Z")
+    epoch = _EPOCH if last.tzinfo is None else _EPOCH.replace(tzinfo=timezone.utc)
 
     def write(seconds: float) -> str:
         date = epoch + timedelta(seconds=seconds)
-        return date.date().isoformat() if day else date.isoformat(separator)
+        if last.tzinfo is not None:
+            date = date.astimezone(last.tzinfo)
+        if day:
+            text = date.date().isoformat()
+            return text.replace("-", "") if basic else text
+        text = date.isoformat(separator)
+        return text.removesuffix("+00:00") + "Z" if utc else text
 
-    return Stamps(at, write)
+    return write
 
 
 def check_rising(frame: Frame, name: str, at: np.ndarray, rows: np.ndarray) -> None:
@@ -99,10 +139,13 @@ def even(gaps: np.ndarray) -> bool:
     return not len(gaps) or bool(np.ptp(gaps) <= _EVEN * np.median(gaps))
 
 
-def _date(cell: str) -> datetime | None:
-    # before Python 3.11 a Z for UTC was not read
+def date_of(cell: str) -> datetime | None:
+    """The date and time that a text is, as ISO 8601 writes them, or None."""
+    # before Python 3.11 neither a Z for UTC nor a date without hyphens was read
     text = cell.strip()
     text = text[:-1] + "+00:00" if text.endswith("Z") else text
+    if _BASIC.fullmatch(text):
+        text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
     try:
         return datetime.fromisoformat(text)
     except ValueError:

@@ -15,13 +15,14 @@ from linrnn.tasks._rows import SEPARATORS, filled_lines, split_rows
 SUFFIXES = (".csv", ".npy", ".npz", ".txt")
 
 
-def read_table(path: Path, width: int) -> Tensor:
+def read_table(path: Path, width: int, *, double: bool = False) -> Tensor:
     """The numbers of a file as float32 (rows, width); no file can run code.
 
     Args:
         path: a .npy or .npz (one array) of NumPy, or text with values separated by commas,
             semicolons, tabs or spaces; a first line of names is skipped.
         width: numbers expected in each row. Arrays of more axes are flattened row by row.
+        double: give them as float64, for whoever takes something off before they are rounded.
 
     Raises:
         DataError: the file is missing, empty, truncated, not numeric, of another width, or holds
@@ -51,7 +52,7 @@ def read_table(path: Path, width: int) -> Tensor:
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused
         values = torch.from_numpy(table.astype(np.float32))
     check_finite(values, str(path))
-    return values
+    return torch.from_numpy(table.astype(np.float64)) if double else values
 
 
 def read_ids(path: Path, width: int, vocabulary: int) -> Tensor:

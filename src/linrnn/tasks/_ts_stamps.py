@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from linrnn.errors import DataError
-from linrnn.tasks._stamps import parse_stamps
+from linrnn.tasks._stamps import Kind, parse_stamps
 
 _PAIR = re.compile(r"\(([^(),]*),([^(),]*)\)")
 _PAIRS = re.compile(r"\s*\([^()]*\)(\s*,\s*\([^()]*\))*\s*")
@@ -39,8 +39,10 @@ def split_pairs(path: Path, line: int, dimension: str) -> tuple[list[str], list[
 
 def merge(
     path: Path, sequences: Sequence[Sequence[Stamped]], missing: bool
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Sequences (time, dimensions), and the time between their steps, (time - 1,) of each.
+) -> tuple[list[np.ndarray], list[np.ndarray], Kind]:
+    """Sequences (time, dimensions), the time between their steps, and how times are written.
+
+    Of times there are (time - 1,) for each sequence.
 
     Where dimensions have stamps of their own, there is a step for each stamp of any, and the
     values of the others are missing there.
@@ -66,7 +68,7 @@ def merge(
         for part, own in zip(sequence, times, strict=True):
             _check_rising(path, part, own)
         whole = np.unique(np.concatenate(times))
-        steps = np.full((len(whole), len(sequence)), np.nan, np.float32)
+        steps = np.full((len(whole), len(sequence)), np.nan)
         for channel, (part, own) in enumerate(zip(sequence, times, strict=True)):
             if len(own) < len(whole) and not missing:
                 raise DataError(
@@ -77,7 +79,7 @@ def merge(
             steps[np.searchsorted(whole, own), channel] = part.values
         x.append(steps)
         gaps.append(np.diff(whole))
-    return x, gaps
+    return x, gaps, found.kind
 
 
 def _check_rising(path: Path, part: Stamped, at: np.ndarray) -> None:

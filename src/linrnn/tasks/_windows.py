@@ -1,10 +1,11 @@
 """Forecasting: windows of one long series, normalised by its training part."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +15,13 @@ from linrnn._numbers import number
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.tasks._base import Given, Splits, Task
 from linrnn.tasks._drawing import Regression
-from linrnn.tasks._frame import Frame, PandasFrame, open_frame
+from linrnn.tasks._frame import Frame, PandasFrame, is_unnamed, open_frame
 from linrnn.tasks._generated import BatchDataset
+from linrnn.tasks._known import check_same, checksum, find_kept, kept_text, scale_of
 from linrnn.tasks._missing import Missing, forward_filled, masked
-from linrnn.tasks._stamps import Stamps, check_rising, even, read_stamps
+from linrnn.tasks._stamps import Stamps, check_rising, date_of, even, read_stamps
+
+KEPT = "series.json"
 
 
 class History(NamedTuple):
@@ -43,6 +47,33 @@ class History(NamedTuple):
             return None
         gaps = np.diff(self.stamps.at) / self.unit
         return torch.from_numpy(np.concatenate([[1.0], gaps])).float()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What a model needs to know of the series it was trained on; kept in its run folder."""
+
+    names: tuple[str, ...]
+    """Of the columns."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    """Of each column over the training part."""
+    chance: float
+    """The mean squared error of the training mean in the test part."""
+    stamps: Literal["none", "numbers", "dates"]
+    """How the times of the steps are written, where there are some."""
+    unit: float
+    """The median time between steps of the training part; 1 without times."""
+    even: bool
+    """Whether the steps lie evenly, as they do without times."""
+    sha256: str
+    """Of the series, and of where its parts end."""
+
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.mean) == len(self.std) > 0:
+            raise ValueError("not a mean and a deviation for each of some columns")
+        if min(*self.std, self.unit) <= 0:
+            raise ValueError("a deviation or a time between steps that is not above 0")
 
 
 class Windows(BatchDataset):
@@ -92,28 +123,51 @@ class ForecastTask(Regression, Task):
 
     pools = ("last", "mean")
 
+    def __init__(self, options: Any = None, known: Known | None = None) -> None:
+        super().__init__(options)
+        self._kept = known
+
     @abstractmethod
     def history(self, download: bool = True) -> History:
         """The columns that are read and forecast."""
 
-    def normalised(self, download: bool = True) -> tuple[Tensor, History]:
-        """The series with mean 0 and variance 1 over its training part."""
-        history = self.history(download)
-        mean, std = self._scale(history)
-        return torch.from_numpy((history.values - mean) / std).float(), history
+    @cached_property
+    def known(self) -> Known:
+        """What answers need of the series: as the run folder keeps it, else of the series."""
+        return self._kept or _find_out(self.history())
 
-    @staticmethod
-    def _scale(history: History) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each column over the training part."""
-        train = history.values[: history.ends[0]]
-        empty = np.flatnonzero(np.isnan(train).all(0))
-        if len(empty):
-            raise DataError(
-                "forecast: each column must have a value in the training part, got none of "
-                f"{history.names[empty[0]]}. Choose other columns."
-            )
-        std = np.nanstd(train, 0)
-        return np.nanmean(train, 0), np.where(std == 0, 1, std)
+    @property
+    def time_unit(self) -> float | None:  # type: ignore[override]
+        """The usual time between steps, where that is not the same for all."""
+        return None if self.known.even else self.known.unit
+
+    def kept(self) -> Mapping[str, str]:
+        """What a model has to know of the series."""
+        return {KEPT: kept_text(self.known)}
+
+    @classmethod
+    def of_run(cls, options: Any, folder: Path) -> "ForecastTask":
+        """With what a run knows of its series, which is not needed to use its model."""
+        return cls(options, find_kept(folder, KEPT, Known, "the series"))
+
+    def at_length(self, length: int) -> "ForecastTask":
+        """The same series in other windows."""
+        return type(self)(replace(self.options, length=length), self._kept)
+
+    def normalised(self, download: bool = True) -> tuple[Tensor, History]:
+        """The series with mean 0 and variance 1 over its training part.
+
+        Raises:
+            DataError: it cannot be used, or is another than the one a run began with.
+        """
+        history = self.history(download)
+        if self._kept is not None:
+            where = getattr(self.options, "data", "") or type(self).__name__
+            check_same(where, self._kept.sha256, _checksum(history))
+        elif "known" not in vars(self):
+            self.known = _find_out(history)  # rather than read the file once more
+        known = self.known
+        return torch.from_numpy((history.values - known.mean) / known.std).float(), history
 
     @property
     def time(self) -> str:
@@ -122,7 +176,9 @@ class ForecastTask(Regression, Task):
 
     def as_stamps(self, times: Sequence[str]) -> list[Any]:
         """Times as a table has them: numbers, or dates of the standard library."""
-        return [_stamp(time) for time in times]
+        if self.known.stamps == "numbers":
+            return [number(time) for time in times]
+        return [date_of(time) for time in times]
 
     @property
     def _missing(self) -> Missing:
@@ -149,11 +205,13 @@ class ForecastTask(Regression, Task):
     @property
     def number_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns."""
-        return tuple(self.history().names)
+        return self.known.names
 
     def scaled(self, x: Tensor) -> Tensor:
         """With mean 0 and variance 1 over the training part; missing values by the options."""
-        mean, std = (torch.from_numpy(v) for v in self._scale(self.history()))
+        mean, std = (
+            x.new_tensor(v, dtype=torch.float64) for v in (self.known.mean, self.known.std)
+        )
         return masked(((x.double() - mean) / std).to(x.dtype), self._missing)
 
     def arranged(self, x: Tensor) -> Tensor:
@@ -170,9 +228,10 @@ class ForecastTask(Regression, Task):
 
     def numbers(self, y: Tensor) -> Tensor:
         """(batch, horizon, columns) in the units of the file."""
-        mean, std = self._scale(self.history())
-        steps = y.double().reshape(len(y), self.options.horizon, self.channels)
-        return steps * torch.from_numpy(std) + torch.from_numpy(mean)
+        mean, std = (
+            y.new_tensor(v, dtype=torch.float64) for v in (self.known.mean, self.known.std)
+        )
+        return y.double().reshape(len(y), self.options.horizon, self.channels) * std + mean
 
     def read(self, path: Path) -> Tensor:
         """The last ``length`` steps of a series like the one of the training, (1, time, columns).
@@ -191,7 +250,7 @@ class ForecastTask(Regression, Task):
         return self._given(PandasFrame(where, table))
 
     def _given(self, frame: Frame) -> Given:
-        known, length = self.history(), self.options.length
+        known, length = self.known, self.options.length
         wanted = [*known.names, *([self.time] if self.time else [])]
         gone = [name for name in wanted if name not in frame.names]
         if gone or len(frame) < length:
@@ -203,11 +262,10 @@ class ForecastTask(Regression, Task):
         x = self.arranged(torch.from_numpy(values)[None]).float()
         if not self.time:
             return Given(x)
-        assert known.stamps is not None
-        stamps = read_stamps(frame, self.time)
+        stamps = read_stamps(frame, self.time, None if known.stamps == "none" else known.stamps)
         check_rising(frame, self.time, stamps.at, np.arange(len(frame)))
         gaps = np.diff(stamps.at[-length:]) / known.unit
-        if known.times() is None:
+        if known.even:
             if not even(np.append(gaps, 1.0)):
                 raise DataError(
                     f"{frame.where}: steps must be {known.unit:g} apart, in the unit of their "
@@ -279,12 +337,49 @@ def chosen_columns(frame: Frame, columns: Sequence[str], but: str = "") -> list[
         UnknownNameError: no such column with numbers.
     """
     names = [name for name in frame.with_numbers() if name != but]
+    for name in () if columns else names:
+        # a column that nobody named is often the count of rows
+        if is_unnamed(name):
+            raise DataError(
+                f"{frame.where}: each column must have a name, got {name!r} with "
+                f"{frame.cells(name)[0]!r:.60}. Name those that are to be read, --task.columns, or "
+                "write the table with index=False."
+            )
     for name in columns:
         if name not in names:
             raise UnknownNameError("column of numbers", name, names)
     return list(columns) or names
 
 
-def _stamp(time: str) -> Any:
-    found = number(time)
-    return datetime.fromisoformat(time) if found is None else found
+def _find_out(history: History) -> Known:
+    """What answers need to know of a series.
+
+    Raises:
+        DataError: a column without a value in the training part.
+    """
+    train = history.values[: history.ends[0]]
+    empty = np.flatnonzero(np.isnan(train).all(0))
+    if len(empty):
+        raise DataError(
+            "forecast: each column must have a value in the training part, got none of "
+            f"{history.names[empty[0]]}. Choose other columns."
+        )
+    mean, std = scale_of(train)
+    with np.errstate(over="ignore"):  # what is not finite is not kept
+        errors = ((history.values[history.ends[1] :] - mean) / std) ** 2
+    stamps = history.stamps
+    return Known(
+        names=tuple(history.names),
+        mean=tuple(mean.tolist()),
+        std=tuple(std.tolist()),
+        chance=1.0 if np.isnan(errors).all() else float(np.nanmean(errors)),
+        stamps="none" if stamps is None else stamps.kind,
+        unit=1.0 if stamps is None or len(stamps.at) < 2 else history.unit,
+        even=history.times() is None,
+        sha256=_checksum(history),
+    )
+
+
+def _checksum(history: History) -> str:
+    at = [] if history.stamps is None else [history.stamps.at]
+    return checksum([*history.names, np.array(history.ends, np.float64), *at, history.values])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 from linrnn.errors import check_in, check_positive_int
 from linrnn.tasks._base import Published
 from linrnn.tasks._files import Source, chosen, folder_of, obtain
-from linrnn.tasks._windows import ForecastTask, History, read_history
+from linrnn.tasks._windows import ForecastTask, History, Known, read_history
 
 _PLACE = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/"
 _SOURCES = {
@@ -97,8 +97,8 @@ class ETT(ForecastTask):
         for model, source, value in zip(("S4", "Informer"), (_S4, _INFORMER), row, strict=True)
     )
 
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
+    def __init__(self, options: Any = None, known: Known | None = None) -> None:
+        super().__init__(options, known)
         options = self.options
         check_in("ETT", "set", options.set, get_args(Set))
         check_in("ETT", "columns", options.columns, get_args(Columns))

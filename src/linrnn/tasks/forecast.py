@@ -11,7 +11,7 @@ from linrnn.errors import DataError, check_in, check_positive_int
 from linrnn.tasks._frame import open_frame
 from linrnn.tasks._missing import Missing
 from linrnn.tasks._stamps import check_rising, read_stamps
-from linrnn.tasks._windows import ForecastTask, History, chosen_columns
+from linrnn.tasks._windows import ForecastTask, History, Known, chosen_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +65,14 @@ class Forecast(ForecastTask):
     chance = 1.0
     d_input = 1
 
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
+    def __init__(self, options: Any = None, known: Known | None = None) -> None:
+        super().__init__(options, known)
         options = self.options
         check_positive_int("Forecast", length=options.length, horizon=options.horizon)
         check_in("Forecast", "missing", options.missing, get_args(Missing))
         self.sequence_length, columns = options.length, 1
         if options.data:
-            series, history = self.normalised()
-            columns = series.shape[1]
-            self.chance = float(series[history.ends[1] :].square().nanmean())
+            columns, self.chance = len(self.known.names), self.known.chance
         self.d_input = columns * (2 if options.missing == "mask" else 1)
         self.d_output = columns * options.horizon
 

@@ -64,6 +64,7 @@ class Gaps(Regression, Task):
             )
         self.sequence_length = self.options.length
         self.d_input = 2 if self.options.times == "column" else 1
+        self.time_unit = 1.0 if self.options.times == "dt" else None
 
     def datasets(self) -> Splits:
         """Splits of x (time, d_input) and target (time, 1), and dt (time,) where it is asked for.

@@ -1,5 +1,6 @@
 """Your own sequences, a label or a number for each: .csv, .parquet, .npz, .ts, .tsv or .arff."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +11,26 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from linrnn._numbers import number
 from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
 from linrnn.tasks._base import Given, Splits, Task
 from linrnn.tasks._frame import PandasFrame
-from linrnn.tasks._labelled import Labelled, Reading
+from linrnn.tasks._known import check_same, find_kept, kept_text
+from linrnn.tasks._labelled import (
+    Inputs,
+    Known,
+    Parts,
+    Reading,
+    answers,
+    find_out,
+    load_parts,
+    parts_checksum,
+)
 from linrnn.tasks._long import LongLayout
 from linrnn.tasks._missing import Missing, forward_filled
-from linrnn.tasks._series import Series
+from linrnn.tasks._series import Series, check_width
 from linrnn.tasks._table import read_table
+
+KEPT = "table.json"
 
 Kind = Literal["classification", "regression"]
 Place = Literal["last", "first"]
@@ -73,7 +85,8 @@ class Table(Task):
 
     Or a row is a step, of a .csv or .parquet with names: ``--task.id`` names the column that says
     whose it is, ``--task.target`` the one with what is asked, ``--task.time`` the one with numbers
-    or dates, if there is one. The rows of a sequence are in the order of time.
+    or dates, if there is one. The rows of a sequence are in the order of time, and a test file has
+    columns of the same names.
 
     Where steps lie unevenly, the time since the step before, over its median in the training part,
     goes to the layers as `dt` (``--task.times dt``; those of some mixers read it), or is one more
@@ -106,8 +119,9 @@ class Table(Task):
     sequence_length = d_input = 1
     d_output = 2
 
-    def __init__(self, options: Any = None) -> None:
+    def __init__(self, options: Any = None, known: Known | None = None) -> None:
         super().__init__(options)
+        self._kept = known
         given = self.options
         for name, kinds in (("kind", Kind), ("label", Place), ("times", Times)):
             check_in("Table", name, getattr(given, name), get_args(kinds))
@@ -125,7 +139,7 @@ class Table(Task):
             self.kind, self.loss_name = "regression", "mean squared error"  # type: ignore[misc]
             self.d_output, self.chance = 1, 1.0
         if given.data:
-            self._describe(self._loaded)
+            self._describe(self.known)
 
     def _long(self) -> LongLayout | None:
         given = self.options
@@ -150,36 +164,65 @@ class Table(Task):
             missing=given.missing != "error",
         )
 
-    def _describe(self, loaded: Labelled) -> None:
-        self.sequence_length, self.d_input = loaded.longest, loaded.d_input
-        test = loaded.parts[2].y
-        if self.options.kind == "regression":
-            self.chance = float(self._targets(test).square().mean())
-            return
-        self.class_names, self.d_output = tuple(loaded.classes), len(loaded.classes)
-        common = max(loaded.classes, key=loaded.parts[0].y.count)
-        self.chance = test.count(common) / len(test)
+    def _describe(self, known: Known) -> None:
+        self.sequence_length, self.d_input = known.longest, self._inputs.d_input
+        self.chance = known.chance
+        if self.options.kind == "classification":
+            self.class_names, self.d_output = known.classes, len(known.classes)
 
     @cached_property
-    def _loaded(self) -> Labelled:
+    def known(self) -> Known:
+        """What answers need of the data: as the run folder keeps it, else of the file."""
+        if self._kept is not None:
+            return self._kept
+        given = self.options
+        classes = given.kind == "classification"
+        known = find_out(given.data, self._parts, normalise=given.normalise, classes=classes)
+        if given.times == "column" and known.stamps == "none":
+            raise DataError(
+                f"{given.data}: the file must have time stamps where --task.times is column, got "
+                "none."
+            )
+        inputs = Inputs(known, given.missing, given.times)
+        inputs.check_stamps(given.test or given.data, self._parts[2])
+        return known
+
+    @property
+    def time_unit(self) -> float | None:  # type: ignore[override]
+        """The usual time between steps, where `times` is "dt" and that is not the same for all."""
+        asked = self.options.times == "dt" and not self.known.even
+        return self.known.unit if asked else None
+
+    @cached_property
+    def _inputs(self) -> Inputs:
+        return Inputs(self.known, self.options.missing, self.options.times)
+
+    @cached_property
+    def _parts(self) -> Parts:
         given = self.options
         if not given.data:
             raise DataError("table: the data must be a file, got none. Say --data FILE.")
-        return Labelled(
-            self._reading,
-            given.data,
-            given.test,
-            normalise=given.normalise,
-            classes=given.kind == "classification",
-            times=given.times,
-        )
+        classes = given.kind == "classification"
+        parts = load_parts(self._reading, given.data, given.test, classes=classes)
+        if self._kept is not None:
+            check_same(given.data, self._kept.sha256, parts_checksum(parts))
+        return parts
+
+    def kept(self) -> Mapping[str, str]:
+        """What a model has to know of the data."""
+        return {KEPT: kept_text(self.known)}
+
+    @classmethod
+    def of_run(cls, options: Any, folder: Path) -> "Table":
+        """With what a run knows of its data, which are not needed to use its model."""
+        return cls(options, find_kept(folder, KEPT, Known, "the data"))
 
     def datasets(self) -> Splits:
         """Splits of x (time, channels), target, and length and dt (time,) where they differ."""
-        loaded, made = self._loaded, []
-        irregular = len({len(x) for part in loaded.parts for x in part.x}) > 1
-        for part in loaded.parts:
-            x, _, dt, *_ = loaded.given(part, loaded.longest)
+        parts, made = self._parts, []
+        irregular = len({len(x) for part in parts for x in part.x}) > 1
+        for part in parts:
+            x, _, dt, *_ = self._inputs.given(part, self.known.longest)
             lengths = [torch.tensor([len(x) for x in part.x])] if irregular else []
             timed = [] if dt is None else [dt]
             made.append(TensorDataset(x, self._targets(part.y), *lengths, *timed))
@@ -191,11 +234,11 @@ class Table(Task):
         What is missing is NaN. Answers are the numbers of classes, or numbers with mean 0 and
         variance 1 over the training data.
         """
-        return [(part.x, self._targets(part.y).numpy().ravel()) for part in self._loaded.parts]
+        return [(part.x, self._targets(part.y).numpy().ravel()) for part in self._parts]
 
     def padded(self, rows: list[np.ndarray]) -> Tensor:
         """Sequences (time, channels) as a model reads them, padded to the longest of the data."""
-        return self._loaded.given(Series(rows, []), self.sequence_length).x
+        return self._inputs.given(Series(rows, []), self.sequence_length).x
 
     def read(self, path: Path) -> Tensor:
         """Sequences from a user's file, padded to the longest of them: see `read_given`."""
@@ -204,20 +247,31 @@ class Table(Task):
     def read_given(self, path: Path) -> Given:
         """Sequences of any length from a user's file, with their lengths and times.
 
-        What is asked may be missing and is not read: a .csv row is numbers alone, a .npz has ``x``
-        and perhaps ``lengths``, the labels of a .ts are left aside, and so is the column of a
-        table with a step a row; .npy and .txt are tables with as many numbers a row as the longest
-        sequence of the training file has.
+        What is asked may be missing and is not read: a .csv row is numbers alone, or the column has
+        the name that it had in training, a .npz has ``x`` and perhaps ``lengths``, the labels of a
+        .ts are left aside, and so is the column of a table with a step a row, whose columns are
+        those of the training by their names; .npy and .txt are tables with as many numbers a row as
+        the longest sequence of the training file has.
         """
         if path.suffix.lower() in (".npy", ".txt"):
-            width = self.sequence_length * self._loaded.channels
-            rows = read_table(path, width).reshape(-1, self.sequence_length, self._loaded.channels)
-            return Given(self.arranged(rows))
-        return self._given(str(path), self._reading.file(path, labelled=False)["train"])
+            width = self.sequence_length * self.channels
+            rows = read_table(path, width, double=True)
+            rows = rows.reshape(-1, self.sequence_length, self.channels)
+            return Given(self.arranged(rows).float())
+        return self._given(str(path), self._reading.asked(path, self.known))
 
     def read_frame(self, where: str, table: Any) -> Given:
         """Sequences from a table of pandas with a step a row."""
-        return self._given(where, self._reading.frame(PandasFrame(where, table), labelled=False))
+        return self._given(where, self._reading.frame(PandasFrame(where, table), self.known))
+
+    def without_label(self, table: Any) -> Any:
+        """A table of pandas with a sequence a row, without the column of what is asked."""
+        label = self.known.label
+        return table.loc[:, [not label or str(name) != label for name in table.columns]]
+
+    def check_width(self, where: str, width: int) -> None:
+        """Raise `DataError` for rows of one number more than all those of the training have."""
+        check_width(where, self.known.width, [width])
 
     @property
     def long(self) -> bool:
@@ -225,20 +279,19 @@ class Table(Task):
         return self._reading.long is not None
 
     def _given(self, where: str, series: Series) -> Given:
-        known = self._loaded.channels
+        known = self.channels
         if series.x[0].shape[1] != known:
             raise DataError(
                 f"{where}: sequences must have {known} channels as those of the training data, got "
                 f"{series.x[0].shape[1]}."
             )
-        self._loaded.check_stamps(where, series)
-        return self._loaded.given(series)
+        self._inputs.check_stamps(where, series)
+        return self._inputs.given(series)
 
     @property
     def channels(self) -> int:
         """Numbers a step in the units of the data."""
-        found: int = self._loaded.channels
-        return found
+        return self.known.channels
 
     def scaled(self, x: Tensor) -> Tensor:
         """With mean 0 and variance 1 over the training data; missing values as `TableOptions`."""
@@ -247,7 +300,7 @@ class Table(Task):
                 "Table: times must be 'dt' or 'none' where steps are given without their times, "
                 "got 'column'. Pass a table or a file with them."
             )
-        return self._loaded.scaled(x)
+        return self._inputs.scaled(x)
 
     def arranged(self, x: Tensor) -> Tensor:
         """Whole sequences with missing values filled, and scaled."""
@@ -255,7 +308,7 @@ class Table(Task):
 
     def numbers(self, y: Tensor) -> Tensor:
         """What was asked, before it was brought to mean 0 and variance 1: (batch, 1)."""
-        mean, std = self._target_scale
+        mean, std = self.known.asked
         return y.double() * std + mean
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
@@ -272,23 +325,7 @@ class Table(Task):
 
     def _targets(self, labels: list[str]) -> Tensor:
         if self.options.kind == "classification":
-            return torch.tensor([self._loaded.classes.index(label) for label in labels])
-        mean, std = self._target_scale
-        return torch.from_numpy((self._numbers(labels) - mean) / std).float()[:, None]
-
-    @property
-    def _target_scale(self) -> tuple[float, float]:
-        """Mean and standard deviation of the numbers asked for in the training data."""
-        train = self._numbers(self._loaded.parts[0].y)
-        return float(train.mean()), float(train.std()) or 1.0
-
-    def _numbers(self, labels: list[str]) -> np.ndarray:
-        found = [number(label) for label in labels]
-        values = np.array(found, np.float64)  # None becomes NaN
-        if not np.isfinite(values).all():
-            bad = labels[int(np.argmin(np.isfinite(values)))]
-            raise DataError(
-                f"{self.options.data}: what is asked in regression must be finite numbers, got "
-                f"{bad!r}. Is it --task.kind classification?"
-            )
-        return values
+            places = {name: i for i, name in enumerate(self.known.classes)}
+            return torch.tensor([places[label] for label in labels])
+        mean, std = self.known.asked
+        return torch.from_numpy((answers(self.options.data, labels) - mean) / std).float()[:, None]

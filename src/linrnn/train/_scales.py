@@ -10,7 +10,6 @@ from linrnn._stream_input import pools
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.tasks import Task
-from linrnn.train._suits import time_unit
 
 
 class Scale(NamedTuple):
@@ -63,5 +62,5 @@ def described(
         "classes": list(task.class_names or ()),
         "input": None if read is None else read.plain(),
         "output": None if answer is None else answer.plain(),
-        **({"time_unit": time_unit(task)} if times else {}),
+        **({"time_unit": task.time_unit} if times else {}),
     }

@@ -12,8 +12,6 @@ from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.learn._batch import unpack
 from linrnn.tasks import Splits, Task
-from linrnn.tasks._windows import ForecastTask
-from linrnn.tasks.table import Table
 from linrnn.train._config import Config
 from linrnn.train._data import size_of, steps_per_epoch
 
@@ -35,23 +33,9 @@ def check_data(config: Config, task: Task, model: SequenceModel, splits: Splits)
     _check_norm(config, task, model, splits)
 
 
-def has_times(task: Task) -> bool:
-    """Whether its sequences come with the time between steps, `dt`, which is not 1 at all."""
-    if isinstance(task, ForecastTask):
-        return task.history().times() is not None
-    return getattr(task.options, "times", "none") == "dt" and _timed(task.datasets().train)
-
-
 def reads_dt(task: Task, model: SequenceModel) -> bool:
     """Whether answers depend on times between steps, which an array or a line does not hold."""
-    return reads_times(model) and has_times(task)
-
-
-def time_unit(task: Task) -> float:
-    """What times in the unit of the data are divided by, so that the usual one is 1."""
-    if isinstance(task, ForecastTask):
-        return task.history().unit
-    return task._loaded.unit if isinstance(task, Table) else 1.0
+    return reads_times(model) and task.time_unit is not None
 
 
 def no_times(where: str, fix: str) -> ArgumentError:

@@ -51,7 +51,8 @@ class TrainedModel:
     channels), or (sequences, time) of one channel or of token ids; a list of such sequences of
     different lengths; or a pandas ``DataFrame``, with a sequence in each row, or, where the run
     forecasts or was trained on such a table, with a step in each row and the columns it was trained
-    on by their names. What the run was told to do with missing values is done with NaN.
+    on by their names. A column with the name of what was asked in training is not read. What the
+    run was told to do with missing values is done with NaN.
 
     Attributes:
         model: the `linrnn.SequenceModel`, in evaluation mode.
@@ -197,7 +198,12 @@ class TrainedModel:
 
     def _of_table(self, call: str, table: Any) -> np.ndarray:
         """The numbers of a pandas table with a sequence a row."""
-        task, values = self.task, _numbers(call, table)
+        task, given = self.task, table
+        if isinstance(task, Table):
+            given = task.without_label(table)
+        values = _numbers(call, given)
+        if isinstance(task, Table) and given.shape == table.shape:
+            task.check_width(call, values.shape[1])
         channels = 1 if task.encoder == "tokens" else task.channels
         if values.shape[1] % channels:
             raise ArgumentError(

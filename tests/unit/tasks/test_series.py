@@ -333,7 +333,7 @@ def test_damaged_archives(tmp_path, write):
     for arrays, message in (
         ({"a": x}, "must hold x and y, or x_train, .*got a"),
         ({"x": y, "y": y}, r"x must be real numbers .*got float64 \(20,\)"),
-        ({"x": x, "y": y[1:]}, r"y must be numbers or words \(20,\), got \(19,\)"),
+        ({"x": x, "y": y[1:]}, r"y must be numbers or words \(20,\), got float64 \(19,\)"),
         ({"x": x, "y": y, "lengths": y}, "lengths must be 20 integers of 1 to 3, got float64"),
         ({"x": x, "y": y, "lengths": y.astype(int)}, "lengths must be 20 integers of 1 to 3"),
         ({"x": x, "y": np.array([None] * 20)}, "must be a complete .npz archive"),
@@ -362,3 +362,150 @@ def test_bad_options():
         make("x.csv", kind="classify")
     with pytest.raises(ArgumentError, match="Table: channels must be an integer of at least 1"):
         make("x.csv", channels=0)
+
+
+NUMBERS = [[0.5, -1.0, 2.5], [1.5, 0.25, -3.0]] * 6
+WORDS = ["x", "y"] * 6
+
+
+def as_pandas(head, rows):
+    return "".join(",".join(map(str, row)) + "\n" for row in [head, *rows])
+
+
+COUNTED = [[i, *row] for i, row in enumerate(NUMBERS)]
+#: what pandas writes, and how the label stands in it
+HEADS = {
+    "numbers and a name": (["0", "1", "2", "kind"], "last"),
+    "from 1": (["1", "2", "3", "kind"], "last"),
+    "numbers alone": (["0", "1", "2", "3"], "last"),
+    "the name first": (["kind", "0", "1", "2"], "first"),
+    "with a count": (["", "0", "1", "2", "kind"], "last"),
+    "with a named count": (["id", "0", "1", "2", "kind"], "last"),
+    "with a count, saved again": (["Unnamed: 0", "0", "1", "2", "kind"], "last"),
+    "names with a count": (["", "a", "b", "c", "kind"], "last"),
+    "names with a count, saved again": (["Unnamed: 0", "a", "b", "c", "kind"], "last"),
+}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("missing", ["error", "mask"])
+@pytest.mark.parametrize("separator", [",", "\t"])
+@pytest.mark.parametrize("head", HEADS)
+def test_what_pandas_writes_above_and_beside_rows_is_no_data(write, head, separator, missing):
+    names, label = HEADS[head]
+    rows = COUNTED if names[0] in ("", "id", "Unnamed: 0") else NUMBERS
+    whole = [
+        [*row, word] if label == "last" else [word, *row]
+        for row, word in zip(rows, WORDS, strict=True)
+    ]
+    name = "x.tsv" if separator == "\t" and "a" not in names else "x.csv"
+    text = as_pandas(names, whole).replace(",", separator)
+    with pytest.raises(DataError, match=rf"{name}: .*(header=False|index=False)"):
+        make(write(name, text), label=label, missing=missing)
+    asked = as_pandas(names[:-1] if label == "last" else names[1:], rows)
+    task = make(
+        write("ok.csv", as_pandas("abcd", [[*r, w] for r, w in zip(NUMBERS, WORDS, strict=True)]))
+    )
+    if "id" not in names and len(NUMBERS[0]) < len(rows[0]):
+        with pytest.raises(DataError, match=r"(header=False|index=False)"):
+            task.read(write("new.csv", asked))
+    parquet = "Unnamed: 0" in names
+    if parquet:
+        pandas = pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow")
+        path = write("x.csv", as_pandas(names, whole)).with_suffix(".parquet")
+        pandas.DataFrame(whole, columns=names).to_parquet(path)
+        with pytest.raises(DataError, match="index=False"):
+            make(path)
+
+
+def test_a_first_row_that_counts_is_data_where_its_label_says_so(write):
+    rows = [[0, 1, 2, "x"], *([i, i, 5, "xy"[i % 2]] for i in range(11))]
+    task = make(write("x.csv", as_pandas(rows[0], rows[1:])), normalise=False)
+    assert sum(len(part) for part in task.datasets()) == 12
+    named = make(write("y.csv", as_pandas(["a", "b", "c", "d"], rows)), normalise=False)
+    assert sum(len(part) for part in named.datasets()) == 12
+    assert task.read(write("new.csv", "1,2,3\n4,5,6\n")).shape == (2, 3, 1)
+    gaps = make(task.options.data, missing="mask")
+    for text in ("0,\n1,2\n", ",0\n1,2\n,3\n", "0,1,\n,,3\n"):
+        assert len(gaps.read(write("new.csv", text))) == text.count("\n")
+
+
+@pytest.mark.unchecked
+def test_a_row_of_column_numbers_is_no_sequence_to_answer_for(write):
+    task = make(write("x.csv", CSV))
+    with pytest.raises(DataError, match=r"got '0,1,2,3' in line 1, which looks like the numbers"):
+        task.read(write("new.csv", "0,1,2,3\n5,6,7,8\n2,3,4,5\n"))
+
+
+FIRST = {"last": "0.5,-1,2.5,{}", "first": "{},0.5,-1,2.5"}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("labels", ["12", "xy"])
+@pytest.mark.parametrize("label", ["last", "first"])
+def test_what_is_asked_is_no_step(write, label, labels):
+    """It is found by its name, or is an error."""
+    lines = [FIRST[label].format(labels[i % 2]) for i in range(12)]
+    head = FIRST[label].format("kind").replace("0.5", "a").replace("-1", "b").replace("2.5", "c")
+    text = "\n".join([head, *lines])
+    task = make(write("x.csv", text), label=label)
+    bare = "0.5,-1,2.5\n" * 12
+    expected = task.read(write("bare.csv", bare))
+    assert torch.equal(task.read(write("same.csv", text)), expected)
+    assert torch.equal(task.read(write("headed.csv", "a,b,c\n" + bare)), expected)
+    assert torch.equal(task.read(write("lacks.csv", head + "\n" + bare)), expected)
+    moved = "a,kind,b,c\n" + "0.5,7,-1,2.5\n" * 12
+    assert torch.equal(task.read(write("moved.csv", moved)), expected)
+    empty = text.replace(f",{labels[0]}\n", ",\n") if label == "last" else text
+    assert torch.equal(task.read(write("empty.csv", empty)), expected)
+    says = (
+        "4 in each. Cut off what is asked" if labels == "12" else "numbers alone, got 'x' in line"
+    )
+    for name, other in (("none.csv", "\n".join(lines)), ("other.csv", text.replace("kind", "z"))):
+        with pytest.raises(DataError, match=rf"{name}: a row to be answered for .*{says}"):
+            task.read(write(name, other))
+    tabs = "\n".join(lines).replace(",", "\t")
+    with pytest.raises(DataError, match=rf"x\.tsv: a row to be answered for .*{says}"):
+        task.read(write("x.tsv", tabs))
+    longer = write("longer.csv", "a,b,c,d,e\n" + "1,2,3,4,5\n" * 2)
+    assert task.read(longer).shape == (2, 5, 1)
+
+
+def test_what_is_asked_is_no_step_of_parquet_or_weka(write, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("scipy")
+    table = pandas.DataFrame(NUMBERS, columns=list("abc")).assign(kind=[1, 2] * 6)
+    table.to_parquet(tmp_path / "x.parquet")
+    task = make(tmp_path / "x.parquet")
+    expected = task.read(write("bare.csv", as_pandas("abc", NUMBERS)))
+    assert torch.equal(task.read(tmp_path / "x.parquet"), expected)
+    head = "@relation x\n" + "".join(f"@attribute {n} numeric\n" for n in "abc")
+    head += "@attribute kind {x,y}\n@data\n"
+    rows = as_pandas([], [[*r, w] for r, w in zip(NUMBERS, WORDS, strict=True)]).strip()
+    weka = make(write("x.arff", head + rows + "\n"))
+    assert torch.equal(weka.read(write("new.arff", head + rows + "\n")), expected)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_words_in_arrays_must_be_text(tmp_path, kind):
+    x = np.random.RandomState(0).randn(12, 3)
+
+    def read(y, x=x):
+        if kind == "npz":
+            np.savez(tmp_path / "x.npz", x=x, y=y)
+            return make(tmp_path / "x.npz")
+        np.save(tmp_path / "x.npy", x)
+        np.save(tmp_path / "y.npy", y)
+        return make(tmp_path / "x.npy", labels=str(tmp_path / "y.npy"))
+
+    objects, many = np.array(WORDS, dtype=object), np.array(WORDS, dtype="S")
+    for wrong in (objects, many):
+        with pytest.raises(DataError, match=r"text.*astype\(str\)") as error:
+            read(wrong)
+        assert "savez" not in str(error.value)
+        assert read(wrong.astype(str)).class_names == ("x", "y")
+    with pytest.raises(DataError, match=r"astype\(float\)"):
+        read(many.astype(str), x.astype(object))

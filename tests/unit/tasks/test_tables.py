@@ -324,3 +324,127 @@ def test_missing_values_of_a_series_are_not_asked_about(write):
     x, _ = marked.datasets().train[3]
     assert x[:, 1].tolist() == [0, 0, 0, 0, 1, 1]
     assert marked.numbers(target[None]).shape == (1, 3, 1)
+
+
+def test_columns_are_those_of_the_training_by_name(write, tmp_path):
+    path = write(rows())
+    task = long(path, test=path.replace("x.csv", "./x.csv"))
+    lines = [line.split(",") for line in rows().splitlines()]
+
+    def arranged(*places):
+        return "".join(",".join(line[i] for i in places) + "\n" for line in lines)
+
+    expected = task.read(task_path(path))
+    swapped = write(arranged(2, 0, 3, 1), "swapped.csv")
+    assert torch.equal(task.read(task_path(swapped)), expected)
+    more = write(arranged(0, 3, 2, 1, 3).replace("a,what", "a,note", 1), "more.csv")
+    assert torch.equal(task.read(task_path(more)), expected)
+    whole = long(path, test=write(rows(), "same.csv")).datasets().test[:]
+    for a, b in zip(long(path, test=swapped).datasets().test[:], whole, strict=True):
+        assert torch.equal(a, b)
+    lacking = write(rows().replace(",b,", ",c,", 1), "lacking.csv")
+    says = r"lacking\.csv: the table must have the columns who, a, b, .*got who, a, c, .*without b"
+    with pytest.raises(DataError, match=says):
+        task.read(task_path(lacking))
+    with pytest.raises(DataError, match=says):
+        long(path, test=lacking)
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_csv(path)
+    assert torch.equal(task.read_frame("predict", table[table.columns[::-1]]).x, expected)
+    with pytest.raises(DataError, match=r"predict: the table must have .* without a"):
+        task.read_frame("predict", table.drop(columns="a"))
+
+
+def test_an_answer_that_is_missing_is_said_to_be(write):
+    text = rows().replace("s3,3.5,0,y", "s3,3.5,0,", 1)
+    with pytest.raises(DataError, match=r"said in each row.* missing value, '', in line 5, col"):
+        long(write(text))
+    nowhere = "\n".join(
+        line.rstrip("xy") if line.startswith("s3,") else line for line in rows().splitlines()
+    )
+    with pytest.raises(DataError, match=r"missing value, '', in line 5, column what"):
+        long(write(nowhere))
+
+
+@pytest.mark.parametrize("head", [",", "Unnamed: 0,"])
+def test_a_count_of_rows_is_no_series(write, head):
+    lines = series().splitlines()
+    counted = "\n".join([head + lines[0], *(f"{i},{line}" for i, line in enumerate(lines[1:]))])
+    path = write(counted)
+    with pytest.raises(DataError, match=r"must have a name, got '.*' with '0'.*--task\.columns"):
+        forecast(path, time="when")
+    plain = forecast(write(series(), "plain.csv"), time="when")
+    assert forecast(path, time="when", columns=("a", "b")).known == plain.known
+    assert torch.equal(plain.read(task_path(path)), plain.read(task_path(plain.options.data)))
+
+
+def day(t):
+    return datetime.date(2024, 1, 20) + datetime.timedelta(t)
+
+
+ZONE = datetime.timezone(datetime.timedelta(hours=2))
+#: how a step of an even series is written
+WRITTEN = {
+    "day": day,
+    "day without hyphens": lambda t: day(t).strftime("%Y%m%d"),
+    "hour": lambda t: datetime.datetime(2024, 1, 1) + datetime.timedelta(hours=t),
+    "hour with T": lambda t: f"{day(t)}T08:00:00",
+    "zone": lambda t: datetime.datetime(2024, 1, 1, tzinfo=ZONE) + datetime.timedelta(t),
+    "Z": lambda t: f"{day(t)}T08:00:00Z",
+    "number": lambda t: 10_000_000 + 7 * t,
+    "eight digits": lambda t: 20240131 + t,
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_times_that_are_forecast_are_written_as_those_before(write, kind):
+    when = WRITTEN[kind]
+    path = write(series(when=when))
+    task = forecast(path, time="when")
+    assert task.known.even
+    given = task.read_given(task_path(path))
+    assert given.times == tuple(str(when(t)) for t in range(100, 103))
+    assert task.as_stamps(given.times) == task.as_stamps([str(when(t)) for t in range(100, 103)])
+    assert all(type(x) is type(task.as_stamps(given.times)[0]) for x in task.as_stamps(given.times))
+    # a few rows may look like dates where those of the training were none
+    few = write(series(when=when, n=6), "few.csv")
+    assert task.read_given(task_path(few)).times == tuple(str(when(t)) for t in range(6, 9))
+    other = "day" if task.known.stamps == "numbers" else "number"
+    wrong = write(series(when=WRITTEN[other]), "other.csv")
+    with pytest.raises(DataError, match=f"must be {task.known.stamps}, as in training, got"):
+        task.read_given(task_path(wrong))
+
+
+def test_dates_without_hyphens_are_days_apart(write):
+    dated = rows(times=lambda i, t: day(10 * t + i).strftime("%Y%m%d"))
+    task = long(write(dated), time="when")
+    assert (task.known.stamps, task.known.even, task.known.unit) == ("dates", True, 864_000)
+
+
+@pytest.mark.parametrize("offset", [0, 1.7e9, -4e6])
+def test_what_is_far_from_zero_is_not_rounded_before_its_mean_is_taken_off(write, tmp_path, offset):
+    rng = np.random.RandomState(0)
+    values = rng.randn(20, 5)
+    scaled = (values - 0.0).tolist()
+    wide = "".join(
+        ",".join(repr(v + offset) for v in row) + f",{'xy'[i % 2]}\n"
+        for i, row in enumerate(scaled)
+    )
+    task = Table(TableOptions(data=write(wide, "wide.csv")))
+    mean, std = task.known.mean[0] - offset, task.known.std[0]
+    asked = (values - mean) / std
+    np.save(tmp_path / "new.npy", values + offset)
+    np.savez(tmp_path / "new.npz", x=values + offset)
+    unlabelled = write(
+        "".join(line.rpartition(",")[0] + "\n" for line in wide.splitlines()), "n.csv"
+    )
+    for path in (tmp_path / "new.npy", tmp_path / "new.npz", unlabelled):
+        found = task.read(task_path(path))[..., 0].numpy()
+        np.testing.assert_allclose(found, asked, atol=1e-5)
+    steps = "who,a,what\n" + "".join(
+        f"s{i},{v + offset!r},{'xy'[i % 2]}\n" for i, row in enumerate(scaled) for v in row
+    )
+    each = long(write(steps, "steps.csv"))
+    assert each.known.std == pytest.approx(task.known.std, rel=1e-6)
+    np.testing.assert_allclose(each.read(task_path(write(steps)))[..., 0], asked, atol=1e-5)
+    assert all(x.std() > 0.1 for x, *_ in everything(each))

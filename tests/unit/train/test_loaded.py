@@ -300,3 +300,71 @@ def test_a_forecast_has_the_times_of_its_steps(tiny, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "index,step,time,load"
     assert lines[1].startswith("0,0,2024-01-04 08:00:00,")
+
+
+TRAINED = {
+    "forecast": (
+        "hour,a,b\n" + "".join(f"{i},{i * i % 11},{i % 5}\n" for i in range(80)),
+        ForecastOptions(data="x.csv", time="hour", length=8, horizon=2),
+    ),
+    "table": (
+        "who,a,b,what\n"
+        + "".join(f"s{i},{i + t},{i * t % 7},{'xy'[i % 2]}\n" for i in range(20) for t in range(4)),
+        TableOptions(data="x.csv", id="who", target="what"),
+    ),
+}
+
+
+@pytest.mark.unchecked  # an export has sizes that are no int to the checker
+@pytest.mark.parametrize("task", TRAINED)
+def test_a_run_answers_whatever_became_of_its_data(task, tiny, tmp_path, monkeypatch, capsys):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("onnx")
+    text, options = TRAINED[task]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here" / "x.csv").write_text(text)
+    (tmp_path / "new.csv").write_text(text)
+    training = replace(tiny.train, epochs=1, batch_size=8, threads=1)
+    config = replace(tiny, task=task, task_options=options, train=training)
+    run = train.run(config, out=tmp_path / "here" / "run").folder
+
+    def answers(run):
+        capsys.readouterr()
+        assert main(["predict", str(run), str(tmp_path / "new.csv")]) == 0
+        loaded = linrnn.load(run)
+        frame = pandas.read_csv(tmp_path / "new.csv")
+        stream = loaded.stream().predict(np.array([3.0, 1.0])).tolist()
+        return capsys.readouterr().out, loaded.predict(frame).to_csv(), stream
+
+    expected = answers(run)
+    (tmp_path / "here" / "x.csv").write_text(text.replace(",3,", ",8,").replace("x", "z"))
+    assert answers(run) == expected
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    with pytest.raises(DataError, match=r"x\.csv: the data must be those the run began with"):
+        train.evaluate(run)
+    assert main(["train", "--resume", str(run)]) == 0  # it is complete, and left as it is
+    assert "nothing to compare with: x.csv: the data must be" in capsys.readouterr().out
+    (run / "result.json").unlink()
+    with pytest.raises(DataError, match=r"x\.csv: the data must be those the run began with"):
+        train.resume(run)
+    del before[run / "result.json"]
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    run.rename(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path)
+    assert answers(tmp_path / "elsewhere") == expected
+    assert main(["export", str(tmp_path / "elsewhere"), str(tmp_path / "x.onnx")]) == 0
+
+
+def test_what_is_asked_is_no_step_of_a_table_of_pandas(tiny, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = np.random.RandomState(0).randn(20, 4)
+    table = pandas.DataFrame(rows, columns=list("abcd")).assign(kind=np.arange(20) % 2 + 1)
+    table.to_csv(tmp_path / "x.csv", index=False)
+    options = TableOptions(data=str(tmp_path / "x.csv"))
+    run = untrained(tiny, tmp_path / "run", "mean", task="table", task_options=options)
+    loaded = linrnn.load(run)
+    expected = loaded.predict_proba(rows)
+    assert loaded.predict_proba(table) == pytest.approx(expected, abs=1e-7)
+    with pytest.raises(DataError, match="must hold 4 numbers, as all in training, got 5 in each"):
+        loaded.predict(table.rename(columns={"kind": "other"}))

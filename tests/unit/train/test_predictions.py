@@ -33,7 +33,7 @@ def test_numbers_come_in_the_units_of_the_data(tiny, tmp_path):
     model, task, _ = train.load_model(run)
     with torch.no_grad():
         y = model(task.read(tmp_path / "new.csv"))[0]
-    train_targets = np.array([float(v) for v in task._loaded.parts[0].y])
+    train_targets = np.array([float(v) for v in task._parts[0].y])
     expected = y[:, 0].numpy() * train_targets.std() + train_targets.mean()
     assert [a.values["y"] for a in answers] == pytest.approx(expected.tolist())
 

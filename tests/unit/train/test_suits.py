@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from linrnn.tasks.forecast import ForecastOptions
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.tasks.table import TableOptions
 from linrnn.train._data import eval_loader
-from linrnn.train._suits import has_times
 
 pytestmark = pytest.mark.unchecked
 
@@ -73,7 +73,7 @@ def test_tasks_say_whether_their_batches_have_times(data):
         made = tasks.load(task)(options)
         batches = [unpack(next(iter(eval_loader(part, 2)))) for part in made.datasets()]
         assert [b.dt is not None for b in batches] == [name in UNEVEN] * 3, name
-        assert has_times(made) == (name in UNEVEN), name
+        assert (made.time_unit is not None) == (name in UNEVEN), name
 
 
 @pytest.mark.parametrize("name", UNEVEN)
@@ -147,6 +147,9 @@ def test_times_that_a_model_reads_are_asked_for(tiny, tmp_path, data, name, caps
     from linrnn.interop.onnx import metadata
 
     assert metadata(tmp_path / "a.onnx")["task"]["time_unit"] == {"series": 2, "table": 1.5}[name]
+    Path(options.data).unlink()  # what is asked of a step follows from what the run keeps
+    with pytest.raises(ArgumentError, match="dt must be given"):
+        linrnn.load(run).predict(x)
 
 
 def test_times_are_not_asked_for_where_all_are_alike(tiny, tmp_path, data):

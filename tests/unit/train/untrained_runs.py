@@ -10,6 +10,7 @@ from linrnn.train._model import build_model, build_task
 def untrained(config, path, pool="last", **changes):
     """A folder with the initial weights of a configuration; ``pool`` and others are changed."""
     config = replace(config, model=replace(config.model, pool=pool), **changes)
-    folder = RunFolder.create(path, config)
-    save_tensors(build_model(config, build_task(config)).state_dict(), folder.model)
+    task = build_task(config)
+    folder = RunFolder.create(path, config, task.kept())
+    save_tensors(build_model(config, task).state_dict(), folder.model)
     return path
