@@ -74,6 +74,11 @@ class Site(ThreadingHTTPServer):
         self.answers: queue.Queue[list[dict[str, str]]] = queue.Queue()
         super().__init__(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that hung up, as one does that was stopped."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
     def __enter__(self) -> "Site":
         """Begin to serve."""
         threading.Thread(target=self.serve_forever, daemon=True).start()

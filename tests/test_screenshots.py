@@ -47,6 +47,17 @@ def test_a_browser_that_stands_still_is_started_once_more(
     assert capfd.readouterr().err == "docs: the browser gave no answers; once more\n"
 
 
+def test_a_browser_that_hangs_up_is_no_news(tmp_path, screenshots, capsys):
+    site = screenshots.Site(tmp_path)
+    for error, said in ((BrokenPipeError(), False), (ValueError("a defect"), True)):
+        try:
+            raise error
+        except (BrokenPipeError, ValueError):
+            site.handle_error(None, ("127.0.0.1", 1))
+        assert bool(capsys.readouterr().err) == said
+    site.server_close()
+
+
 def test_a_page_whose_look_fails_is_a_complaint(tmp_path, screenshots):
     (tmp_path / "index.html").write_text("<script>window.getComputedStyle = null</script>" + PAGE)
     found = screenshots.complaints(tmp_path, screenshots.chromium(), [""])

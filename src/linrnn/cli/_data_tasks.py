@@ -7,13 +7,9 @@ from linrnn import tasks
 from linrnn.cli._options import peek
 
 _SERIES = (".csv", ".tsv", ".parquet", ".npz")
-_OF_ENDING = {
-    **dict.fromkeys(_SERIES, ("table", "forecast")),
-    **dict.fromkeys((".ts", ".arff"), ("table",)),
-    ".npy": ("forecast", "table"),
-    ".txt": ("lm",),
-    ".wav": ("sound",),
-}
+_OF_ENDING: dict[str, tuple[str, ...]] = dict.fromkeys(_SERIES, ("table", "forecast"))
+_OF_ENDING |= {".ts": ("table",), ".arff": ("table",), ".npy": ("forecast", "table")}
+_OF_ENDING |= {".txt": ("lm",), ".wav": ("sound",)}
 _OTHERS = ("table", "forecast", "lm", "images", "sounds", "sound")
 """Those that take files of a user's own, of which some take folders."""
 
