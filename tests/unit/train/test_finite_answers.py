@@ -26,7 +26,11 @@ HUGE = "3e38"
 @pytest.fixture
 def table(tiny, tmp_path):
     """An untrained classifier whose norm overflows where numbers are huge."""
-    (tmp_path / "train.csv").write_text(ROWS)
+    return of_rows(tiny, tmp_path, ROWS)
+
+
+def of_rows(tiny, tmp_path, text):
+    (tmp_path / "train.csv").write_text(text)
     options = TableOptions(data=str(tmp_path / "train.csv"), normalise=False)
     return untrained(with_norm(tiny), tmp_path / "run", "mean", task="table", task_options=options)
 
@@ -82,10 +86,9 @@ def test_predict_refuses_what_the_scale_of_training_makes_infinite(tiny, tmp_pat
         train.predict(run, tmp_path / "x.csv")
 
 
-def test_eval_names_the_batch(table, tmp_path, capsys):
+def test_eval_names_the_batch(tiny, tmp_path, capsys):
     text = "".join(f"{HUGE if i % 2 else i},-{HUGE},{'ab'[i % 2]}\n" for i in range(20))
-    (tmp_path / "train.csv").write_text(text)
-    assert main(["eval", str(table)]) == 1
+    assert main(["eval", str(of_rows(tiny, tmp_path, text))]) == 1
     found = capsys.readouterr()
     assert found.out == ""
     assert (
