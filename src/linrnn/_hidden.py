@@ -7,8 +7,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.mixers._base import Mixer
+from linrnn.ops._arguments import check_device
 from linrnn.state_spec import Part, Spec, check_state, real, with_axes
 from linrnn.typing import State
 
@@ -168,11 +169,7 @@ class Hidden:
         if not alike or len(given) > 2 or (len(given) == 2 and self.size() == self.hidden_size):
             return False
         for h in given:
-            if h.device != device:
-                raise DeviceError(
-                    f"RNN: hx must be on {device} like x, got {h.device}. Move it with "
-                    f".to({str(device)!r})."
-                )
+            check_device("RNN", "x", device, hx=h)
         if any(bool(h.any()) for h in given):
             size = self.size()
             raise ArgumentError(

@@ -25,7 +25,7 @@ from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, m
 from linrnn.nn.head import hand_on
 from linrnn.nn.lengths import as_lengths, check_lengths
 from linrnn.ops import _native_step
-from linrnn.ops._arguments import check_tensor
+from linrnn.ops._arguments import check_like_parameters, check_tensor
 from linrnn.ops._modes import eager
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
@@ -505,14 +505,8 @@ class SequenceModel(nn.Module):
         check_shape("SequenceModel", name, x.shape, axes)
         if self._reads_tokens:  # an embedding takes none of fewer bits, as bytes have
             return x if x.dtype in (torch.int64, torch.int32) else x.long()
-        want = cast(Tensor, self.encoder.weight).dtype
-        if x.dtype != want and not (
-            x.is_floating_point() and torch.is_autocast_enabled(x.device.type)
-        ):
-            raise DTypeError(
-                f"SequenceModel: {name} must be {want} like the parameters, got {x.dtype}. "
-                f"Convert it with {name}.to({want})."
-            )
+        dtype = cast(Tensor, self.encoder.weight).dtype
+        check_like_parameters("SequenceModel", name, x, dtype)
         return x
 
 

@@ -11,7 +11,6 @@ from linrnn.compare._report import write_report
 from linrnn.compare._runs import Entry, Row, check, train_all
 from linrnn.compare._shared import check_jobs
 from linrnn.compare._tune import check_factors, tune_rates
-from linrnn.train._model import build_task
 
 
 def compare(
@@ -61,10 +60,9 @@ def compare(
         target = count_parameters(entries[0].config)
         rest = [replace(e, config=match_parameters(e.config, target)) for e in entries[1:]]
         entries = [entries[0], *rest]
-    check_suits(entries)
+    task = check_suits(entries)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    task = build_task(entries[0].config)
     search = None
     if tune:
         search = tune_rates(entries, tune, seeds[0], folder, task.higher_is_better, say, jobs)

@@ -31,10 +31,13 @@ def outline(config: Config, task: Task) -> SequenceModel:
         return build_model(config, task)
 
 
-def check_suits(entries: Sequence[Entry]) -> None:
+def check_suits(entries: Sequence[Entry]) -> Task:
     """Raise unless each entry's model can read its data, before the first of them is trained.
 
     Models are built, and data read, for tasks that may ask for something alone.
+
+    Returns:
+        The task of the first entry.
 
     Raises:
         ArgumentError: as `linrnn.train._suits.check_data`.
@@ -48,6 +51,7 @@ def check_suits(entries: Sequence[Entry]) -> None:
         task = known[0][1]
         if task.time_unit is not None or one_step(config, task):
             check_data(config, task, outline(config, task), task.datasets())
+    return tasks[0][1]
 
 
 def match_parameters(config: Config, target: int) -> Config:

@@ -137,6 +137,17 @@ def check_device(where: str, like: str, device: torch.device, **named: Tensor | 
             )
 
 
+def check_like_parameters(where: str, name: str, x: Tensor, dtype: torch.dtype) -> None:
+    """Raise `DTypeError` unless ``x`` has the dtype of the parameters, or autocast sees to it."""
+    if x.dtype == dtype:
+        return
+    if not (x.is_floating_point() and torch.is_autocast_enabled(x.device.type)):
+        raise DTypeError(
+            f"{where}: {name} must be {dtype} like the parameters, got {x.dtype}. "
+            f"Convert it with {name}.to({dtype})."
+        )
+
+
 def check_flags(where: str, **named: Any) -> None:
     """Raise `ArgumentError` unless every argument is True or False."""
     for name, value in named.items():
