@@ -240,6 +240,22 @@ class ForgetsABuffer(LRU):
         self.register_buffer("drawn", torch.ones_like(self.D))
 
 
+class DrawsElsewhere(LRU):
+    """meta_device: what scales its parameters is drawn on a CPU, which a GPU would not take."""
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        with torch.no_grad():
+            self.D.mul_(torch.rand(self.D.shape))
+
+
+class ReadsFromElsewhere(LRU):
+    """meta_device: a constant of its call lies on a CPU."""
+
+    def forward(self, x, state=None, *, reset=None):
+        return super().forward(x * torch.ones(x.shape[-1], dtype=x.dtype), state, reset=reset)
+
+
 class IgnoresResetOfAnOption(LRU):
     """every_option: right with the defaults."""
 
@@ -412,6 +428,8 @@ BROKEN_MIXERS = [
     ("meta_device", ReadsNumbersWhenBuilt),
     ("meta_device", StaysEmpty),
     ("meta_device", ForgetsABuffer),
+    ("meta_device", DrawsElsewhere),
+    ("meta_device", ReadsFromElsewhere),
     ("every_option", IgnoresResetOfAnOption),
     ("every_option", MixesKindsOfNumbers),
     ("every_option", DrawsAsItEvaluates),

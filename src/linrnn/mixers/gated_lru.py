@@ -100,7 +100,8 @@ class GatedLRU(LearnedStart):
             self.nu_log.copy_(nu.log())
         if self.lam is not None:
             self.lam.copy_(torch.exp(-nu))
-        self.in_proj.weight[: self.d_state] *= torch.sqrt(-torch.expm1(-2 * nu))[:, None]
+        inputs = self.in_proj.weight[: self.d_state]
+        inputs *= torch.sqrt(-torch.expm1(-2 * nu))[:, None].to(inputs)
         self._reset_start()
 
     def state_spec(self) -> Part:

@@ -22,6 +22,7 @@ from linrnn.testing._mixer_runs import (
     results,
     signal,
 )
+from linrnn.testing._one_device import one_device
 from linrnn.testing._options import option_sets
 from linrnn.testing._tolerance import BrokenLawError, check_true
 from linrnn.typing import State
@@ -112,11 +113,13 @@ class _Calling(nn.Module):
 def meta_device(make: MakeMixer) -> None:
     """Built without memory, a layer gives shapes and dtypes alone, and can be filled later.
 
-    It is built so by ``device="meta"``, or inside of ``with torch.device("meta")``.
+    It is built so by ``device="meta"``, or inside of ``with torch.device("meta")``. Nothing of it
+    meets a tensor of another device then, or in a call and its gradients.
     """
     for options in _forms(make):
         with _named(f"{options}"):
-            bare = build(make, device="meta", **options)
+            with one_device():
+                bare = build(make, device="meta", **options)
             with torch.device("meta"):
                 inside = build(make, **options)
             _same_tensors(f"{options}: inside of torch.device('meta')", inside, bare)
@@ -141,9 +144,13 @@ def _check_bare(what: str, real: Mixer, bare: Mixer) -> None:
     nothing = map_state(lambda h: h.to("meta"), state)
     x, mask = signal(2, 5, WIDTH), torch.ones(2, 5, dtype=torch.bool)
     for reset in (None, mask) if _knows_resets(real) else (None,):
-        got = bare(x.to("meta"), nothing, reset=None if reset is None else reset.to("meta"))
+        there = x.to("meta").requires_grad_()
+        with one_device():
+            got = bare(there, nothing, reset=None if reset is None else reset.to("meta"))
+            got[0].sum().backward()
         _same_outline(f"{what}: forward", got, real(x, state, reset=reset))
-    got = bare.step(x[:, 0].to("meta"), nothing)
+    with one_device():
+        got = bare.step(x[:, 0].to("meta"), nothing)
     _same_outline(f"{what}: step", got, real.step(x[:, 0], state))
     filled: Any = bare.to_empty(device="cpu")
     for held in (*filled.parameters(), *filled.buffers()):
