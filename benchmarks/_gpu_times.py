@@ -27,7 +27,8 @@ SELECTIVE_SHAPES = ((8, 2048, 2048, 16), (1, 16384, 2048, 16))
 LAYER_SHAPE = (32, 1024, 256)
 LAYERS = (
     *("lru", "mingru", "gla", "mamba", "gated_delta_net", "s5", "rg_lru", "lstm", "rwkv7"),
-    *("slstm", "s4d", "mlstm"),
+    *("slstm", "s4d", "mlstm", "delta_net", "kda", "mamba2", "rwkv6", "hgrn", "retnet", "gru"),
+    *("minlstm", "s4", "attention"),
 )
 PEER_SHAPES = ((8, 2048, 1024), (64, 1024, 256))
 ROUNDS, LEAST_ROUNDS, ROUNDS_MS = 25, 5, 300.0  # of what is slow there are fewer
@@ -178,7 +179,7 @@ def measure_layers(name: str, shape: tuple[int, int, int], device: torch.device)
     """A step of training four layers with residuals, norms and AdamW, and a copy of their input."""
     d_model = shape[2]
     layers = nn.ModuleList([mixers.load(name)(d_model, device=device) for _ in range(4)])
-    optimizer = torch.optim.AdamW(layers.parameters(), 1e-3)
+    optimizer = torch.optim.AdamW(layers.parameters(), 1e-3, capturable=True)
     x = torch.randn(shape, device=device)
 
     def step() -> None:
@@ -194,7 +195,23 @@ def measure_layers(name: str, shape: tuple[int, int, int], device: torch.device)
         ("copy", "clone"): (x.clone, 2),
         ("training step", "linrnn"): (step, 4 * 4),
     }
+    with contextlib.suppress(RuntimeError):  # of a layer that asks the GPU for a number
+        runs["training step", "linrnn, in a CUDA graph"] = captured(step), 4 * 4
     return Job(runs, x.numel() * x.element_size(), shape, ("float32", f"4 layers of {name}"))
+
+
+def captured(step: Run) -> Run:
+    """The same kernels launched at once, without Python between them."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):  # compiles, and fills the optimizer's state
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
 
 
 def timed(job: Job) -> list[Row]:

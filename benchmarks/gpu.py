@@ -57,6 +57,9 @@ def main() -> int:
     arguments.add_argument("--no-times", action="store_true", help="check the numbers alone")
     arguments.add_argument("--no-checks", action="store_true", help="measure alone")
     arguments.add_argument("--seconds", type=float, default=540.0, help="then stop (540)")
+    arguments.add_argument(
+        "--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="by their names"
+    )
     asked = arguments.parse_args()
     if not torch.cuda.is_available():
         sys.stderr.write("bench-gpu: needs a GPU that PyTorch can use; this machine has none.\n")
@@ -71,9 +74,15 @@ def main() -> int:
     if not asked.no_times:
         small = {what: partial(compiled, job) for what, job in small_jobs()}
     if not asked.no_checks:
-        small, large = small | dict(checks()), dict(large_checks())
+        # a layer that is timed has the name of its check, too
+        small = small | {f"check of {what}": check for what, check in checks()}
+        large = dict(large_checks())
     if not asked.no_times:
         small |= {what: partial(compiled, job) for what, job in peer_jobs()}
+    small, large = (
+        {what: check for what, check in some.items() if asked.only.search(what)}
+        for some in (small, large)
+    )
     for said in problems(small, large, CHECKS * asked.seconds):
         print(said, flush=True)
         (found.unchecked if said.startswith(NOT_CHECKED) else found.wrong).append(said)
@@ -83,6 +92,7 @@ def main() -> int:
             (itertools.chain(scan_jobs(), small_jobs()), found.rows),
             (peer_jobs(), found.others),
         ):
+            jobs = ((what, job) for what, job in jobs if asked.only.search(what))
             found.skipped.extend(measured(jobs, into, start + asked.seconds))
             write(report(found, time.monotonic() - start))
     return bool(found.wrong)

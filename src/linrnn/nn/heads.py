@@ -284,7 +284,12 @@ class BlockDiagonal(nn.Module):
     def product(self, x: Tensor) -> Tensor:
         """The map without its bias, for whoever adds that on the way."""
         parts = x.to(self.weight.dtype).unflatten(-1, (len(self.weight), -1))
-        y: Tensor = torch.einsum("...bi,bio->...bo", parts, self.weight)
+        y: Tensor
+        if x.ndim > 2 and not x.is_cpu:
+            # row by row, and so is the weight's gradient: a sum over all rows leaves a GPU idle
+            y = (parts.transpose(-3, -2) @ self.weight).transpose(-3, -2)
+        else:
+            y = torch.einsum("...bi,bio->...bo", parts, self.weight)
         return y.flatten(-2)
 
 

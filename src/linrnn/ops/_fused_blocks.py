@@ -84,7 +84,11 @@ def finite(x: Tensor) -> tuple[Tensor, Tensor | None]:
     """
     if seen_finite(x):
         return x, None
-    return x.nan_to_num(0, 0, 0), (x.detach() * 0).cumprod(-1)  # NaN from the first bad step on
+    size = x.shape[-1]
+    step = torch.arange(size, device=x.device)
+    first = torch.where(x.detach().isfinite(), size, step).amin(-1, keepdim=True)
+    mark = torch.where(step < first, 0.0, float("nan"))  # NaN from the first bad step on
+    return x.nan_to_num(0, 0, 0), mark.to(x.dtype)
 
 
 def apart(u: Tensor, size: int) -> Tensor:

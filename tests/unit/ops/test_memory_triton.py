@@ -252,13 +252,15 @@ def compiled(name, storage, wide, absent, **options):
     constants = {n: x for n, x in constants.items() if n in kinds}
     aligned = {(i,): [["tt.divisibility", 16]] for i, k in enumerate(kinds.values()) if "*" in k}
     source = ASTSource(function, kinds, constants, aligned)
-    warps = {"num_warps": 8, "num_stages": 1}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=warps)
+    warps, stages = _triton.LAUNCH[name][1]
+    launch = {"num_warps": warps, "num_stages": stages}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=launch)
 
 ALL = {
     "SIDE": 16, "KEYS": 32, "COLUMNS": 32, "EARLY": True, "ASKS_EARLY": True, "STRICT": True,
-    "ONES": True, "SCALE": 0.125, "REVERSE": True, "PRECISION": _triton.PRECISION,
+    "ONES": True, "SCALE": 0.125, "REVERSE": True,
 }
+PRECISIONS = {"bf16": "tf32", "fp32": "tf32x3", "fp64": "ieee"}
 """
 
 
@@ -274,7 +276,9 @@ result = []
 for storage, wide, steps, absent in (("bf16", "fp32", 32, ()), ("fp32", "fp32", 16, bare),
                                      ("fp64", "fp64", 16, ())):
     for G in ((2,) if "channel" in name else (0, 1) if "pairs" in name else (2, 1)):
-        found = compiled(name, storage, wide, absent, G=G, CONSTANT=not absent, CHUNK=steps, **ALL)
+        products = dict.fromkeys(("PRECISION", "SOLVING"), PRECISIONS[storage])
+        found = compiled(name, storage, wide, absent, G=G, CONSTANT=not absent, CHUNK=steps, **ALL,
+                         **products)
         result.append([found.asm["ptx"].count("st.global"), found.metadata.shared])
         if name == "run_products":
             break

@@ -134,12 +134,12 @@ def compiled(name, storage, wide, zoh):
             kinds[argument] = "*i64"
         elif argument in NUMBERS or argument.endswith(("_seq", "_step")):
             kinds[argument] = "i32"
-        elif argument in ("SOFTPLUS", "ZOH", "REVERSE", "DTYPE", "BLOCK", "MODES"):
+        elif argument in ("SOFTPLUS", "ZOH", "REVERSE", "DTYPE", "BLOCK", "MODES", "UNROLL"):
             kinds[argument] = "constexpr"
         else:
             kinds[argument] = "*" + wide
     constants = {
-        "SOFTPLUS": True, "ZOH": zoh, "REVERSE": zoh, "BLOCK": 16, "MODES": 16,
+        "SOFTPLUS": True, "ZOH": zoh, "REVERSE": zoh, "BLOCK": 16, "MODES": 16, "UNROLL": 4,
         "DTYPE": tl.float64 if wide == "fp64" else tl.float32,
     }
     source = ASTSource(function, kinds, constants)

@@ -74,12 +74,13 @@ def test_lengths_and_batches_share_their_kernels(launched, call):
     ],
 )
 def test_memories_compile_once_for_all_lengths(launched, kind):
-    """With few keys and with many, which take other kernels."""
-    first, again, wide, wide_again = launched(
-        f"result = [matrix({kind!r}, *s) for s in ((2, 64), (1, 37), (1, 64, 128), (3, 37, 128))]"
+    """With few keys and with many, which take other kernels: in the shared memory of every GPU."""
+    first, again, wide, wide_again, *others = launched(
+        f"result = [matrix({kind!r}, *s) for s in ((2, 64), (1, 37), (1, 64, 128), (3, 37, 128),"
+        " (1, 64, 64), (1, 64, 256))]"
     )
     assert first >= 5
-    assert wide >= 1
+    assert min(wide, *others) >= 1
     assert [again, wide_again] == [0, 0]
 
 

@@ -26,8 +26,8 @@ from linrnn.ops.linear_scan import _triton
 CHUNK, SIDE = 64, 16
 #: Steps where a system is solved, whose rounding errors grow with them: of few keys, and of many.
 SOLVED, SOLVED_WIDE = 32, 16
-#: Products of single precision are computed in it: no kernel may be less exact than a loop.
-PRECISION = "ieee"
+#: Keys up to which tensor cores are slower for the delta rule than products of single precision.
+FEW_KEYS = 64
 #: Keys of a program that must have them all, at most, and from which on they are many.
 MOST_KEYS, MANY_KEYS = 256, 128
 #: Numbers of a tile of the memory: more spill out of the registers.
@@ -37,6 +37,15 @@ TILE = 2048
 PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "system": ("a", "w")}
 
 WALKS = ("run_states", "run_adjoint")
+#: Warps and stages, the fastest on an H100: where no system is solved, and where one is.
+LAUNCH = {
+    "run_states": ((4, 3), (8, 2)), "run_adjoint": ((4, 3), (8, 2)),
+    "run_outputs": ((4, 1), (4, 1)), "run_values": ((4, 1), (2, 1)),
+    "run_asked": ((4, 3), (2, 1)), "run_written": ((4, 1), (2, 1)),
+    "run_pairs": ((2, 1), (2, 1)), "run_pairs_back": ((8, 1), (2, 1)),
+    "run_channel_pairs": ((4, 1), (4, 1)), "run_channel_pairs_back": ((2, 1), (2, 1)),
+    "run_products": ((2, 1), (1, 1)), "run_solve": ((1, 1), (1, 1)),
+}  # fmt: skip
 _MODULES = {
     "run_solve": "_triton_solve",
     **dict.fromkeys(
@@ -71,6 +80,28 @@ def declines(*inputs: Any) -> str | None:
     if p.delta and p.q.shape[3] > MOST_KEYS:
         return f"{p.q.shape[3]} channels of a key are more than the {MOST_KEYS} of a program"
     return None
+
+
+def _precision(p: Problem, solving: bool = False) -> str:
+    """How kernels multiply.
+
+    As exactly as a loop does: three products of TF32 are as exact as one of single precision, and
+    on tensor cores faster. One is as exact as numbers of half precision are, but not where a system
+    is solved, which makes errors larger; and it is what whoever lets PyTorch use TF32 asks for.
+    """
+    if p.wide == torch.float64:
+        return "ieee"
+    if not solving and (p.v.dtype != torch.float32 or _allows_tf32()):
+        return "tf32"
+    few = p.q.shape[3] <= FEW_KEYS
+    return "ieee" if p.delta and few else "tf32x3"
+
+
+def _allows_tf32() -> bool:
+    """As ``torch.set_float32_matmul_precision("high")`` does, or its newer name."""
+    matmul = torch.backends.cuda.matmul
+    newer = getattr(matmul, "fp32_precision", None)  # from PyTorch 2.9 on
+    return bool(matmul.allow_tf32) if newer is None else newer == "tf32"
 
 
 def window(p: Problem) -> int | None:
@@ -153,7 +184,8 @@ class _Run:
             "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": self.chunk,
             "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
             "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
-            "REVERSE": p.reverse, "PRECISION": PRECISION, "bonus": None,
+            "REVERSE": p.reverse, "PRECISION": _precision(p), "SOLVING": _precision(p, True),
+            "bonus": None,
             "DTYPE": kernels.tl.float64 if p.wide == torch.float64 else kernels.tl.float32,
         }  # fmt: skip
         if p.reset is not None:
@@ -193,9 +225,13 @@ class _Run:
         kernel = getattr(_module(_MODULES[name]), name)
         tile = self._tile(name)
         given = {**self.known, **tile, "SIDE": SIDE, **own}
-        small = name in ("run_solve", "run_channel_pairs") or tile["KEYS"] * tile["COLUMNS"] <= 1024
         arguments = {n: given[n] for n in kernel.arg_names}
-        kernel[(programs,)](**arguments, num_warps=4 if small else 8, num_stages=1)
+        warps, stages = LAUNCH[name][self.p.delta]
+        if self.p.delta and name in WALKS and tile["KEYS"] > FEW_KEYS:
+            warps = 4
+            if self.known["G"] == 2:  # decays by channel are one more tile of every stage
+                stages = 1
+        kernel[(programs,)](**arguments, num_warps=warps, num_stages=stages)
 
     def _walk(self, name: str, own: dict[str, Any]) -> None:
         """Run a kernel for every tile of the memories of a sequence."""

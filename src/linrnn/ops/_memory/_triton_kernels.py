@@ -81,7 +81,7 @@ def run_states(
     time, heads, k_heads, w_heads, a_heads, keys, values, columns,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
     CONSTANT: tl.constexpr, EARLY: tl.constexpr, ONES: tl.constexpr, REVERSE: tl.constexpr,
-    DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+    DTYPE: tl.constexpr, PRECISION: tl.constexpr, SOLVING: tl.constexpr,
 ):  # fmt: skip
     """The memory before each chunk, and what is written with ``w``."""
     SIGN: tl.constexpr = -1 if REVERSE else 1
@@ -119,7 +119,7 @@ def run_states(
                 z += mixed(near, value, _sees(i, cut), PRECISION)
             A = _square(system, slot + n, heads, h, CHUNK)
             T = _square(solved, slot + n, heads, h, CHUNK)
-            z = _settled(A, T, z, _sees(i, cut), PRECISION)
+            z = _settled(A, T, z, _sees(i, cut), SOLVING)
             put(u, z, here, inside, heads, h, columns, c)
             key = rows(w, here, inside, w_heads, h // (heads // w_heads), keys, d, DTYPE) * keep
             X += product(tl.trans(tl.where(last, key, 0)), tl.where(last, z, 0), PRECISION)
@@ -173,6 +173,7 @@ def run_adjoint(
     CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
     CONSTANT: tl.constexpr, EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, SCALE: tl.constexpr,
     REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+    SOLVING: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the memory behind each chunk, and of what is solved for."""
     SIGN: tl.constexpr = -1 if REVERSE else 1
@@ -204,7 +205,7 @@ def run_adjoint(
             z += tl.where(last, product(key, D, PRECISION), 0)
             A = tl.trans(_square(system, slot + n, heads, h, CHUNK))
             T = tl.trans(_square(solved, slot + n, heads, h, CHUNK))
-            z = _settled(A, T, z, tl.trans(seen), PRECISION)
+            z = _settled(A, T, z, tl.trans(seen), SOLVING)
             put(dz, z, here, inside, heads, h, columns, c)
             ask = rows(a, here, inside, a_heads, h // (heads // a_heads), keys, d, DTYPE)
             ask *= tl.exp(

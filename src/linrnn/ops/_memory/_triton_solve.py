@@ -31,7 +31,7 @@ def _substituted(A, SIDE: tl.constexpr, DTYPE: tl.constexpr):
 
 @kernel
 def run_solve(A, T, CHUNK: tl.constexpr, SIDE: tl.constexpr, DTYPE: tl.constexpr,
-              PRECISION: tl.constexpr):  # fmt: skip
+              SOLVING: tl.constexpr):  # fmt: skip
     """``T = (1 - A)^-1`` by blocks; NaN on the diagonal marks a row that is not finite."""
     BLOCKS: tl.constexpr = CHUNK // SIDE
     A += tl.program_id(0).to(tl.int64) * CHUNK * CHUNK
@@ -51,9 +51,9 @@ def run_solve(A, T, CHUNK: tl.constexpr, SIDE: tl.constexpr, DTYPE: tl.constexpr
                     near = tl.load(_block(A, row, m, CHUNK, SIDE))
                     bad = tl.maximum(bad, marks(near))
                     near = tl.where(finite(near), near, 0)
-                    found += product(near, done[m * (m + 1) // 2 + column], PRECISION)
+                    found += product(near, done[m * (m + 1) // 2 + column], SOLVING)
                 bad = tl.maximum(bad, marks(found))
-                found = product(own, tl.where(finite(found), found, 0), PRECISION)
+                found = product(own, tl.where(finite(found), found, 0), SOLVING)
                 bad = tl.maximum(bad, marks(found))
                 found = tl.where(finite(found), found, 0)
                 done = done + (found,)  # noqa: RUF005  # Triton knows no unpacking into a tuple

@@ -19,6 +19,7 @@ from linrnn.cells._jacobian import jacobian, mixing
 from linrnn.errors import BackendError
 from linrnn.ops._derivatives import through_definition
 from linrnn.ops._layout import ends, shift_time
+from linrnn.ops.cell_scan._gradients import outer_sum
 from linrnn.ops.cell_scan._loop import loop
 from linrnn.ops.cell_scan._problem import Layout, Leaves, wide_inputs
 from linrnn.ops.cell_scan._straight import Scan, straight
@@ -260,9 +261,8 @@ def _collected(
     for i, left, right in found.products:
         heads = matrices[i].shape[0] if matrices[i].ndim == 3 else 1
         sides = [
-            x.expand(*into[0].shape[:2], x.shape[-1]).unflatten(-1, (heads, -1))
+            x.expand(*into[0].shape[:2], x.shape[-1]).flatten(0, 1).unflatten(-1, (heads, -1))
             for x in (left, right)
         ]
-        product = torch.einsum("bthm,bthn->hmn", *sides)
-        matrices[i] = matrices[i] + product.reshape(matrices[i].shape)
+        matrices[i] = matrices[i] + outer_sum(*sides).reshape(matrices[i].shape)
     return Leaves(states, inputs, parameters, matrices)

@@ -16,6 +16,8 @@ from linrnn.ops.selective_scan._reference import Problem
 CHUNK = 64
 #: States of a program, which is one warp: eight in each thread's registers.
 _TILE = 256
+#: Steps whose inputs are under way at once, a divisor of a chunk: of a pass, and of its adjoint.
+_STEPS, _STEPS_BACK = 4, 4
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -41,6 +43,7 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
             kept,
             *_sizes(p),
             **options,
+            UNROLL=_STEPS,
         )
     return y, final
 
@@ -74,6 +77,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
             batch,
             *_sizes(p),
             **options,
+            UNROLL=_STEPS_BACK,
         )
     # in a fixed order: the same bits in every run
     A, D, bias = (t.sum(0) for t in (A, D, bias))

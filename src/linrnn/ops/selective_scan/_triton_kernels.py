@@ -1,13 +1,15 @@
 """Triton kernels of `selective_scan`; `_triton` says what runs where.
 
 One program owns a sequence and a block of channels and walks along time with their states,
-(BLOCK, MODES), in registers. The adjoint runs each chunk forward again from the state kept before
+(BLOCK, MODES), in registers; the rows of UNROLL steps are on their way at once, which hides the
+latency of memory. The adjoint runs each chunk forward again from the state kept before
 it, leaving the states of one chunk in ``scratch``, and then backward. Sums over channels (for B
 and C) are written block by block, sums over time (for A, D and the bias) sequence by sequence.
 """
 
 # Triton compiles the source of these functions: no annotations, and names as in a kernel.
 # mypy: ignore-errors
+# ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
 
 import triton
 import triton.language as tl
@@ -117,8 +119,30 @@ def _channels(p, c, channels, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _row(p, s, seq, t, step, lanes, size, DTYPE: tl.constexpr):
-    return tl.load(p + s * seq + t * step + lanes, mask=lanes < size, other=0).to(DTYPE)
+def _rows(p, by, lanes, size, n, UNROLL: tl.constexpr):
+    """Start loading the rows of the next steps; from the ``n``-th on they read as 0."""
+    rows = ()
+    for j in tl.static_range(UNROLL):
+        rows = rows + (tl.load(p + j * by + lanes, (lanes < size) & (j < n), 0),)
+    return rows
+
+
+@triton.jit
+def _flags(p, by, n, UNROLL: tl.constexpr):
+    """The same of resets: one flag a step."""
+    flags = ()
+    for j in tl.static_range(UNROLL):
+        flags = flags + (tl.load(p + j * by, j < n, 0) != 0,)
+    return flags
+
+
+@triton.jit
+def _tiles(p, by, tile, inside, n, UNROLL: tl.constexpr):
+    """The same of states."""
+    tiles = ()
+    for j in tl.static_range(UNROLL):
+        tiles = tiles + (tl.load(p + j * by + tile, inside & (j < n), 0),)
+    return tiles
 
 
 @triton.jit
@@ -129,22 +153,15 @@ def _step_size(raw, SOFTPLUS: tl.constexpr):
     return dt
 
 
-@triton.jit
-def _clear(h, reset, s, seq, t, step):
-    """The state without what came before a reset; a selection, which also stops NaN."""
-    if reset is not None:
-        h = tl.where(tl.load(reset + s * seq + t * step) != 0, 0, h)
-    return h
-
-
 @kernel
 def run_forward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
     reset, reset_seq, reset_step, A, D, bias, cu_seqlens,
     initial, y, y_seq, y_step, final, kept, time, channels, modes, chunk,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
-    BLOCK: tl.constexpr, MODES: tl.constexpr,
+    BLOCK: tl.constexpr, MODES: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
+    SIGN: tl.constexpr = -1 if REVERSE else 1
     s, _, c, n, tile, inside = _place(channels, modes, BLOCK, MODES)
     lam = tl.load(A + tile, mask=inside, other=0)
     skip = _channels(D, c, channels, DTYPE)
@@ -155,23 +172,60 @@ def run_forward(
         h = tl.load(initial + s * size + tile, mask=inside, other=0)
     row, start, count = _span(cu_seqlens, s, time)
     before = _kept_before(cu_seqlens, s, start, time, chunk)
-    for i in range(0, count):
-        if kept is not None:  # noqa: SIM102
-            if i % chunk == 0:
-                k = before + i // chunk
-                tl.store(kept + k * size + tile, h, mask=inside)
-        t = _where(start, count, i, REVERSE)
-        x_t = _row(x, row, x_seq, t, x_step, c, channels, DTYPE)
-        d_t = _step_size(_row(dt, row, dt_seq, t, dt_step, c, channels, DTYPE) + shift, SOFTPLUS)
-        b_t = _row(B, row, B_seq, t, B_step, n, modes, DTYPE)
-        c_t = _row(C, row, C_seq, t, C_step, n, modes, DTYPE)
-        a, w = _discretise(d_t, lam, ZOH)
-        h = a * _clear(h, reset, row, reset_seq, t, reset_step) + w * b_t[None, :] * x_t[:, None]
-        out = tl.sum(h * c_t[None, :], 1) + skip * x_t
+    t = _where(start, count, 0, REVERSE)
+    x += row * x_seq + t * x_step
+    x_next = _rows(x, SIGN * x_step, c, channels, count, UNROLL)
+    dt += row * dt_seq + t * dt_step
+    dt_next = _rows(dt, SIGN * dt_step, c, channels, count, UNROLL)
+    B += row * B_seq + t * B_step
+    B_next = _rows(B, SIGN * B_step, n, modes, count, UNROLL)
+    C += row * C_seq + t * C_step
+    C_next = _rows(C, SIGN * C_step, n, modes, count, UNROLL)
+    if z is not None:
+        z += row * z_seq + t * z_step
+        z_next = _rows(z, SIGN * z_step, c, channels, count, UNROLL)
+    if reset is not None:
+        reset += row * reset_seq + t * reset_step
+        cut_next = _flags(reset, SIGN * reset_step, count, UNROLL)
+    y += row * y_seq + t * y_step
+    for i in range(0, count, UNROLL):
+        left = count - i - UNROLL
+        x_now, dt_now, B_now, C_now = x_next, dt_next, B_next, C_next
+        x += UNROLL * SIGN * x_step
+        x_next = _rows(x, SIGN * x_step, c, channels, left, UNROLL)
+        dt += UNROLL * SIGN * dt_step
+        dt_next = _rows(dt, SIGN * dt_step, c, channels, left, UNROLL)
+        B += UNROLL * SIGN * B_step
+        B_next = _rows(B, SIGN * B_step, n, modes, left, UNROLL)
+        C += UNROLL * SIGN * C_step
+        C_next = _rows(C, SIGN * C_step, n, modes, left, UNROLL)
         if z is not None:
-            z_t = _row(z, row, z_seq, t, z_step, c, channels, DTYPE)
-            out = out * z_t * _sigmoid(z_t)
-        tl.store(y + row * y_seq + t * y_step + c, out, mask=c < channels)
+            z_now = z_next
+            z += UNROLL * SIGN * z_step
+            z_next = _rows(z, SIGN * z_step, c, channels, left, UNROLL)
+        if reset is not None:
+            cut_now = cut_next
+            reset += UNROLL * SIGN * reset_step
+            cut_next = _flags(reset, SIGN * reset_step, left, UNROLL)
+        if kept is not None:  # noqa: SIM102
+            if i % chunk == 0:  # a chunk that is no multiple of UNROLL is the only one
+                tl.store(kept + (before + i // chunk) * size + tile, h, mask=inside)
+        for j in tl.static_range(UNROLL):
+            exists = i + j < count
+            x_t = x_now[j].to(DTYPE)
+            d_t = _step_size(dt_now[j].to(DTYPE) + shift, SOFTPLUS)
+            a, w = _discretise(d_t, lam, ZOH)
+            past = h
+            if reset is not None:
+                past = tl.where(cut_now[j], 0, h)
+            new = a * past + w * B_now[j].to(DTYPE)[None, :] * x_t[:, None]
+            h = tl.where(exists, new, h)
+            out = tl.sum(h * C_now[j].to(DTYPE)[None, :], 1) + skip * x_t
+            if z is not None:
+                z_t = z_now[j].to(DTYPE)
+                out = out * z_t * _sigmoid(z_t)
+            tl.store(y + SIGN * j * y_step + c, out, mask=(c < channels) & exists)
+        y += UNROLL * SIGN * y_step
     tl.store(final + s * size + tile, h, mask=inside)
 
 
@@ -183,8 +237,10 @@ def run_backward(
     grad_x, grad_dt, grad_z, grad_B, grad_C, grad_A, grad_D, grad_bias, grad_initial,
     batch, time, channels, modes, chunk,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
-    BLOCK: tl.constexpr, MODES: tl.constexpr,
+    BLOCK: tl.constexpr, MODES: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    BACK: tl.constexpr = -SIGN
     s, block, c, n, tile, inside = _place(channels, modes, BLOCK, MODES)
     lam = tl.load(A + tile, mask=inside, other=0)
     skip = _channels(D, c, channels, DTYPE)
@@ -194,72 +250,111 @@ def run_backward(
     rows = (block * batch + row) * time  # of this block's sums over channels
     chunks = tl.cdiv(count, chunk)
     before_it = _kept_before(cu_seqlens, s, first, time, chunk)
+    x += row * x_seq
+    dt += row * dt_seq
+    B += row * B_seq
+    C += row * C_seq
+    grad_y += row * y_seq
+    if z is not None:
+        z += row * z_seq
+    if reset is not None:
+        reset += row * reset_seq
+    scratch += s * chunk * size
     carry = tl.load(grad_final + s * size + tile, mask=inside, other=0)
     for_A = tl.zeros((BLOCK, MODES), DTYPE)
     for_D = tl.zeros((BLOCK,), DTYPE)
     for_bias = tl.zeros((BLOCK,), DTYPE)
-    for i in range(0, chunks):
-        start = (chunks - 1 - i) * chunk
+    for k in range(0, chunks):
+        start = (chunks - 1 - k) * chunk
         steps = tl.minimum(chunk, count - start)
-        h = tl.load(kept + (before_it + chunks - 1 - i) * size + tile, mask=inside, other=0)
-        for j in range(0, steps):
-            t = _where(first, count, start + j, REVERSE)
-            x_t = _row(x, row, x_seq, t, x_step, c, channels, DTYPE)
-            d_t = _step_size(
-                _row(dt, row, dt_seq, t, dt_step, c, channels, DTYPE) + shift, SOFTPLUS
-            )
-            b_t = _row(B, row, B_seq, t, B_step, n, modes, DTYPE)
-            c_t = _row(C, row, C_seq, t, C_step, n, modes, DTYPE)
-            g = _row(grad_y, row, y_seq, t, y_step, c, channels, DTYPE)
-            h = _clear(h, reset, row, reset_seq, t, reset_step)
-            tl.store(scratch + (s * chunk + j) * size + tile, h, mask=inside)
-            a, w = _discretise(d_t, lam, ZOH)
-            h = a * h + w * b_t[None, :] * x_t[:, None]
+        h = tl.load(kept + (before_it + chunks - 1 - k) * size + tile, mask=inside, other=0)
+        for i in range(0, steps, UNROLL):
+            t = _where(first, count, start + i, REVERSE)
+            left = steps - i
+            x_now = _rows(x + t * x_step, SIGN * x_step, c, channels, left, UNROLL)
+            dt_now = _rows(dt + t * dt_step, SIGN * dt_step, c, channels, left, UNROLL)
+            B_now = _rows(B + t * B_step, SIGN * B_step, n, modes, left, UNROLL)
+            C_now = _rows(C + t * C_step, SIGN * C_step, n, modes, left, UNROLL)
+            g_now = _rows(grad_y + t * y_step, SIGN * y_step, c, channels, left, UNROLL)
             if z is not None:
-                z_t = _row(z, row, z_seq, t, z_step, c, channels, DTYPE)
-                gate = _sigmoid(z_t)
-                out = tl.sum(h * c_t[None, :], 1) + skip * x_t
-                slope = gate * (1 + z_t * (1 - gate))
-                tl.store(grad_z + (row * time + t) * channels + c, g * out * slope, c < channels)
-                g = g * z_t * gate
-            tl.store(grad_C + (rows + t) * modes + n, tl.sum(g[:, None] * h, 0), mask=n < modes)
-            for_D += g * x_t
+                z_now = _rows(z + t * z_step, SIGN * z_step, c, channels, left, UNROLL)
+            if reset is not None:
+                cut_now = _flags(reset + t * reset_step, SIGN * reset_step, left, UNROLL)
+            for j in tl.static_range(UNROLL):
+                exists = j < left
+                here = t + SIGN * j
+                x_t, g = x_now[j].to(DTYPE), g_now[j].to(DTYPE)
+                d_t = _step_size(dt_now[j].to(DTYPE) + shift, SOFTPLUS)
+                if reset is not None:
+                    h = tl.where(cut_now[j], 0, h)
+                tl.store(scratch + (i + j) * size + tile, h, mask=inside & exists)
+                a, w = _discretise(d_t, lam, ZOH)
+                new = a * h + w * B_now[j].to(DTYPE)[None, :] * x_t[:, None]
+                h = tl.where(exists, new, h)
+                if z is not None:
+                    z_t = z_now[j].to(DTYPE)
+                    gate = _sigmoid(z_t)
+                    out = tl.sum(h * C_now[j].to(DTYPE)[None, :], 1) + skip * x_t
+                    slope = gate * (1 + z_t * (1 - gate))
+                    tl.store(
+                        grad_z + (row * time + here) * channels + c, g * out * slope,
+                        (c < channels) & exists,
+                    )  # fmt: skip
+                    g = g * z_t * gate
+                for_c = tl.sum(g[:, None] * h, 0)
+                tl.store(grad_C + (rows + here) * modes + n, for_c, mask=(n < modes) & exists)
+                for_D += tl.where(exists, g * x_t, 0)
         tl.debug_barrier()  # what is read back may have been written by another thread
-        for j in range(0, steps):
-            t = _where(first, count, start + steps - 1 - j, REVERSE)
-            x_t = _row(x, row, x_seq, t, x_step, c, channels, DTYPE)
-            raw = _row(dt, row, dt_seq, t, dt_step, c, channels, DTYPE) + shift
-            d_t = _step_size(raw, SOFTPLUS)
-            b_t = _row(B, row, B_seq, t, B_step, n, modes, DTYPE)
-            c_t = _row(C, row, C_seq, t, C_step, n, modes, DTYPE)
-            g = _row(grad_y, row, y_seq, t, y_step, c, channels, DTYPE)
+        for i in range(0, steps, UNROLL):
+            last = steps - 1 - i
+            t = _where(first, count, start + last, REVERSE)
+            left = steps - i
+            x_now = _rows(x + t * x_step, BACK * x_step, c, channels, left, UNROLL)
+            dt_now = _rows(dt + t * dt_step, BACK * dt_step, c, channels, left, UNROLL)
+            B_now = _rows(B + t * B_step, BACK * B_step, n, modes, left, UNROLL)
+            C_now = _rows(C + t * C_step, BACK * C_step, n, modes, left, UNROLL)
+            g_now = _rows(grad_y + t * y_step, BACK * y_step, c, channels, left, UNROLL)
+            h_now = _tiles(scratch + last * size, -size, tile, inside, left, UNROLL)
             if z is not None:
-                z_t = _row(z, row, z_seq, t, z_step, c, channels, DTYPE)
-                g = g * z_t * _sigmoid(z_t)
-            before = tl.load(
-                scratch + (s * chunk + steps - 1 - j) * size + tile, mask=inside, other=0
-            )
-            a, w = _discretise(d_t, lam, ZOH)
-            delta = carry + c_t[None, :] * g[:, None]
-            through = a * delta * before
-            from_b = delta * b_t[None, :]
-            weigh = from_b * x_t[:, None]  # gradient of w
-            for_x = tl.sum(from_b * w, 1) + skip * g
-            for_dt = tl.sum(through * lam, 1)
-            for_A += through * d_t[:, None]
-            if ZOH:
-                for_dt += tl.sum(weigh * a, 1)
-                for_A += weigh * _slope(d_t, lam, a, w)
-            else:
-                for_dt += tl.sum(weigh, 1)
-            if SOFTPLUS:
-                for_dt = for_dt * _sigmoid(raw)
-            for_bias += for_dt
-            for_b = tl.sum(delta * w * x_t[:, None], 0)
-            tl.store(grad_B + (rows + t) * modes + n, for_b, mask=n < modes)
-            tl.store(grad_x + (row * time + t) * channels + c, for_x, mask=c < channels)
-            tl.store(grad_dt + (row * time + t) * channels + c, for_dt, mask=c < channels)
-            carry = _clear(a * delta, reset, row, reset_seq, t, reset_step)
+                z_now = _rows(z + t * z_step, BACK * z_step, c, channels, left, UNROLL)
+            if reset is not None:
+                cut_now = _flags(reset + t * reset_step, BACK * reset_step, left, UNROLL)
+            for j in tl.static_range(UNROLL):
+                exists = j < left
+                here = t + BACK * j
+                x_t, g, before = x_now[j].to(DTYPE), g_now[j].to(DTYPE), h_now[j]
+                raw = dt_now[j].to(DTYPE) + shift
+                d_t = _step_size(raw, SOFTPLUS)
+                b_t, c_t = B_now[j].to(DTYPE), C_now[j].to(DTYPE)
+                if z is not None:
+                    z_t = z_now[j].to(DTYPE)
+                    g = g * z_t * _sigmoid(z_t)
+                a, w = _discretise(d_t, lam, ZOH)
+                delta = carry + c_t[None, :] * g[:, None]
+                through = a * delta * before
+                from_b = delta * b_t[None, :]
+                weigh = from_b * x_t[:, None]  # gradient of w
+                for_x = tl.sum(from_b * w, 1) + skip * g
+                for_dt = tl.sum(through * lam, 1)
+                more = through * d_t[:, None]
+                if ZOH:
+                    for_dt += tl.sum(weigh * a, 1)
+                    more += weigh * _slope(d_t, lam, a, w)
+                else:
+                    for_dt += tl.sum(weigh, 1)
+                if SOFTPLUS:
+                    for_dt = for_dt * _sigmoid(raw)
+                for_A += tl.where(exists, more, 0)
+                for_bias += tl.where(exists, for_dt, 0)
+                for_b = tl.sum(delta * w * x_t[:, None], 0)
+                tl.store(grad_B + (rows + here) * modes + n, for_b, mask=(n < modes) & exists)
+                place = (row * time + here) * channels + c
+                tl.store(grad_x + place, for_x, mask=(c < channels) & exists)
+                tl.store(grad_dt + place, for_dt, mask=(c < channels) & exists)
+                back = a * delta
+                if reset is not None:
+                    back = tl.where(cut_now[j], 0, back)
+                carry = tl.where(exists, back, carry)
         tl.debug_barrier()  # before the next chunk overwrites the scratch
     tl.store(grad_initial + s * size + tile, carry, mask=inside)
     tl.store(grad_A + s * size + tile, for_A, mask=inside)
