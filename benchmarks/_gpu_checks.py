@@ -42,6 +42,7 @@ TOLERANCE = {
 }
 CUDA = torch.device("cuda")
 NOT_CHECKED = "not checked"
+_lost: list[str] = []  # which check made the GPU answer nothing more in this process
 Check = Callable[[], list[str]]
 
 
@@ -84,14 +85,28 @@ def _prepare() -> None:
 
 
 def _outcome(name: str, check: Check) -> list[str]:
-    torch.manual_seed(0)
+    """What a check finds; behind one that lost the GPU of its process there is nothing to find."""
+    if _lost:
+        return [f"{NOT_CHECKED}: {name}; its process lost the GPU in {_lost[0]}"]
+    found = []
     try:
-        return check()
+        torch.manual_seed(0)
+        found += check()
     except Exception as error:  # noqa: BLE001 - the others are checked
         traceback.print_exc()
-        return [f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:600]}"]
-    finally:
-        torch.cuda.empty_cache()  # processes share the device
+        found.append(_of(name, error))
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # processes share the device
+    except Exception as error:  # noqa: BLE001 - of an address that is not its own, say
+        _lost.append(name)
+        found = found or [_of(name, error)]
+    return found
+
+
+def _of(name: str, error: Exception) -> str:
+    return f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:600]}"
 
 
 def checks() -> Iterator[tuple[str, Check]]:

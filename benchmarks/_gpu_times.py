@@ -7,6 +7,7 @@ import contextlib
 import importlib.metadata
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -76,6 +77,9 @@ def small_jobs() -> Jobs:
         yield f"{shape} {name}", partial(measure_cell, name, shape, CUDA)
     for shape, name in itertools.product(MEMORY_SHAPES, MEMORIES):
         yield f"{shape} {name}", partial(measure_memory, name, shape, CUDA)
+    for name in MEMORIES:
+        shape = MEMORY_SHAPES[-1]
+        yield f"{shape} {name} float32", partial(measure_memory, name, shape, CUDA, torch.float32)
     for shape in SELECTIVE_SHAPES:
         yield f"{shape} selective scan", partial(measure_selective, shape, CUDA)
     for name in LAYERS:
@@ -133,13 +137,17 @@ def measure_cell(name: str, shape: tuple[int, int, int], device: torch.device) -
 
 
 def measure_memory(
-    name: str, shape: tuple[int, ...], device: torch.device, beside: bool = False
+    name: str,
+    shape: tuple[int, ...],
+    device: torch.device,
+    dtype: torch.dtype = torch.bfloat16,
+    beside: bool = False,
 ) -> Job:
-    """A matrix memory and its gradients in bfloat16, and a copy; beside flash-linear-attention."""
+    """A matrix memory and its gradients, and a copy; beside flash-linear-attention."""
     given = memory(name, shape, shape[0])
     del given["initial_state"]
     stored = ("q", "k", "v", "a", "b")
-    kept = {n: x.to(torch.bfloat16) if n in stored else x for n, x in given.items()}
+    kept = {n: x.to(dtype) if n in stored else x for n, x in given.items()}
     kept = {n: x.to(device).requires_grad_() for n, x in kept.items()}
     v, leaves, options = kept["v"].detach(), tuple(kept.values()), options_of(name)
     scans: dict[str, Scan] = {
@@ -153,7 +161,7 @@ def measure_memory(
     for who, scan in scans.items():
         runs["forward", who] = (without_gradient(scan), moved + size)
         runs["both", who] = (with_gradient(scan), 3 * moved + 2 * size)
-    return Job(runs, 1, shape, ("bfloat16", name))
+    return Job(runs, 1, shape, (str(dtype).removeprefix("torch."), name))
 
 
 def measure_selective(shape: tuple[int, ...], device: torch.device) -> Job:
@@ -175,12 +183,12 @@ def measure_selective(shape: tuple[int, ...], device: torch.device) -> Job:
     return Job(runs, 1, shape, ("bfloat16", "selective scan"))
 
 
-def measure_layers(name: str, shape: tuple[int, int, int], device: torch.device) -> Job:
-    """A step of training four layers with residuals, norms and AdamW, and a copy of their input."""
+def training_step(name: str, shape: tuple[int, int, int], device: torch.device) -> Run:
+    """Four layers with residuals and norms, forward, backward and AdamW."""
     d_model = shape[2]
     layers = nn.ModuleList([mixers.load(name)(d_model, device=device) for _ in range(4)])
-    optimizer = torch.optim.AdamW(layers.parameters(), 1e-3, capturable=True)
-    x = torch.randn(shape, device=device)
+    optimizer = torch.optim.AdamW(layers.parameters(), 1e-3, capturable=device.type == "cuda")
+    x = torch.randn(shape, device=device, requires_grad=True)  # a reservoir learns nothing itself
 
     def step() -> None:
         h = x
@@ -190,7 +198,13 @@ def measure_layers(name: str, shape: tuple[int, int, int], device: torch.device)
         h.square().mean().backward()
         optimizer.step()
 
-    # input, output and both gradients of each layer
+    return step
+
+
+def measure_layers(name: str, shape: tuple[int, int, int], device: torch.device) -> Job:
+    """A step of training, and a copy of its input."""
+    step, x = training_step(name, shape, device), torch.randn(shape, device=device)
+    # input, output and both gradients of each of the four layers
     runs: dict[tuple[str, str], tuple[Run, int]] = {
         ("copy", "clone"): (x.clone, 2),
         ("training step", "linrnn"): (step, 4 * 4),
@@ -198,6 +212,41 @@ def measure_layers(name: str, shape: tuple[int, int, int], device: torch.device)
     with contextlib.suppress(RuntimeError):  # of a layer that asks the GPU for a number
         runs["training step", "linrnn, in a CUDA graph"] = captured(step), 4 * 4
     return Job(runs, x.numel() * x.element_size(), shape, ("float32", f"4 layers of {name}"))
+
+
+class Profile(NamedTuple):
+    """Where the time of a training step goes."""
+
+    launching_ms: float
+    """Until all kernels are launched."""
+    step_ms: float
+    kernels: int
+    busy_ms: float
+    """All kernels together."""
+    longest: str
+    longest_ms: float
+
+
+def profiled(name: str, steps: int = 3) -> Profile:
+    """A training step of one kind of layer, whose kernels are compiled."""
+    step, totals = training_step(name, LAYER_SHAPE, CUDA), dict[str, float]()
+    step()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    launched = time.perf_counter() - start
+    torch.cuda.synchronize()
+    took = time.perf_counter() - start
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+        torch.cuda.synchronize()
+    events = [x for x in profile.events() if x.device_type == torch.autograd.DeviceType.CUDA]
+    for event in events:
+        totals[event.name] = totals.get(event.name, 0.0) + event.device_time / 1e3
+    longest = max(totals, key=lambda x: totals[x])
+    each = (1e3 * launched / steps, 1e3 * took / steps)
+    return Profile(*each, len(events), sum(totals.values()), longest[:60], totals[longest])
 
 
 def captured(step: Run) -> Run:

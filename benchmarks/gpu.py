@@ -23,17 +23,21 @@ import torch
 import linrnn
 from _gpu_checks import NOT_CHECKED, checks, large_checks, problems
 from _gpu_times import (
+    LAYER_SHAPE,
     ROUNDS,
     ROUNDS_MS,
     Jobs,
+    Profile,
     Row,
     compiled,
     peer_jobs,
+    profiled,
     scan_jobs,
     small_jobs,
     timed,
     version,
 )
+from linrnn import mixers
 from linrnn.ops import backend_report
 
 CHECKS = 0.65  # of the time; then what is left is reported as not checked
@@ -49,12 +53,14 @@ class Found(NamedTuple):
     skipped: list[str]
     wrong: list[str]
     unchecked: list[str]
+    profiles: dict[str, Profile]
 
 
 def main() -> int:
     """Check, measure, print and write; 1 without a GPU or when a number is wrong."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--no-times", action="store_true", help="check the numbers alone")
+    arguments.add_argument("--kernels", action="store_true", help="where steps of layers spend it")
     arguments.add_argument("--no-checks", action="store_true", help="measure alone")
     arguments.add_argument("--seconds", type=float, default=540.0, help="then stop (540)")
     arguments.add_argument(
@@ -68,7 +74,7 @@ def main() -> int:
     if problem != "available":
         sys.stderr.write(f"bench-gpu: the backend 'triton' cannot run: {problem}.\n")
         return 1
-    start, found = time.monotonic(), Found([], [], [], [], [])
+    start, found = time.monotonic(), Found([], [], [], [], [], {})
     torch.manual_seed(0)
     small, large = {}, {}
     if not asked.no_times:
@@ -94,6 +100,12 @@ def main() -> int:
         ):
             jobs = ((what, job) for what, job in jobs if asked.only.search(what))
             found.skipped.extend(measured(jobs, into, start + asked.seconds))
+            write(report(found, time.monotonic() - start))
+        if asked.kernels:
+            some = [n for n in mixers.names() if asked.only.search(f"{LAYER_SHAPE} {n}")]
+            for name in some:
+                if time.monotonic() < start + asked.seconds:
+                    found.profiles[name] = profiled(name)
             write(report(found, time.monotonic() - start))
     return bool(found.wrong)
 
@@ -145,6 +157,8 @@ def report(found: Found, seconds: float) -> str:
     ]
     if found.others:
         lines += ["", "## Beside others, in turn", "", *table(found.others)]
+    if found.profiles:
+        lines += ["", "## Kernels of a training step", "", *kernels(found.profiles)]
     for title, some in (
         ("Wrong numbers", found.wrong),
         ("Not checked, for want of time", found.unchecked),
@@ -164,6 +178,19 @@ def table(rows: list[Row]) -> list[str]:
             f"| {row.shape} | {row.dtype} | {row.decay} | {row.work} | {row.name} "
             f"| {row.ms:.3f} | {row.rate:.0f} | {row.of_copy:.0%} |"
             for row in rows
+        ),
+    ]
+
+
+def kernels(profiles: dict[str, Profile]) -> list[str]:
+    """Profiles as Markdown."""
+    return [
+        "| layer | step, ms | launching, ms | kernels | all kernels, ms | the longest | ms |",
+        "| --- | ---: | ---: | ---: | ---: | --- | ---: |",
+        *(
+            f"| {name} | {p.step_ms:.1f} | {p.launching_ms:.1f} | {p.kernels} | {p.busy_ms:.1f} "
+            f"| `{p.longest}` | {p.longest_ms:.1f} |"
+            for name, p in profiles.items()
         ),
     ]
 

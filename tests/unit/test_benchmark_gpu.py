@@ -44,6 +44,26 @@ def test_what_fails_is_named_and_what_does_not_end_is_not_waited_for(checks):
     assert len(found) == 4
 
 
+def test_what_loses_the_gpu_is_named_and_nothing_behind_it_is_blamed(checks, monkeypatch):
+    """As an address that is not a kernel's own does: every later call of its process fails."""
+    gone, seen = [], []
+
+    def synchronize():
+        if gone:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(checks, "_lost", [])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(torch.cuda, "empty_cache", synchronize)
+    assert checks._outcome("fine", list) == []
+    (said,) = checks._outcome("loses it", lambda: gone.append(True) or [])
+    assert said == "loses it: RuntimeError: an illegal memory access was encountered"
+    (said,) = checks._outcome("behind", lambda: seen.append(True) or [])
+    assert said.startswith(f"{checks.NOT_CHECKED}: behind; its process lost the GPU in loses it")
+    assert not seen
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_distances_are_judged_by_dtype_and_nan_never_passes(checks, dtype):
     true = torch.randn(5, dtype=dtype)

@@ -1,6 +1,7 @@
 """The Triton kernels of the matrix memories: in the interpreter, and compiled for a GPU."""
 
 import importlib.util
+from functools import partial
 
 import pytest
 import torch
@@ -252,8 +253,7 @@ def compiled(name, storage, wide, absent, **options):
     constants = {n: x for n, x in constants.items() if n in kinds}
     aligned = {(i,): [["tt.divisibility", 16]] for i, k in enumerate(kinds.values()) if "*" in k}
     source = ASTSource(function, kinds, constants, aligned)
-    warps, stages = _triton.LAUNCH[name][1]
-    launch = {"num_warps": warps, "num_stages": stages}
+    launch = {"num_warps": _triton.WARPS[name][1], "num_stages": 1}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=launch)
 
 ALL = {
@@ -328,3 +328,25 @@ def test_explain_says_that_it_declines(monkeypatch):
     assert text == "composed of PyTorch's operators: decays of values have no kernel"
     assert explain(outer_scan, x, x, x, backend="triton").startswith("triton: asked for")
     _backend._choose.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "keys", "delta", "allowed", "expected"),
+    [
+        (torch.float32, 128, False, False, ("tf32x3", "tf32x3")),
+        (torch.float32, 64, False, False, ("tf32x3", "tf32x3")),
+        (torch.float32, 64, True, False, ("ieee", "ieee")),
+        (torch.float32, 128, True, True, ("tf32", "tf32x3")),
+        (torch.bfloat16, 64, True, False, ("tf32", "ieee")),
+        (torch.float16, 128, False, False, ("tf32", "tf32x3")),
+        (torch.bfloat16, 32, False, True, ("ieee", "ieee")),
+        (torch.float64, 128, True, True, ("ieee", "ieee")),
+    ],
+)
+def test_how_exactly_kernels_multiply(request, dtype, keys, delta, allowed, expected):
+    """One product of TF32 only for half precision, or where PyTorch may use it; solving, never."""
+    request.addfinalizer(partial(torch.set_float32_matmul_precision, "highest"))
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    given = {n: torch.zeros(1, 5, 2, keys, dtype=dtype) for n in "qkv"}
+    p = problem(**given, delta=delta)
+    assert (_triton._precision(p), _triton._precision(p, solving=True)) == expected

@@ -26,7 +26,7 @@ from linrnn.ops.linear_scan import _triton
 CHUNK, SIDE = 64, 16
 #: Steps where a system is solved, whose rounding errors grow with them: of few keys, and of many.
 SOLVED, SOLVED_WIDE = 32, 16
-#: Keys up to which tensor cores are slower for the delta rule than products of single precision.
+#: Keys below which nothing, and up to which no system that is solved, is faster on tensor cores.
 FEW_KEYS = 64
 #: Keys of a program that must have them all, at most, and from which on they are many.
 MOST_KEYS, MANY_KEYS = 256, 128
@@ -37,14 +37,12 @@ TILE = 2048
 PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "system": ("a", "w")}
 
 WALKS = ("run_states", "run_adjoint")
-#: Warps and stages, the fastest on an H100: where no system is solved, and where one is.
-LAUNCH = {
-    "run_states": ((4, 3), (8, 2)), "run_adjoint": ((4, 3), (8, 2)),
-    "run_outputs": ((4, 1), (4, 1)), "run_values": ((4, 1), (2, 1)),
-    "run_asked": ((4, 3), (2, 1)), "run_written": ((4, 1), (2, 1)),
-    "run_pairs": ((2, 1), (2, 1)), "run_pairs_back": ((8, 1), (2, 1)),
-    "run_channel_pairs": ((4, 1), (4, 1)), "run_channel_pairs_back": ((2, 1), (2, 1)),
-    "run_products": ((2, 1), (1, 1)), "run_solve": ((1, 1), (1, 1)),
+#: Warps of each kernel, the fastest on an H100: where no system is solved, and where one is.
+WARPS = {
+    "run_states": (8, 8), "run_adjoint": (4, 8), "run_outputs": (4, 4), "run_values": (4, 2),
+    "run_asked": (4, 2), "run_written": (4, 2), "run_pairs": (2, 2), "run_pairs_back": (8, 2),
+    "run_channel_pairs": (4, 4), "run_channel_pairs_back": (2, 2), "run_products": (2, 1),
+    "run_solve": (1, 1),
 }  # fmt: skip
 _MODULES = {
     "run_solve": "_triton_solve",
@@ -83,18 +81,18 @@ def declines(*inputs: Any) -> str | None:
 
 
 def _precision(p: Problem, solving: bool = False) -> str:
-    """How kernels multiply.
+    """How kernels multiply: as exactly as a loop does.
 
-    As exactly as a loop does: three products of TF32 are as exact as one of single precision, and
-    on tensor cores faster. One is as exact as numbers of half precision are, but not where a system
-    is solved, which makes errors larger; and it is what whoever lets PyTorch use TF32 asks for.
+    Three products of TF32 are as exact as one of single precision, and on tensor cores faster. One
+    is as exact as numbers of half precision are, but not where a system is solved, which makes
+    errors larger; and it is what whoever lets PyTorch use TF32 asks for.
     """
-    if p.wide == torch.float64:
+    keys = p.q.shape[3]
+    if p.wide == torch.float64 or keys < FEW_KEYS:
         return "ieee"
     if not solving and (p.v.dtype != torch.float32 or _allows_tf32()):
         return "tf32"
-    few = p.q.shape[3] <= FEW_KEYS
-    return "ieee" if p.delta and few else "tf32x3"
+    return "ieee" if p.delta and keys == FEW_KEYS else "tf32x3"
 
 
 def _allows_tf32() -> bool:
@@ -226,12 +224,13 @@ class _Run:
         tile = self._tile(name)
         given = {**self.known, **tile, "SIDE": SIDE, **own}
         arguments = {n: given[n] for n in kernel.arg_names}
-        warps, stages = LAUNCH[name][self.p.delta]
-        if self.p.delta and name in WALKS and tile["KEYS"] > FEW_KEYS:
+        warps = WARPS[name][self.p.delta]
+        wide = self.p.delta and tile["KEYS"] > FEW_KEYS
+        if name in WALKS and (wide or tile["KEYS"] * tile["COLUMNS"] <= 512):
             warps = 4
-            if self.known["G"] == 2:  # decays by channel are one more tile of every stage
-                stages = 1
-        kernel[(programs,)](**arguments, num_warps=warps, num_stages=stages)
+        # chunks under way at once (num_stages) would be faster still, but made a layer of few
+        # channels read memory that is not its own (H100, Triton 3.6)
+        kernel[(programs,)](**arguments, num_warps=warps, num_stages=1)
 
     def _walk(self, name: str, own: dict[str, Any]) -> None:
         """Run a kernel for every tile of the memories of a sequence."""
