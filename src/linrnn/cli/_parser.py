@@ -75,10 +75,11 @@ class Parser(argparse.ArgumentParser):
         """The arguments, and those that are of another parser.
 
         Raises:
-            ArgumentError: an option came twice that does not collect.
+            ArgumentError: an option came twice that does not collect, or with one value too many.
         """
         self._given = respelt(args, self._option_string_actions)
         self._check_once()
+        self._check_one_value()
         return super().parse_known_args(self._given, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -105,6 +106,42 @@ class Parser(argparse.ArgumentParser):
                 again = [name, *values]
                 raise given_twice(verb, first[action.dest], again, "Leave one of them out.")
             first[action.dest] = [name, *values]
+
+    def _check_one_value(self) -> None:
+        """A word behind an option and its value would be taken for one of the option before."""
+        positional = [x for x in self._actions if not x.option_strings]
+        if any(x.nargs is not None for x in positional):
+            return
+        words = self._given[: self._given.index("--") if "--" in self._given else None]
+        at, left = 0, len(positional)
+        option: tuple[argparse.Action, str, str] | None = None  # which it is behind
+        while at < len(words):
+            name, sign, value = words[at].partition("=")
+            action = self._option_string_actions.get(name)
+            if action is not None:
+                behind = [] if action.nargs == 0 else [value] if sign else words[at + 1 : at + 2]
+                option = (action, name, behind[0]) if behind else None
+                at += 1 if sign else 1 + len(behind)
+            elif words[at].startswith("-"):  # of another parser, and so is all up to the next
+                at, option = at + 1, None
+                while at < len(words) and not words[at].startswith("--"):
+                    at += 1
+            elif left:
+                at, left, option = at + 1, left - 1, None
+            elif option is None:
+                return
+            else:
+                raise self._two_values(*option, words[at])
+
+    def _two_values(self, action: argparse.Action, name: str, *got: str) -> ArgumentError:
+        verb, several = self.prog.removeprefix("linrnn "), ""
+        if isinstance(action, argparse._AppendAction):
+            again = " ".join(f"{name} {value}" for value in got)
+            several = f" Several are said one by one: {again}."
+        elif "," in str(action.metavar):
+            several = f" Several have commas between: {name} {','.join(got)}."
+        said = " and ".join(f"{value!r:.60}" for value in got)
+        return ArgumentError(f"{verb}: {name} must be one value, got {said}.{several}")
 
     def _meant(self, message: str) -> str:
         """Of an option that is missing, how it was perhaps misspelt."""

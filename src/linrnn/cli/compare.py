@@ -126,10 +126,7 @@ def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Choi
             "compare: --mixer must come without --mixers, got both. Add it to --mixers."
         )
     if rest and not rest[0].startswith("-"):
-        raise ArgumentError(
-            f"compare: an option must begin with --, got {rest[0]!r:.80}. Several mixers or "
-            "learners have commas between: --mixers lru,mingru."
-        )
+        raise ArgumentError(f"compare: an option must begin with --, got {rest[0]!r:.80}.")
     mixers = [""] if options.mixers is None else map(as_known, options.mixers.split(","))
     learners = [""] if options.learners is None else map(_as_known, options.learners.split(","))
     found = [Choice(*pair) for pair in itertools.product(mixers, learners)]

@@ -177,7 +177,17 @@ WRONG = [
     (["train", "digits", "more"], "train: an option must begin with --, got 'more'."),
     (
         ["compare", "digits", "--mixers", "lru", "s5"],
-        "got 's5'. Several mixers or learners",
+        "must be one value, got 'lru' and 's5'. Several have commas between: --mixers lru,s5.",
+    ),
+    (  # the word would be taken for one of the option before
+        ["compare", "digits", "--task.size", "2", "--mixers", "lru", "s5"],
+        "compare: --mixers must be one value, got 'lru' and 's5'.",
+    ),
+    (["compare", "--seeds=2", "digits", "--seeds", "3", "4"], "--seeds must be given once"),
+    (["compare", "digits", "--seeds=2", "3"], "--seeds must be one value, got '2' and '3'."),
+    (
+        ["sweep", "digits", "--over", "a=1", "b=2"],
+        "got 'a=1' and 'b=2'. Several are said one by one: --over a=1 --over b=2.",
     ),
     (["sweep", "digits", "more", "--over", "optim.lr=1"], "must begin with --, got 'more'."),
     (["compare", "digits", "--mixers", "lru,mingruu"], "no mixer named 'mingruu'. Did you mean"),
