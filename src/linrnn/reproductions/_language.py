@@ -18,7 +18,7 @@ from linrnn.train._positions import measure_positions
 
 TEXT_NOTE = (
     "the text is tiny Shakespeare, 1,115,394 bytes, of which the last tenth is validation and test "
-    "in one, as is usual; all of it is ASCII, so a byte is a character. A test loss is that of the "
+    "in one, as is usual; all of it is ASCII, so a byte is a character. A best test loss is of the "
     "weights with the best loss on the same text, and learning rates that are tuned are chosen on "
     "it too, so it is a little too good, for all alike."
 )
@@ -87,14 +87,13 @@ def losses_of(outcome: Outcome) -> dict[str, dict[int, float]]:
     return {row.label: nats for row in outcome.rows if (nats := nats_by_seed(row))}
 
 
-def orders(outcome: Outcome, printed: Printed) -> list[str]:
+def orders(ours: Mapping[str, Mapping[int, float]], printed: Printed) -> list[str]:
     """A note of two orders, smallest loss first: the printed one and ours; none of a single row.
 
     Args:
-        outcome: of models of a text.
+        ours: losses by row and by the place of the seed.
         printed: numbers of which the smallest is the best, by row.
     """
-    ours = losses_of(outcome)
     if len(ours) < 2:
         return []
     theirs = printed_order({name: printed[name] for name in printed if name in ours}, False)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from linrnn.compare import Row
 from linrnn.compare._tune import at_an_end, at_rate, best_rates, validation
 from linrnn.reproductions._base import Setting, Table
 from linrnn.reproductions._trained import Column, Outcome, train
@@ -19,6 +20,8 @@ class Tuned:
     """Of all seeds, under the labels of the candidates, with the rates that were taken."""
     tried: Table
     """The metric on validation of every rate."""
+    first: Mapping[str, Mapping[float, Row]]
+    """The row of each rate, of the first seed alone, under those labels."""
 
 
 def tuned(
@@ -44,7 +47,7 @@ def tuned(
     title = f"{name}: {metric} on validation of seed {setting.seeds[0]} while tuning"
     if tried.problem:
         none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
-        return Tuned(outcome=replace(tried, labels=tuple(candidates)), tried=none)
+        return Tuned(outcome=replace(tried, labels=tuple(candidates)), tried=none, first={})
     best = best_rates(candidates, found, tried.task.higher_is_better)
     taken = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
     outcome = train(of, taken, setting)
@@ -55,7 +58,13 @@ def tuned(
         rows=tuple(replace(row, label=label) for label, row in renamed),
         rates=best,
     )
-    return Tuned(outcome=outcome, tried=_table(title, candidates, found, tried, best))
+    by_label = {row.label: row for row in tried.rows}
+    first = {
+        label: {rate: by_label[at_rate(label, rate)] for rate in rates}
+        for label, rates in candidates.items()
+    }
+    table = _table(title, candidates, found, tried, best)
+    return Tuned(outcome=outcome, tried=table, first=first)
 
 
 def budget(rates: Sequence[float]) -> str:

@@ -8,12 +8,13 @@ from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
+from linrnn.reproductions._halves import NOTE as HALVES_NOTE
+from linrnn.reproductions._halves import in_halves
 from linrnn.reproductions._language import (
     RATES,
     TEXT_NOTE,
     best_steps,
     curves,
-    losses_of,
     orders,
     test_nats,
     with_model,
@@ -79,22 +80,24 @@ class MemoryShakespeare(Reproduction):
         candidates = {label: with_rates(config, self.rates) for label, config in rows(base).items()}
         found = tuned("tiny Shakespeare", candidates, setting)
         outcome = found.outcome
+        halved, losses = in_halves(found)
         return Findings(
-            tables=(_losses(outcome), table(outcome, {}), found.tried),
+            tables=(_losses(outcome), table(outcome, {}), halved, found.tried),
             comparable=(
                 "the order only: models, text and training are a thousand times smaller than "
                 "those of the source. DeltaNet and Mamba-2 are not in its table."
             ),
             notes=(
                 TEXT_NOTE,
+                HALVES_NOTE,
                 ERROR_NOTE,
                 budget(self.rates),
-                *orders(outcome, _PRINTED),
+                *orders(losses, _PRINTED),
                 *problems(outcome),
             ),
             complete=not outcome.problem,
             figures=curves([outcome]),
-            verdicts=tuple(ordered(losses_of(outcome), _PRINTED, higher_is_better=False)),
+            verdicts=tuple(ordered(losses, _PRINTED, higher_is_better=False)),
         )
 
 

@@ -9,6 +9,8 @@ from linrnn.compare._match import count_parameters, match_parameters
 from linrnn.compare._tune import with_rates
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import findings
+from linrnn.reproductions._halves import NOTE as HALVES_NOTE
+from linrnn.reproductions._halves import in_halves
 from linrnn.reproductions._language import (
     RATES,
     TEXT_NOTE,
@@ -73,21 +75,24 @@ class MinRNNShakespeare(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train all four: as published, or tuned where they are scaled down."""
         chosen = self.column or column(setting.scale)
-        models, tried, spent = rows(chosen.config), [], []
+        models = rows(chosen.config)
         if setting.scale == "paper":
             outcome = train(chosen, models, setting)
+            losses, tables, notes = losses_of(outcome), [], []
         else:
             candidates = {
                 label: with_rates(config, self.rates) for label, config in matched(models).items()
             }
             search = tuned(chosen, candidates, setting)
-            outcome, tried, spent = search.outcome, [search.tried], [budget(self.rates)]
+            outcome = search.outcome
+            halved, losses = in_halves(search)
+            tables, notes = [halved, search.tried], [HALVES_NOTE, budget(self.rates)]
         found = findings([outcome], {}, notes=NOTES, figures=curves([outcome]))
         return replace(
             found,
-            tables=(beside(outcome), *found.tables, *tried),
-            notes=(*found.notes, *spent, *orders(outcome, _PRINTED)),
-            verdicts=tuple(ordered(losses_of(outcome), _PRINTED, higher_is_better=False)),
+            tables=(beside(outcome), *found.tables, *tables),
+            notes=(*found.notes, *notes, *orders(losses, _PRINTED)),
+            verdicts=tuple(ordered(losses, _PRINTED, higher_is_better=False)),
         )
 
 

@@ -9,6 +9,7 @@ import torch
 from linrnn.compare._match import count_parameters
 from linrnn.reproductions import (
     Setting,
+    _halves,
     carried_state,
     memory_shakespeare,
     minrnn_shakespeare,
@@ -139,8 +140,32 @@ def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatc
     assert max(sizes) <= 1.06 * min(sizes)
     note = next(n for n in found.notes if n.startswith("smallest loss"))
     assert "published mLSTM > GLA" in note
-    assert [row[0] for row in found.tables[2].rows] == ["mLSTM", "GLA"]
+    assert [row[0] for row in found.tables[3].rows] == ["mLSTM", "GLA"]
     assert any("the learning rates 0.001, 0.01, the same for all rows" in n for n in found.notes)
+    for (name, chosen, taken, loss, _), one in zip(
+        found.tables[2].rows, found.tables[0].rows, strict=True
+    ):
+        assert (chosen, taken) == ("0.01", "0.01")
+        two = _halves.halves(next(runs.glob(f"*/{name}_at_0.01-seed0")))
+        assert f"{two.second:.3f}" == loss
+        assert min(two) < float(one[1]) < max(two)
+
+
+def test_what_the_first_half_would_not_have_chosen_is_judged_by_nothing(tmp_path, monkeypatch):
+    few = {name: memory_shakespeare.MODELS[name] for name in ("mLSTM", "GLA")}
+    monkeypatch.setattr(memory_shakespeare, "MODELS", few)
+    losses = {"mLSTM_at_0.01": (2.0, 1.0), "mLSTM_at_0.001": (1.0, 2.0)}
+    monkeypatch.setattr(
+        _halves,
+        "halves",
+        lambda folder: _halves.Halves(*losses.get(folder.name.split("-seed")[0], (1.0, 1.5))),
+    )
+    base = replace(tiny(16), model=replace(tiny(16).model, d_model=64), mixer="mingru")
+    found = memory_shakespeare.MemoryShakespeare(base, rates=(1e-3, 1e-2)).run(setting(tmp_path))
+    halved = {row[0]: row[1:] for row in found.tables[2].rows}
+    assert halved["mLSTM"] == ["0.001", "0.01", "not trained at that rate", ""]
+    assert halved["GLA"] == ["0.001", "0.01", "not trained at that rate", ""]
+    assert found.verdicts == ()
 
 
 def test_a_missing_text_is_an_incomplete_result(tmp_path, monkeypatch):
