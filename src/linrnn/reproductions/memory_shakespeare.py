@@ -59,8 +59,8 @@ class MemoryShakespeare(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "models of 0.6 million parameters and 2,946 batches of the recipe `lm`; shows the "
-            "order after short training on a megabyte; an hour of processor time a seed, and four "
-            "for tuning"
+            "order after short training on a megabyte; an hour and a half of processor time a "
+            "seed, and six for tuning"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (

@@ -161,7 +161,7 @@ def judged(losses: Mapping[int, BySeed]) -> list[Judged]:
     """
     found = []
     for length, values in losses.items():
-        for one, other in itertools.pairwise(ORDER):
+        for one, other in (*itertools.pairwise(ORDER), (ORDER[0], ORDER[-1])):
             claim = f"length {length}: {one} is better than {other}"
             found.append(less(claim, "order", values.get(one, {}), values.get(other, {})))
     short, long = losses[min(losses)], losses[max(losses)]
