@@ -226,8 +226,9 @@ def _by_place(bias: Tensor, age: Tensor, number: Tensor, step: Tensor) -> Tensor
     past = n + step[..., None] - torch.arange(n, device=age.device)
     past = torch.where((past < n) & (number > 0)[:, None, None], past, -1)
     ages = torch.cat([past, age.expand(past.shape[0], -1, -1)], -1)
-    # a GPU adds up the gradient of so few rows a thousand times faster than an index's
-    found = F.embedding(ages.clamp(min=0), bias.T).permute(0, 3, 1, 2)
+    place, rows = ages.clamp(min=0), bias.T
+    # of so few rows a GPU adds up an embedding's gradient a thousand times faster than an index's
+    found = (rows[place] if rows.is_cpu else F.embedding(place, rows)).permute(0, 3, 1, 2)
     return torch.where((ages >= 0)[:, None], found, float("-inf"))
 
 
