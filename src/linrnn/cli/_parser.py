@@ -64,11 +64,10 @@ class Parser(argparse.ArgumentParser):
             ArgumentError: an option that there is not.
         """
         given: Sequence[str] = respelt(args, self._option_string_actions)
-        for argument in given[: given.index("--") if "--" in given else None]:
+        for argument in _own(given):
             if argument.startswith("--") and not self._has(argument):
-                verb = self.prog.removeprefix("linrnn ")
                 known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-                raise no_such_option(verb, argument, known, f"{self.prog} --help")
+                raise no_such_option(self._verb, argument, known, f"{self.prog} --help")
         return super().parse_args(given, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -88,13 +87,16 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ArgumentError: always.
         """
-        verb = self.prog.removeprefix("linrnn ")
-        more = f"`linrnn help {verb}` describes every argument."
-        raise ArgumentError(f"{verb}: {message}.{self._meant(message)} {more}")
+        more = f"`linrnn help {self._verb}` describes every argument."
+        raise ArgumentError(f"{self._verb}: {message}.{self._meant(message)} {more}")
+
+    @property
+    def _verb(self) -> str:
+        return self.prog.removeprefix("linrnn ")
 
     def _check_once(self) -> None:
         first: dict[str, list[str]] = {}
-        words = self._given[: self._given.index("--") if "--" in self._given else None]
+        words = _own(self._given)
         for at, argument in enumerate(words):
             name, sign, value = argument.partition("=")
             action = self._option_string_actions.get(name)
@@ -102,9 +104,8 @@ class Parser(argparse.ArgumentParser):
                 continue
             values = [value] if sign else words[at + 1 : at + 2] if action.nargs != 0 else []
             if action.dest in first:
-                verb = self.prog.removeprefix("linrnn ")
                 again = [name, *values]
-                raise given_twice(verb, first[action.dest], again, "Leave one of them out.")
+                raise given_twice(self._verb, first[action.dest], again, "Leave one of them out.")
             first[action.dest] = [name, *values]
 
     def _check_one_value(self) -> None:
@@ -112,7 +113,7 @@ class Parser(argparse.ArgumentParser):
         positional = [x for x in self._actions if not x.option_strings]
         if any(x.nargs is not None for x in positional):
             return
-        words = self._given[: self._given.index("--") if "--" in self._given else None]
+        words = _own(self._given)
         at, left = 0, len(positional)
         option: tuple[argparse.Action, str, str] | None = None  # which it is behind
         while at < len(words):
@@ -134,14 +135,14 @@ class Parser(argparse.ArgumentParser):
                 raise self._two_values(*option, words[at])
 
     def _two_values(self, action: argparse.Action, name: str, *got: str) -> ArgumentError:
-        verb, several = self.prog.removeprefix("linrnn "), ""
+        several = ""
         if isinstance(action, argparse._AppendAction):
             again = " ".join(f"{name} {value}" for value in got)
             several = f" Several are said one by one: {again}."
         elif "," in str(action.metavar):
             several = f" Several have commas between: {name} {','.join(got)}."
         said = " and ".join(f"{value!r:.60}" for value in got)
-        return ArgumentError(f"{verb}: {name} must be one value, got {said}.{several}")
+        return ArgumentError(f"{self._verb}: {name} must be one value, got {said}.{several}")
 
     def _meant(self, message: str) -> str:
         """Of an option that is missing, how it was perhaps misspelt."""
@@ -154,6 +155,11 @@ class Parser(argparse.ArgumentParser):
 
     def _has(self, argument: str) -> bool:
         return argument.partition("=")[0] in self._option_string_actions
+
+
+def _own(words: Sequence[str]) -> Sequence[str]:
+    """Those before a ``--``, behind which nothing is an option."""
+    return words[: words.index("--") if "--" in words else None]
 
 
 class _Set(argparse.Action):

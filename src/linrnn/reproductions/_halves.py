@@ -4,7 +4,8 @@ Where validation and test are one text, as is usual for tiny Shakespeare, what w
 little too good. Trained runs are read once more here, so that choosing and judging are apart.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -35,12 +36,13 @@ class Halves(NamedTuple):
 
 def in_halves(found: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
     """What the halves say, and the loss of the second by row and by the place of the seed."""
+    read = functools.cache(halves)  # the first seed of a rate that was taken is asked for twice
     losses: dict[str, dict[int, float]] = {}
     cells = []
     for row in found.outcome.rows if found.first else ():
-        taken, chosen = found.outcome.rates[row.label], _chosen(found.first[row.label])
+        taken, chosen = found.outcome.rates[row.label], _chosen(found.first[row.label], read)
         if chosen == taken:
-            every = dict(enumerate(map(halves, row.folders)))
+            every = dict(enumerate(map(read, row.folders)))
             losses[row.label] = {seed: two.second for seed, two in every.items() if two}
         ours = losses.get(row.label)
         cells.append(
@@ -68,7 +70,7 @@ def halves(folder: Path) -> Halves | None:
     return Halves(score(run, parts.validation).loss, score(run, parts.test).loss)
 
 
-def _chosen(rates: Mapping[float, Row]) -> float | None:
+def _chosen(rates: Mapping[float, Row], read: Callable[[Path], Halves | None]) -> float | None:
     """The rate whose first seed has the smallest loss of the first half."""
-    found = {rate: two.first for rate, row in rates.items() if (two := halves(row.folders[0]))}
+    found = {rate: two.first for rate, row in rates.items() if (two := read(row.folders[0]))}
     return min(found, key=found.__getitem__, default=None)

@@ -119,29 +119,41 @@ def _channels(p, c, channels, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _rows(p, by, lanes, size, n, UNROLL: tl.constexpr):
-    """Start loading the rows of the next steps; from the ``n``-th on they read as 0."""
+def _rows(p, step, t, lanes, size, n, WAY: tl.constexpr, UNROLL: tl.constexpr):
+    """Start loading the rows of steps from t on or, WAY -1, down; from the n-th on they are 0."""
     rows = ()
     for j in tl.static_range(UNROLL):
-        rows = rows + (tl.load(p + j * by + lanes, (lanes < size) & (j < n), 0),)
+        rows = rows + (tl.load(p + (t + WAY * j) * step + lanes, (lanes < size) & (j < n), 0),)
     return rows
 
 
 @triton.jit
-def _flags(p, by, n, UNROLL: tl.constexpr):
+def _inputs(x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, left,
+            WAY: tl.constexpr, UNROLL: tl.constexpr):  # fmt: skip
+    """The same of what every call has."""
+    return (
+        _rows(x, x_step, t, c, channels, left, WAY, UNROLL),
+        _rows(dt, dt_step, t, c, channels, left, WAY, UNROLL),
+        _rows(B, B_step, t, n, modes, left, WAY, UNROLL),
+        _rows(C, C_step, t, n, modes, left, WAY, UNROLL),
+    )
+
+
+@triton.jit
+def _flags(p, step, t, n, WAY: tl.constexpr, UNROLL: tl.constexpr):
     """The same of resets: one flag a step."""
     flags = ()
     for j in tl.static_range(UNROLL):
-        flags = flags + (tl.load(p + j * by, j < n, 0) != 0,)
+        flags = flags + (tl.load(p + (t + WAY * j) * step, j < n, 0) != 0,)
     return flags
 
 
 @triton.jit
-def _tiles(p, by, tile, inside, n, UNROLL: tl.constexpr):
-    """The same of states."""
+def _tiles(p, last, size, tile, inside, n, UNROLL: tl.constexpr):
+    """The same of states, from the last on down."""
     tiles = ()
     for j in tl.static_range(UNROLL):
-        tiles = tiles + (tl.load(p + j * by + tile, inside & (j < n), 0),)
+        tiles = tiles + (tl.load(p + (last - j) * size + tile, inside & (j < n), 0),)
     return tiles
 
 
@@ -161,7 +173,7 @@ def run_forward(
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
     BLOCK: tl.constexpr, MODES: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    SIGN: tl.constexpr = -1 if REVERSE else 1
+    WAY: tl.constexpr = -1 if REVERSE else 1
     s, _, c, n, tile, inside = _place(channels, modes, BLOCK, MODES)
     lam = tl.load(A + tile, mask=inside, other=0)
     skip = _channels(D, c, channels, DTYPE)
@@ -172,41 +184,36 @@ def run_forward(
         h = tl.load(initial + s * size + tile, mask=inside, other=0)
     row, start, count = _span(cu_seqlens, s, time)
     before = _kept_before(cu_seqlens, s, start, time, chunk)
+    x += row * x_seq
+    dt += row * dt_seq
+    B += row * B_seq
+    C += row * C_seq
+    y += row * y_seq
     t = _where(start, count, 0, REVERSE)
-    x += row * x_seq + t * x_step
-    x_next = _rows(x, SIGN * x_step, c, channels, count, UNROLL)
-    dt += row * dt_seq + t * dt_step
-    dt_next = _rows(dt, SIGN * dt_step, c, channels, count, UNROLL)
-    B += row * B_seq + t * B_step
-    B_next = _rows(B, SIGN * B_step, n, modes, count, UNROLL)
-    C += row * C_seq + t * C_step
-    C_next = _rows(C, SIGN * C_step, n, modes, count, UNROLL)
+    x_next, dt_next, B_next, C_next = _inputs(
+        x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, count, WAY, UNROLL
+    )
     if z is not None:
-        z += row * z_seq + t * z_step
-        z_next = _rows(z, SIGN * z_step, c, channels, count, UNROLL)
+        z += row * z_seq
+        z_next = _rows(z, z_step, t, c, channels, count, WAY, UNROLL)
     if reset is not None:
-        reset += row * reset_seq + t * reset_step
-        cut_next = _flags(reset, SIGN * reset_step, count, UNROLL)
-    y += row * y_seq + t * y_step
+        reset += row * reset_seq
+        cut_next = _flags(reset, reset_step, t, count, WAY, UNROLL)
     for i in range(0, count, UNROLL):
+        here = _where(start, count, i, REVERSE)
+        t = here + WAY * UNROLL
         left = count - i - UNROLL
         x_now, dt_now, B_now, C_now = x_next, dt_next, B_next, C_next
-        x += UNROLL * SIGN * x_step
-        x_next = _rows(x, SIGN * x_step, c, channels, left, UNROLL)
-        dt += UNROLL * SIGN * dt_step
-        dt_next = _rows(dt, SIGN * dt_step, c, channels, left, UNROLL)
-        B += UNROLL * SIGN * B_step
-        B_next = _rows(B, SIGN * B_step, n, modes, left, UNROLL)
-        C += UNROLL * SIGN * C_step
-        C_next = _rows(C, SIGN * C_step, n, modes, left, UNROLL)
+        x_next, dt_next, B_next, C_next = _inputs(
+            x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, left, WAY,
+            UNROLL,
+        )  # fmt: skip
         if z is not None:
             z_now = z_next
-            z += UNROLL * SIGN * z_step
-            z_next = _rows(z, SIGN * z_step, c, channels, left, UNROLL)
+            z_next = _rows(z, z_step, t, c, channels, left, WAY, UNROLL)
         if reset is not None:
             cut_now = cut_next
-            reset += UNROLL * SIGN * reset_step
-            cut_next = _flags(reset, SIGN * reset_step, left, UNROLL)
+            cut_next = _flags(reset, reset_step, t, left, WAY, UNROLL)
         if kept is not None:  # noqa: SIM102
             if i % chunk == 0:  # a chunk that is no multiple of UNROLL is the only one
                 tl.store(kept + (before + i // chunk) * size + tile, h, mask=inside)
@@ -224,8 +231,7 @@ def run_forward(
             if z is not None:
                 z_t = z_now[j].to(DTYPE)
                 out = out * z_t * _sigmoid(z_t)
-            tl.store(y + SIGN * j * y_step + c, out, mask=(c < channels) & exists)
-        y += UNROLL * SIGN * y_step
+            tl.store(y + (here + WAY * j) * y_step + c, out, mask=(c < channels) & exists)
     tl.store(final + s * size + tile, h, mask=inside)
 
 
@@ -239,8 +245,8 @@ def run_backward(
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
     BLOCK: tl.constexpr, MODES: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    SIGN: tl.constexpr = -1 if REVERSE else 1
-    BACK: tl.constexpr = -SIGN
+    WAY: tl.constexpr = -1 if REVERSE else 1
+    BACK: tl.constexpr = -WAY
     s, block, c, n, tile, inside = _place(channels, modes, BLOCK, MODES)
     lam = tl.load(A + tile, mask=inside, other=0)
     skip = _channels(D, c, channels, DTYPE)
@@ -271,18 +277,18 @@ def run_backward(
         for i in range(0, steps, UNROLL):
             t = _where(first, count, start + i, REVERSE)
             left = steps - i
-            x_now = _rows(x + t * x_step, SIGN * x_step, c, channels, left, UNROLL)
-            dt_now = _rows(dt + t * dt_step, SIGN * dt_step, c, channels, left, UNROLL)
-            B_now = _rows(B + t * B_step, SIGN * B_step, n, modes, left, UNROLL)
-            C_now = _rows(C + t * C_step, SIGN * C_step, n, modes, left, UNROLL)
-            g_now = _rows(grad_y + t * y_step, SIGN * y_step, c, channels, left, UNROLL)
+            x_now, dt_now, B_now, C_now = _inputs(
+                x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, left, WAY,
+                UNROLL,
+            )  # fmt: skip
+            g_now = _rows(grad_y, y_step, t, c, channels, left, WAY, UNROLL)
             if z is not None:
-                z_now = _rows(z + t * z_step, SIGN * z_step, c, channels, left, UNROLL)
+                z_now = _rows(z, z_step, t, c, channels, left, WAY, UNROLL)
             if reset is not None:
-                cut_now = _flags(reset + t * reset_step, SIGN * reset_step, left, UNROLL)
+                cut_now = _flags(reset, reset_step, t, left, WAY, UNROLL)
             for j in tl.static_range(UNROLL):
                 exists = j < left
-                here = t + SIGN * j
+                here = t + WAY * j
                 x_t, g = x_now[j].to(DTYPE), g_now[j].to(DTYPE)
                 d_t = _step_size(dt_now[j].to(DTYPE) + shift, SOFTPLUS)
                 if reset is not None:
@@ -309,16 +315,16 @@ def run_backward(
             last = steps - 1 - i
             t = _where(first, count, start + last, REVERSE)
             left = steps - i
-            x_now = _rows(x + t * x_step, BACK * x_step, c, channels, left, UNROLL)
-            dt_now = _rows(dt + t * dt_step, BACK * dt_step, c, channels, left, UNROLL)
-            B_now = _rows(B + t * B_step, BACK * B_step, n, modes, left, UNROLL)
-            C_now = _rows(C + t * C_step, BACK * C_step, n, modes, left, UNROLL)
-            g_now = _rows(grad_y + t * y_step, BACK * y_step, c, channels, left, UNROLL)
-            h_now = _tiles(scratch + last * size, -size, tile, inside, left, UNROLL)
+            x_now, dt_now, B_now, C_now = _inputs(
+                x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, left, BACK,
+                UNROLL,
+            )  # fmt: skip
+            g_now = _rows(grad_y, y_step, t, c, channels, left, BACK, UNROLL)
+            h_now = _tiles(scratch, last, size, tile, inside, left, UNROLL)
             if z is not None:
-                z_now = _rows(z + t * z_step, BACK * z_step, c, channels, left, UNROLL)
+                z_now = _rows(z, z_step, t, c, channels, left, BACK, UNROLL)
             if reset is not None:
-                cut_now = _flags(reset + t * reset_step, BACK * reset_step, left, UNROLL)
+                cut_now = _flags(reset, reset_step, t, left, BACK, UNROLL)
             for j in tl.static_range(UNROLL):
                 exists = j < left
                 here = t + BACK * j
