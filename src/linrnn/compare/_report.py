@@ -220,7 +220,7 @@ def learning_curves(rows: Sequence["Row"], task: Task) -> Any:
         title=over_seeds(counts) + (", each behind it" if max(counts, default=1) > 1 else ""),
     )
     axes.grid(alpha=0.3)
-    clip_outliers(axes)
+    clip_outliers(axes, "high" if task.higher_is_better else "low")
     legend_below(figure, axes)
     return figure
 

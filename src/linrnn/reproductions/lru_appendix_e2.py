@@ -212,5 +212,5 @@ def _figures(outcome: Outcome, threshold: float) -> dict[str, Any]:
     axes.set(title=over_seeds(len(row.values) for row in rows))
     axes.grid(alpha=0.3)
     legend_below(figure, axes)
-    clip_outliers(axes)
+    clip_outliers(axes, "low")
     return {"curves": figure}

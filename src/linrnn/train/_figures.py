@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -291,11 +291,16 @@ def _is_reference(handle: Any) -> bool:
     return hasattr(handle, "get_marker") and handle.get_marker() in ("None", "", None)
 
 
-def clip_outliers(axes: "Axes") -> None:
+def clip_outliers(axes: "Axes", better: Literal["low", "high"] | None = None) -> None:
     """Leave out of sight what lies far beyond all else, and say so below the x axis.
 
     Far is more than 10 interquartile ranges above or below the middle half of all points, on the
     scale of the axis. The last thing to be done to axes that have their scale and their labels.
+
+    Args:
+        axes: of lines.
+        better: on which side results are good: where few of many rows learn anything, what lies far
+            out on it is what the picture is of, and stays.
     """
     lines = [x for x in axes.lines if x.get_transform() == axes.transData]
     drawn_at: Any = [y for x in lines for y in np.asarray(x.get_ydata())]
@@ -306,13 +311,15 @@ def clip_outliers(axes: "Axes") -> None:
         return
     low, _, high = statistics.quantiles(scaled, n=4)
     reach = _FAR * (high - low)
-    near = [y for y in scaled if low - reach <= y <= high + reach]
+    bottom = -math.inf if better == "low" else low - reach
+    top = math.inf if better == "high" else high + reach
+    near = [y for y in scaled if bottom <= y <= top]
     words = [
         f"{len(far)} point{'s' if len(far) > 1 else ''} {side} {_end(end, log)} not shown, "
         f"up to {_end(far[index], log)}"
         for side, far, end, index in (
-            ("above", [y for y in scaled if y > high + reach], near[-1], -1),
-            ("below", [y for y in scaled if y < low - reach], near[0], 0),
+            ("above", [y for y in scaled if y > top], near[-1], -1),
+            ("below", [y for y in scaled if y < bottom], near[0], 0),
         )
         if far
     ]

@@ -89,13 +89,13 @@ def _curves(rows: list[EpochReport], task: Task) -> Figure:
     shown = [getattr(r, name) for r in rows for name in ("train_metric", "validation_metric")]
     if not task.higher_is_better and spans_decades(shown):
         metric.set_yscale("log")
-    for axes in (loss, metric):
+    for axes, higher in ((loss, False), (metric, task.higher_is_better)):
         if axes.get_yscale() == "log":
             axes.yaxis.set_major_formatter(_PlainLogFormatter())
             axes.yaxis.set_minor_formatter(_PlainLogFormatter())
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.3)
-        clip_outliers(axes)
+        clip_outliers(axes, "high" if higher else "low")
     legend_below(figure, metric)
     return figure
 

@@ -102,6 +102,17 @@ def test_what_lies_far_out_is_cut_off_and_said(scale):
     assert "2e+06" in drawn(figure).decode()  # the data keeps it
 
 
+@pytest.mark.parametrize(("better", "far"), [("low", -1e6), ("high", 1e6)])
+def test_what_is_far_better_than_all_else_is_shown(better, far):
+    _, axes = panel()
+    axes.plot(range(22), [*range(20), far, -far], label="lru")
+    figures.clip_outliers(axes, better)
+    bottom, top = axes.get_ylim()
+    assert bottom < far < top
+    assert "1 point " in axes.get_xlabel()
+    assert not bottom < -far < top
+
+
 def test_what_lies_low_is_cut_off_too_and_nothing_else_is():
     _, axes = panel()
     axes.plot(range(21), [*range(20), -1e6], label="lru")
