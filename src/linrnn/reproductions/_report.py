@@ -11,19 +11,22 @@ import torch
 
 from linrnn import __version__
 from linrnn._door import read_bytes
-from linrnn._storage import read_json, remove
+from linrnn._storage import remove
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._every_run import every_run, finished
 from linrnn.reproductions._verdict import rule
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._drawn import drawn
 from linrnn.train._figures import save
 from linrnn.train._folder import PLOT_ENDINGS
 
+_RUNS = "runs.csv"
+
 
 def write_report(
     name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
 ) -> list[Path]:
-    """Write ``report.md``, a CSV file for each of our tables, the files of figures, other files.
+    """Write ``report.md``, CSV files of our tables, claims and runs, figures, other files.
 
     Returns:
         The files a reader of the page needs, the page first: it shows the SVG files, and
@@ -35,6 +38,8 @@ def write_report(
     tables = {f"table-{i}.csv": table for i, table in enumerate(found.tables, 1)}
     if found.verdicts:
         tables["verdicts.csv"] = verdict_table(what, setting, found)
+    if (runs := every_run(setting.out)).rows:
+        tables[_RUNS] = runs
     for file, table in tables.items():
         lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
         files.append(setting.out / file)
@@ -59,7 +64,7 @@ def publish(files: Sequence[Path], folder: Path) -> None:
 def _leave_only(files: Sequence[Path], folder: Path) -> None:
     """Take away tables of an older page that had more of them."""
     kept = {file.name for file in files}
-    for path in (*folder.glob("table-*.csv"), folder / "verdicts.csv"):
+    for path in (*folder.glob("table-*.csv"), folder / "verdicts.csv", folder / _RUNS):
         if path.name not in kept:
             remove(path, inside=folder)
 
@@ -85,6 +90,8 @@ def page(
         lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
     lines += [f"- {_from_here(note, setting.out)}" for note in found.notes]
+    if finished(setting.out):
+        lines += [f"- [every run by itself]({_RUNS}), by seed, those of tuning among them."]
     lines += ["", "## Verdicts", ""]
     lines += verdict_table(what, setting, found).markdown() if found.verdicts else [_NO_CLAIM]
     return [*lines, "", f"The rule of verdicts: {rule(what.seeds_needed(setting.scale))}"]
@@ -117,8 +124,8 @@ def _when() -> str:
 
 def _time(out: Path, seconds: float) -> str:
     """That of the command; runs that it found finished took theirs before."""
-    runs = [read_json(path, inside=out) for path in sorted(out.glob("runs/**/result.json"))]
-    trained = sum(run["seconds"] for run in runs)
+    runs = finished(out).values()
+    trained = sum(run.seconds for run in runs)
     if not runs:
         return f"{seconds:.0f} s"
     text = f"{len(runs)} runs, {trained:.0f} s of training"

@@ -1,5 +1,6 @@
 """Every reproduction states its source and scales; the cheap ones are run."""
 
+import csv
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,8 @@ from linrnn import reproductions
 from linrnn.reproductions import Findings, Setting, Table
 from linrnn.reproductions import lru_proposition_3 as proposition
 from linrnn.reproductions._report import write_report
+from linrnn.train import Config, OptimConfig, Result
+from linrnn.train._folder import RunFolder
 
 each = pytest.mark.parametrize("name", reproductions.names())
 
@@ -124,20 +127,51 @@ def test_figures_lie_beside_the_page_that_shows_them(tmp_path):
     assert files[1].read_text() == 'a\n"1,5"\n'
 
 
-def test_page_tells_the_time_of_runs_from_that_of_the_command(tmp_path):
-    setting, found = (
-        Setting(scale="cpu", seeds=(0, 1), out=tmp_path),
-        Findings(tables=(), comparable=""),
-    )
-    for seed in (0, 1):
-        folder = tmp_path / "runs" / "a-task" / f"lru-seed{seed}"
-        folder.mkdir(parents=True)
-        (folder / "result.json").write_text('{"seconds": 300.25}')
+@pytest.fixture
+def of_two_runs(tmp_path):
+    """A setting whose folder has the records of two finished runs and of one that has not."""
+    for seed in (0, 1, 2):
+        config = Config(task="digits", mixer="lru", seed=seed, optim=OptimConfig(lr=0.02))
+        folder = RunFolder.create(tmp_path / "runs" / "a-task" / f"lru-seed{seed}", config)
+        if seed == 2:
+            continue
+        done = {"test_metric": 0.5 + seed / 16, "test_loss": 1.25, "validation_metric": 0.75}
+        sizes = {"best_step": 10, "steps": 20, "n_parameters": 1234, "n_state": 4}
+        what = {"task": "digits", "mixer": "lru", "metric": "accuracy", "seconds": 300.25}
+        folder.write_result(Result(**what, **done, **sizes, folder=folder.path))
+    return Setting(scale="cpu", seeds=(0, 1), out=tmp_path)
+
+
+def test_page_tells_the_time_of_runs_from_that_of_the_command(of_two_runs):
+    found = Findings(tables=(), comparable="")
     for seconds, words in ((620.0, "; the command took 620 s"), (310.0, "this one took 310 s")):
-        write_report("x", proposition.LRUProposition3, setting, found, seconds)
-        text = (tmp_path / "report.md").read_text()
+        write_report("x", proposition.LRUProposition3, of_two_runs, found, seconds)
+        text = (of_two_runs.out / "report.md").read_text()
         assert "2 runs, 600 s of training" in text
         assert words in text
+
+
+def test_every_run_stands_beside_the_page(of_two_runs):
+    found = Findings(tables=(), comparable="")
+    files = write_report("x", proposition.LRUProposition3, of_two_runs, found, 1.0)
+    assert "[every run by itself](runs.csv)" in files[0].read_text()
+    with next(file for file in files if file.name == "runs.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["run"] for row in rows] == ["a-task/lru-seed0", "a-task/lru-seed1"]
+    assert [(row["seed"], float(row["test"])) for row in rows] == [("0", 0.5), ("1", 0.5625)]
+    same = {(row["mixer"], row["lr"], row["steps"], row["validation"]) for row in rows}
+    assert same == {("lru", "0.02", "20", "0.75")}
+
+
+def test_a_page_without_runs_names_none(tmp_path):
+    (tmp_path / "runs.csv").write_text("of an older page")
+    found, setting = (
+        Findings(tables=(), comparable=""),
+        Setting(scale="cpu", seeds=(0,), out=tmp_path),
+    )
+    files = write_report("x", proposition.LRUProposition3, setting, found, 1.0)
+    assert "runs.csv" not in files[0].read_text()
+    assert not (tmp_path / "runs.csv").exists()
 
 
 @pytest.mark.parametrize(
