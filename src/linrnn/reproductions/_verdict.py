@@ -136,6 +136,17 @@ def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[
     ]
 
 
+def in_words(order: Sequence[str]) -> list[tuple[str, str]]:
+    """What an order without numbers claims: each before the next, and the first before the last.
+
+    Example:
+        >>> in_words(["a", "b", "c"]), in_words(["a", "b"])
+        ([('a', 'b'), ('b', 'c'), ('a', 'c')], [('a', 'b')])
+    """
+    pairs = list(itertools.pairwise(order))
+    return pairs + [(order[0], order[-1])] * (len(pairs) > 1)
+
+
 class _Apart:
     """Whether two printed numbers differ by more than their errors."""
 

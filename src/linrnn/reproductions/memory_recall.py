@@ -1,6 +1,5 @@
 """How many pairs a memory recalls that corrects itself, that forgets, or that only adds up."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -11,14 +10,14 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import curves
 from linrnn.reproductions._trained import by_seed, problems
 from linrnn.reproductions._tuned import budget, tuned
-from linrnn.reproductions._verdict import Judged, groups, less
+from linrnn.reproductions._verdict import Judged, groups, in_words, less
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 HEADS, CHANNELS = 2, 16
 #: Of the learning rate: each is tried with one seed, the best on validation is taken.
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = (3e-3, 1e-2, 3e-2)
 _SIZE = {"n_heads": HEADS, "d_key": CHANNELS, "d_value": CHANNELS}
 MEMORIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "delta": ("delta_net", {"d_conv": 1}),
@@ -71,7 +70,7 @@ class MemoryRecall(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "memories of 2 x 16 x 16 numbers and 1,500 steps; shows an order at this size and "
-            "training alone; about an hour of processor time a seed, and as much for tuning"
+            "training alone; about half an hour of processor time a seed, and as much for tuning"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (
@@ -147,7 +146,7 @@ ORDER = ("delta", "decay by channel", "plain, normalised")
 
 
 def judged(name: str, accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:
-    """Whether neighbours in the order of the papers are so with us, seed by seed.
+    """Whether the order of the papers is ours, seed by seed.
 
     Args:
         name: of the task.
@@ -160,5 +159,5 @@ def judged(name: str, accuracies: Mapping[str, Mapping[int, float]]) -> list[Jud
             accuracies[worse],
             accuracies[better],
         )
-        for better, worse in itertools.pairwise(m for m in ORDER if m in accuracies)
+        for better, worse in in_words([m for m in ORDER if m in accuracies])
     ]

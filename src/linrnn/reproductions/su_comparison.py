@@ -1,6 +1,5 @@
 """Gated attention unit, softmax attention, RWKV, LRU and SLRU as language models of one size."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from linrnn.reproductions._language import (
 )
 from linrnn.reproductions._trained import Outcome, problems
 from linrnn.reproductions._tuned import Tuned, budget, tuned
-from linrnn.reproductions._verdict import Judged, groups, less
+from linrnn.reproductions._verdict import Judged, groups, in_words, less
 from linrnn.train import Config
 from linrnn.train._figures import metric_against_length, over_seeds
 
@@ -161,7 +160,7 @@ def judged(losses: Mapping[int, BySeed]) -> list[Judged]:
     """
     found = []
     for length, values in losses.items():
-        for one, other in (*itertools.pairwise(ORDER), (ORDER[0], ORDER[-1])):
+        for one, other in in_words(ORDER):
             claim = f"length {length}: {one} is better than {other}"
             found.append(less(claim, "order", values.get(one, {}), values.get(other, {})))
     short, long = losses[min(losses)], losses[max(losses)]
