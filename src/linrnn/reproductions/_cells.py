@@ -183,7 +183,7 @@ def judged(arrived: Mapping[str, Mapping[int, float]], said: Mapping[str, Said])
         if claim == BEFORE and RIVAL in arrived:
             rival = arrived[RIVAL]
             both = sorted(own.keys() & rival.keys())
-            held = tuple(own[n] < inf and below(own[n], rival[n]) for n in both)
+            held = tuple(below(own[n], rival[n]) for n in both)
         else:
             held = tuple((at < inf) != (claim == FAILS) for at in own.values())
         found.append(Judged(f"{label} {claim}", words, held))

@@ -13,7 +13,7 @@ from linrnn.distillation import distill_orders
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import TEXT_NOTE, mean_of, small, with_model
-from linrnn.reproductions._timing import Call, Timing, Turns, digits, sooner
+from linrnn.reproductions._timing import Call, Timing, Turns, digits, published_on_gpu, sooner
 from linrnn.reproductions._trained import problems, train
 from linrnn.reproductions._verdict import Judged, along
 from linrnn.state import n_floats
@@ -272,7 +272,7 @@ def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Ju
         *(
             sooner(
                 f"after {position:,} steps one costs less than before distillation",
-                "1.5 times the tokens a second, on a GPU",
+                published_on_gpu("1.5 times the tokens a second"),
                 timings[AFTER, position],
                 timings[BEFORE, position],
             )

@@ -234,7 +234,7 @@ def judged(found: Mapping[str, Mapping[str, Timing]]) -> list[Judged]:
     return [
         sooner(
             f"{task}: {model} is faster than the {BASELINE}",
-            f"{times(published_ratio(model, task))} on a GPU",
+            published_on_gpu(times(published_ratio(model, task))),
             t[model],
             t[BASELINE],
         )

@@ -154,7 +154,9 @@ class MinRNNRuntime(Reproduction):
                 KERNELS,
                 "one layer each, state as wide as the input; a step is forward and backward to the "
                 "input and all parameters, without an optimiser.",
-                "memory is what a step adds to layer and input at its peak, each in a new process.",
+                "memory is what a step adds to layer and input at its peak, each in a new process: "
+                "one measurement of each, so no verdict, and as much of the baseline's kernel as "
+                "of the layer.",
                 "faster by: the other's time over ours, less one. Our source does not say whether "
                 "inference reads a context or streams: both are here.",
             ),
@@ -209,7 +211,7 @@ def judged(found: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
     return [
         sooner(
             f"T = {length}: {ours} trains faster than {classical}, {kernel}",
-            f"{said[length]}× on a GPU",
+            published_on_gpu(f"{said[length]}×"),
             t[ours],
             t[f"{classical}, {kernel}"],
         )
@@ -221,28 +223,39 @@ def judged(found: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
 
 
 def judged_inference(what: str, found: ByBatch) -> list[Judged]:
-    """Who is faster where the largest batch is read.
+    """Who is faster, batch by batch, where a difference is printed.
 
     Args:
         what: is read.
         found: times by batch and layer.
     """
-    batch = max(_BATCHES)
-    if batch not in found:
-        return []
-    t = found[batch]
-    pairs = [(ours, "Mamba", said[-1]) for ours, said in AGAINST_MAMBA.items()]
-    pairs += [
-        (ours, f"{classical}, {kernel}", percent)
-        for (ours, classical), percent in AGAINST_CLASSICAL.items()
-        for kernel in _KERNELS
+    return [
+        _faster(f"{what}, batch {batch}: ", ours, theirs, percent, t)
+        for batch, t in found.items()
+        for ours, theirs, percent in _printed(batch)
+        if percent
     ]
-    verdicts = []
-    for ours, theirs, percent in pairs:
-        one, other = (ours, theirs) if percent > 0 else (theirs, ours)
-        claim = f"{what}, batch {batch}: {one} is faster than {other}"
-        verdicts.append(sooner(claim, f"{ours} {percent:+.1f} % on a GPU", t[one], t[other]))
-    return verdicts
+
+
+def _printed(batch: int) -> list[tuple[str, str, float]]:
+    """Who is said to be faster than whom, and by how many per cent."""
+    if batch not in _BATCHES:
+        return []
+    place = _BATCHES.index(batch)
+    pairs = [(ours, "Mamba", said[place]) for ours, said in AGAINST_MAMBA.items()]
+    if batch == max(_BATCHES):
+        pairs += [
+            (ours, f"{classical}, {kernel}", percent)
+            for (ours, classical), percent in AGAINST_CLASSICAL.items()
+            for kernel in _KERNELS
+        ]
+    return pairs
+
+
+def _faster(where: str, ours: str, theirs: str, percent: float, t: Mapping[str, Timing]) -> Judged:
+    one, other = (ours, theirs) if percent > 0 else (theirs, ours)
+    said = published_on_gpu(f"{ours} {percent:+.1f} %")
+    return sooner(f"{where}{one} is faster than {other}", said, t[one], t[other])
 
 
 def _time_table(title: str, found: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:

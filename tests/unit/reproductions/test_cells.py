@@ -57,8 +57,8 @@ def test_what_a_race_is_about():
     ("own", "rival", "held"),
     [
         ([200, 400, 600], [inf, 600, 800], (True, True, True)),
-        ([inf, 400, 900], [inf, 400, 800], (False, None, False)),
-        ([200, inf, 600], [inf, inf, inf], (True, False, True)),
+        ([inf, 400, 900], [inf, 400, 800], (None, None, False)),
+        ([200, inf, 600], [inf, inf, inf], (True, None, True)),
     ],
 )
 def test_who_is_later_than_the_lstm_is_not_before_it(own, rival, held):

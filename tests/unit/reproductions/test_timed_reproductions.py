@@ -141,7 +141,9 @@ def test_table_4_divides_by_the_tanh_rnn_of_the_same_run(tmp_path, hands, monkey
     assert len(claims) == 6 * 3
     assert claims["Text: LRU is faster than the Tanh RNN"].held == (True,) * 3
     assert claims["Text: S5 is faster than the Tanh RNN"].held == (False,) * 3
-    assert claims["Text: LRU is faster than the Tanh RNN"].published == "29.4× on a GPU"
+    assert claims["Text: LRU is faster than the Tanh RNN"].published == (
+        "29.4× on a GPU: not reproduced here"
+    )
 
 
 def test_table_4_holds_the_others_against_the_kernel_of_pytorch(tmp_path, monkeypatch):
@@ -227,12 +229,17 @@ def test_runtime_sets_ours_beside_the_published(tmp_path, hands, monkeypatch):
     )
     assert any("torch.nn.GRU" in note and "cuDNN" in note for note in found.notes)
     claims = {judged.claim: judged for judged in found.verdicts}
-    assert len(claims) == 4 + 2 * 6  # a length of four, a batch of two is among the published
-    assert claims["T = 512: minGRU trains faster than GRU, loop"].published == "175× on a GPU"
+    # of one length a ratio is printed, of one batch Mamba alone, of another all
+    assert len(claims) == 4 + 2 * (2 + 6)
+    first = claims["T = 512: minGRU trains faster than GRU, loop"]
+    assert first.published == "175× on a GPU: not reproduced here"
     assert claims["T = 512: minLSTM trains faster than LSTM, loop"].held == (None,) * 3
     assert {judged.each for judged in found.verdicts} == {"rounds"}
     slower = claims["one streaming step, batch 64: Mamba is faster than minLSTM"]
-    assert (slower.published, slower.held) == ("minLSTM -1.3 % on a GPU", (True,) * 3)
+    assert slower.published == "minLSTM -1.3 % on a GPU: not reproduced here"
+    assert slower.held == (True,) * 3
+    slower = claims["one streaming step, batch 8: Mamba is faster than minLSTM"]
+    assert slower.published == "minLSTM -3.6 % on a GPU: not reproduced here"
 
 
 def test_runtime_draws_time_against_length(tmp_path, hands, monkeypatch):

@@ -1,5 +1,6 @@
 """One rule for every page: seeds that are needed, claims seed by seed, orders without overlaps."""
 
+import csv
 import random
 import re
 from dataclasses import replace
@@ -21,6 +22,7 @@ from linrnn.reproductions import (
 from linrnn.reproductions import _verdict as rules
 from linrnn.reproductions._quoted import FAILS, Quoted
 from linrnn.reproductions._report import publish, write_report
+from linrnn.reproductions._timing import NOT_HERE
 from linrnn.reproductions._verdict import Judged, groups, ordered, printed_order
 
 
@@ -253,3 +255,14 @@ def test_measured_sizes_are_claims(tmp_path, monkeypatch):
     monkeypatch.setattr(lru_proposition_3, "gain", lambda low, high: 4.0)
     found = lru_proposition_3.LRUProposition3().run(setting)
     assert found.verdicts[0].held == (False, False)
+
+
+def test_what_a_gpu_set_is_said_beside_its_verdict(pytestconfig):
+    """ "Confirmed" is of the claim: a ratio of a GPU is not reproduced where there is none."""
+    rows = []
+    for table in (pytestconfig.rootpath / "results").glob("*/verdicts.csv"):
+        with table.open(newline="", encoding="utf-8") as lines:
+            rows += [row["published"] for row in csv.DictReader(lines)]
+    said = [cell for cell in rows if "on a GPU" in cell]
+    assert len(said) > 20
+    assert {cell for cell in said if NOT_HERE not in cell} == set()
