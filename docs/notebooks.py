@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.figure import Figure
 from mkdocs.structure.files import File, Files
+
+from linrnn.train._styles import cycle, place_of, styles
 
 FOLDER = Path(__file__).with_name("tutorials")
 MARK = re.compile(r"^# %%(?P<markdown> \[markdown\])?[^\n]*\n", re.MULTILINE)
@@ -28,14 +31,14 @@ STYLE = {
     "savefig.transparent": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": matplotlib.cycler(
-        color=["#0072b2", "#d55e00", "#009e73", "#cc79a7"], linestyle=["-", "--", "-.", ":"]
-    ),
+    "axes.prop_cycle": matplotlib.cycler(**cycle()),
     "legend.frameon": False,
     "svg.hashsalt": "linrnn",
 } | dict.fromkeys(
     ["axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"], GREY
 )
+NIGHT = {"#000000": "#f0f0f0", "#c03000": "#e84028", "#600078": "#c060a0"}
+"""Colours that cannot be told from a dark page, and what they are on one."""
 
 
 @dataclass
@@ -107,10 +110,43 @@ def _figures() -> Iterator[str]:
     from matplotlib import pyplot
 
     for number in pyplot.get_fignums():
-        text = io.StringIO()
-        pyplot.figure(number).savefig(text, format="svg", metadata={"Date": None})
-        yield text.getvalue()
+        text, figure = io.StringIO(), pyplot.figure(number)
+        wear(figure)
+        figure.savefig(text, format="svg", metadata={"Date": None})
+        yield day_and_night(text.getvalue())
     pyplot.close("all")
+
+
+def wear(figure: Figure) -> None:
+    """Give each line that is labelled as a system the look it has in all figures."""
+    for axes in figure.axes:
+        named = {str(line.get_label()): line for line in axes.lines}
+        looks = styles([label for label in named if place_of(label) is not None])
+        for label, look in looks.items():
+            named[label].set(**look)
+        if looks and axes.get_legend() is not None:
+            axes.legend()
+
+
+def day_and_night(svg: str) -> str:
+    """A picture without a background whose lines are seen on a white page and on a dark one."""
+    rules = "".join(
+        f"\n   .{what}-{day[1:]} {{ {what}: {night} !important }}"
+        for day, night in NIGHT.items()
+        for what in ("stroke", "fill")
+    )
+    style = f"<style>\n  @media (prefers-color-scheme: dark) {{{rules}\n  }}\n  </style>\n "
+    marked = re.sub(r'<(\w+)([^<>]*? )style="([^"]*)"', _marked, svg)
+    return marked.replace("</defs>", f" {style}</defs>", 1)
+
+
+def _marked(tag: re.Match[str]) -> str:
+    """A tag of SVG with a class for each colour that changes at night."""
+    found = [f"{what}-{c}" for what, c in re.findall(r"(stroke|fill): #(\w+)", tag[3])]
+    # a marker's face that matplotlib draws in black is not said
+    found += ["fill-000000"] if tag[1] == "use" and "fill:" not in tag[3] else []
+    classes = " ".join(name for name in found if f"#{name[-6:]}" in NIGHT)
+    return f'<{tag[1]}{tag[2]}class="{classes}" style="{tag[3]}"' if classes else tag[0]
 
 
 def outputs(name: str, cells: list[Cell]) -> Iterator[tuple[str, str]]:
