@@ -1,4 +1,7 @@
-"""A mkdocs hook: the gallery, every picture of the committed results and of the tutorials."""
+"""A mkdocs hook: the gallery, every picture of the committed results and of the tutorials.
+
+And the numbers of the benchmarks, which pages offer beside the pictures of them.
+"""
 
 import re
 from html import escape
@@ -8,6 +11,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 RESULTS = Path(__file__).parents[1] / "results"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
 HEAD = """---
 search:
   boost: 0.5
@@ -27,6 +31,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name, path in pictures().items():
         if name not in there:
             files.append(File.generated(config, name, content=path.read_bytes()))
+    for name, path in numbers().items():
+        files.append(File.generated(config, name, abs_src_path=str(path)))
     files.append(File.generated(config, "gallery.md", content=page(drawn)))
     return files
 
@@ -34,6 +40,11 @@ def on_files(files: Files, config: Any) -> Files:
 def pictures() -> dict[str, Path]:
     """Every picture of the results, by its name in the site."""
     return {f"results/{p.parent.name}/{p.name}": p for p in sorted(RESULTS.glob("*/*.svg"))}
+
+
+def numbers() -> dict[str, Path]:
+    """Every table of the benchmarks, by its name in the site."""
+    return {f"benchmarks/{path.name}": path for path in sorted(BENCHMARKS.glob("*.csv"))}
 
 
 def page(drawn: list[str]) -> str:

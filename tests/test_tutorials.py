@@ -175,6 +175,20 @@ def test_what_is_black_is_light_on_a_dark_page(load):
     assert "stroke-808080" not in svg
 
 
+def test_pictures_of_benchmarks_have_their_numbers_beside_them(load):
+    offered = load("gallery").numbers()
+    pages = {
+        name: (DOCS / name).read_text(encoding="utf-8") for name in ("scan.md", "streaming.md")
+    }
+    for page, name in (
+        ("scan.md", "scan-time"),
+        ("scan.md", "scan-errors"),
+        ("streaming.md", "learn-haul"),
+    ):
+        assert f"(benchmarks/{name}.csv)" in pages[page]
+        assert offered[f"benchmarks/{name}.csv"].exists()
+
+
 def test_the_gallery_shows_every_picture_of_the_results(load):
     page = load("gallery").page(["tutorials/gaps-1.svg"])
     assert "[gaps](tutorials/gaps.md)" in page
