@@ -2,8 +2,8 @@
 
 A tutorial is a script in cells (``# %%``), as editors and Jupytext open it. Its cells run in this
 process, one after the other, with a seed; what they print, the value of a last line and every
-figure become part of the page. A cell that fails ends the build. Beside the page lies the notebook,
-with these outputs, for Jupyter.
+figure become part of the page; a value that Jupyter shows as SVG is a figure too. A cell that fails
+ends the build. Beside the page lies the notebook, with these outputs, for Jupyter.
 """
 
 import ast
@@ -100,9 +100,10 @@ def _run_cell(cell: Cell, space: dict[str, Any], where: str) -> None:
     value = space["_"] if isinstance(last, ast.Expr) else None  # a cell may use that name itself
     # A call that draws gives back what it drew; what is read then is the picture.
     drawn = type(value).__module__.startswith("matplotlib")
-    cell.value = "" if value is None or drawn else repr(value)
+    own = getattr(value, "_repr_svg_", None)
+    cell.value = "" if value is None or drawn or own else repr(value)
     cell.printed = stream.getvalue().rstrip("\n")
-    cell.figures = list(_figures())
+    cell.figures = [*_figures(), *([day_and_night(own())] if own else [])]
 
 
 def _figures() -> Iterator[str]:
@@ -129,7 +130,12 @@ def wear(figure: Figure) -> None:
 
 
 def day_and_night(svg: str) -> str:
-    """A picture without a background whose lines are seen on a white page and on a dark one."""
+    """A picture whose lines are seen on a white page and on a dark one.
+
+    One with a background of its own stays as it is.
+    """
+    if re.search(r'<g id="patch_1">\s*<path [^>]*style="fill: #ffffff', svg):
+        return svg
     rules = "".join(
         f"\n   .{what}-{day[1:]} {{ {what}: {night} !important }}"
         for day, night in NIGHT.items()

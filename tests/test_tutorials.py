@@ -2,7 +2,9 @@
 
 import ast
 import importlib
+import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -93,6 +95,51 @@ def test_the_picture_of_the_first_page_shows_the_committed_times(load):
     assert set(found) == set(draw.SHOWN.values())
     picture = (DOCS / "assets" / "landing-speed.svg").read_text(encoding="utf-8")
     assert draw.description(found) in picture, "run: python docs/draw.py"
+
+
+SHOWN = """# %% [markdown]
+# # A picture from elsewhere
+
+# %%
+class Picture:
+    def _repr_svg_(self):
+        return "<svg><defs></defs><path style='fill: #000000'/></svg>"
+
+Picture()
+"""
+
+
+def test_a_value_that_jupyter_shows_is_a_picture(load):
+    notebooks = load("notebooks")
+    cells = notebooks.read(SHOWN)
+    notebooks.run(cells, "shown.py")
+    made = dict(notebooks.outputs("shown", cells))
+    assert made["shown-1.svg"].startswith("<svg>")
+    assert "(shown-1.svg)" in made["shown.md"]
+    assert "gives" not in made["shown.md"]
+    (output,) = json.loads(made["shown.ipynb"])["cells"][1]["outputs"]
+    assert output["data"]["image/svg+xml"] == made["shown-1.svg"]
+
+
+def test_a_picture_with_a_background_of_its_own_stays_as_it_is(load):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    notebooks = load("notebooks")
+    figure, axes = pyplot.subplots()
+    axes.plot([1, 2], color="black")
+    pictures = []
+    for transparent in (False, True):
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=transparent)
+        pictures.append(text.getvalue())
+    pyplot.close(figure)
+    assert notebooks.day_and_night(pictures[0]) == pictures[0]
+    assert notebooks.day_and_night(pictures[1]) != pictures[1]
+
+
+def test_a_tutorial_shows_what_a_metric_costs_and_a_matrix_of_confusions():
+    shown = "".join(path.read_text(encoding="utf-8") for path in TUTORIALS)
+    for name in ("costs.svg", "confusion.svg"):
+        assert re.search(rf'^Picture\(out / .*"{name}"\)$', shown, re.MULTILINE), name
 
 
 SYSTEMS = {"nn.GRU": "gru", "nn.LSTM": "lstm", "lru": "lru", "mingru": "mingru"}
