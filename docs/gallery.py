@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 
 RESULTS = Path(__file__).parents[1] / "results"
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
+_NUMBERS = (".drawn.csv", ".csv")
 HEAD = """---
 search:
   boost: 0.5
@@ -51,9 +52,17 @@ def page(drawn: list[str]) -> str:
     """The page, with these pictures of tutorials."""
     parts = [HEAD, "## Tutorials\n", *block([(name, tutorial(name)) for name in drawn], "own")]
     for folder in sorted({path.parent for path in pictures().values()}):
-        shown = [(name, p.stem) for name, p in pictures().items() if p.parent == folder]
+        shown = [(name, caption(p)) for name, p in pictures().items() if p.parent == folder]
         parts += [f"## {heading(folder)}\n", *block(shown)]
     return "\n".join(parts)
+
+
+def caption(picture: Path) -> str:
+    """The name of a picture of results, with a link to the numbers in it where there are any."""
+    table = next((p for p in map(picture.with_suffix, _NUMBERS) if p.exists()), None)
+    if table is None:
+        return picture.stem
+    return f"{picture.stem} ([numbers](results/{table.relative_to(RESULTS).as_posix()}))"
 
 
 def tutorial(name: str) -> str:
@@ -72,7 +81,8 @@ def block(shown: list[tuple[str, str]], kind: str = "") -> list[str]:
     """Pictures side by side, each with what it is called."""
     lines = [f'<div class="gallery {kind}" markdown>\n']
     for name, words in shown:
-        plain = escape(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", words), quote=True)
+        alone = re.sub(r" \(\[numbers\].*", "", words)
+        plain = escape(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", alone), quote=True)
         lines.append(f"<figure markdown>\n![{plain}]({name}){{ loading=lazy }}\n")
         lines.append(f"<figcaption markdown>{words}</figcaption>\n</figure>\n")
     return [*lines, "</div>\n"]

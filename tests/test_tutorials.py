@@ -243,3 +243,7 @@ def test_the_gallery_shows_every_picture_of_the_results(load):
     assert len(found) > 10
     for name in found:
         assert f"({name}){{ loading=lazy }}" in page
+        drawn = name.replace(".svg", ".drawn.csv")
+        assert f"([numbers]({drawn}))" in page or not (ROOT / drawn).exists()
+    assert "![errors](results/bank-forecast-cpu/errors.svg)" in page
+    assert "([numbers](results/recipes/lengths.csv))" in page
