@@ -95,6 +95,10 @@ def test_the_picture_of_the_first_page_shows_the_committed_times(load):
     assert set(found) == set(draw.SHOWN.values())
     picture = (DOCS / "assets" / "landing-speed.svg").read_text(encoding="utf-8")
     assert draw.description(found) in picture, "run: python docs/draw.py"
+    drawn = re.findall(r"stroke: (#\w+); stroke-width: 1.6", picture)
+    looks = styles(list(SYSTEMS))
+    assert sorted(drawn) == sorted(look["color"] for look in looks.values())
+    assert "prefers-color-scheme: dark" in picture
 
 
 SHOWN = """# %% [markdown]
