@@ -2,10 +2,12 @@
 
 Writes ``benchmarks/results/scan-time.csv`` and ``docs/assets/scan-time.png`` and ``.svg``. Left:
 16 channels of one sequence, so longer is more work. Right: the same work at every length, with
-fewer channels the longer the sequence. Exit code 1: a peer is not installed.
+fewer channels the longer the sequence. Exit code 1: a peer is not installed. ``--redraw`` measures
+nothing and draws what the CSV file holds.
 """
 
 import argparse
+import csv
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from scan import inputs
 LENGTHS = tuple(2**k for k in range(6, 21, 2))
 CHANNELS = 16
 WORK = 2**22  # channels times steps
+TITLES = (f"B = 1, D = {CHANNELS}", "B = 1, D = 2²² / T")
 
 
 class Point(NamedTuple):
@@ -73,12 +76,28 @@ def measure(shapes: Sequence[tuple[int, int, int]], limit: float) -> list[Point]
     return points
 
 
+def read(path: Path) -> list[list[Point]]:
+    """What was measured: the points of each panel, which end where a shorter sequence comes."""
+    times: dict[tuple[int, tuple[int, int, int]], dict[str, Timing]] = {}
+    panel, before = 0, 0
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            shape = (int(row["batch"]), int(row["time"]), int(row["channels"]))
+            panel, before = panel + (shape[1] < before), shape[1]
+            timing = Timing(float(row["median_ms"]) / 1e3, int(row["calls"]), bool(row["limit"]))
+            times.setdefault((panel, shape), {})[row["who"]] = timing
+    return [
+        [Point(shape, found) for (at, shape), found in times.items() if at == number]
+        for number in range(panel + 1)
+    ]
+
+
 def plot(panels: Mapping[str, Sequence[Point]]) -> None:
     """One panel a series of shapes."""
     from _plots import draw, figure, save
 
-    made, axes = figure(len(panels))
-    order = everyone()
+    made, axes = figure(len(panels), shared=True)
+    order = [*dict.fromkeys(name for points in panels.values() for p in points for name in p.times)]
     for ax, (title, points) in zip(axes, panels.items(), strict=True):
         lines = {}
         for name in order:
@@ -90,7 +109,7 @@ def plot(panels: Mapping[str, Sequence[Point]]) -> None:
         draw(ax, lines, order)
         ax.set_title(title)
         ax.set_xlabel("length of the sequence T [steps]")
-        ax.set_ylabel("time, forward, float32 [ms]")
+    axes[0].set_ylabel("time, forward, float32 [ms]")
     save(made, axes, "scan-time", columns=4)
 
 
@@ -98,17 +117,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write, plot; 1 when a peer is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short sequences, no plot")
+    parser.add_argument("--redraw", action="store_true", help="the plot of --out, measure nothing")
     parser.add_argument("--skip-missing", action="store_true", help="peers may be missing")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch (2)")
     parser.add_argument("--limit", type=float, default=2.0, help="of one call, in seconds (2)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder (benchmarks/results)")
     options = parser.parse_args(argv)
+    if options.redraw:
+        plot(dict(zip(TITLES, read(options.out / "scan-time.csv"), strict=True)))
+        return 0
     torch.set_num_threads(options.threads)
     lengths = LENGTHS[:2] if options.quick else LENGTHS
-    panels = {
-        f"B = 1, D = {CHANNELS}": measure([(1, t, CHANNELS) for t in lengths], options.limit),
-        "B = 1, D = 2²² / T": measure([(1, t, WORK // t) for t in lengths], options.limit),
-    }
+    shapes = [(1, t, CHANNELS) for t in lengths], [(1, t, WORK // t) for t in lengths]
+    measured = [measure(of_a_panel, options.limit) for of_a_panel in shapes]
+    panels = dict(zip(TITLES, measured, strict=True))
     head = ("batch", "time", "channels", "who", "median_ms", "calls", "limit")
     rows = [
         (*point.shape, name, f"{t.seconds * 1e3:.4g}", t.calls, "over" if t.over else "")

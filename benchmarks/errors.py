@@ -1,10 +1,12 @@
 """The rounding error of every backend against a float64 loop, and of logarithms against none.
 
 Prints and writes ``benchmarks/results/scan-errors.md`` and ``.csv``, and plots the error against
-the length of the sequence into ``docs/assets``.
+the length of the sequence into ``docs/assets``. ``--redraw`` measures nothing and draws what the
+CSV file holds.
 """
 
 import argparse
+import csv
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
@@ -148,21 +150,21 @@ def plot(rows: Sequence[Row]) -> None:
     """Error against T, one panel a dtype: the worst size of ``a`` and worst quantity."""
     from _plots import draw, figure, save
 
-    made, axes = figure(len(DTYPES))
-    order = [LOOP, *dict.fromkeys(row.backend for row in rows if row.backend != LOOP)]
+    made, axes = figure(len(DTYPES), shared=True)
+    backends = [*dict.fromkeys(row.backend for row in rows if row.backend != LOOP)]
     for ax, dtype in zip(axes, DTYPES, strict=True):
         lines = {}
-        for name in order:
+        for name in (LOOP, *backends):  # the loop below the others
             worst: dict[int, float] = {}
             for row in rows:
                 if row.backend == name and row.dtype == dtype:
                     worst[row.time] = max(worst.get(row.time, 0.0), *row.roundings)
             lines[name] = (sorted(worst), [worst[t] for t in sorted(worst)])
-        draw(ax, lines, order)
+        draw(ax, lines, [*backends, LOOP])  # as in the plot of the times
         ax.set_title(str(dtype).removeprefix("torch."))
         ax.set_xlabel("length of the sequence T [steps]")
-        ax.set_ylabel("largest error [eps × largest value]")
-    save(made, axes, "scan-error", columns=len(order))
+    axes[0].set_ylabel("largest error [eps × largest value]")
+    save(made, axes, "scan-error", columns=1 + len(backends))
 
 
 def report(rows: Sequence[Row]) -> list[str]:
@@ -195,6 +197,20 @@ def csv_rows(rows: Sequence[Row]) -> Iterator[list[object]]:
             yield [*case, row.quantity, size, f"{eps:.4g}", f"{multiple:.4g}"]
 
 
+def read(path: Path) -> list[Row]:
+    """What `csv_rows` wrote."""
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = [*csv.DictReader(file)]
+    rows = []
+    for start in range(0, len(lines), len(SIZES)):
+        of_a_row = lines[start : start + len(SIZES)]
+        backend, dtype, constant, time, what = list(of_a_row[0].values())[:5]
+        sizes = ([float(line[name]) for line in of_a_row] for name in CSV_HEAD[-2:])
+        case = (backend, getattr(torch, dtype), constant == "True", int(time), what)
+        rows.append(Row(*case, *sizes))
+    return rows
+
+
 CSV_HEAD = ("backend", "dtype", "constant", "time", "what", "size_a", "roundings", "times_loop")
 
 
@@ -202,9 +218,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write, plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short sequences, no plot")
+    parser.add_argument("--redraw", action="store_true", help="the plot of --out, measure nothing")
     parser.add_argument("--reference-up-to", type=int, default=2**17, metavar="T")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder (benchmarks/results)")
     options = parser.parse_args(argv)
+    if options.redraw:
+        plot(read(options.out / "scan-errors.csv"))
+        return 0
     lengths = LENGTHS[:1] if options.quick else sorted({*LENGTHS, *PLOT_LENGTHS})
     rows = measure_all(lengths, options.reference_up_to)
     lines = report(rows)

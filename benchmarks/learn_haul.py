@@ -15,7 +15,7 @@ both over time to ``docs/assets``.
 
 Flat means what it means in ``long_haul.py``, and for the quotient: it grows by no more than 5 %
 along the line, and by no more than 10 % from its first tenth to its last. Exit code 1: not flat, or
-the process failed.
+the process failed. ``--redraw`` measures nothing and draws what the CSV file holds.
 """
 
 import argparse
@@ -249,13 +249,13 @@ def page(looks: Sequence[Look], code: int, args: argparse.Namespace) -> tuple[li
 
 def plot(looks: Sequence[Look]) -> None:
     """Memory, and the time a token, over time."""
-    from _plots import draw, figure, save
+    from _plots import COLOURS, draw, figure, save
 
     made, (left, right) = figure(2)
     minutes = [look.seconds / 60 for look in looks]
     seconds, ms, _ = times(looks)
     fresh = [look.fresh_ms for look in looks]
-    left.plot(minutes, [look.resident_bytes / 1e6 for look in looks], color="#000000")
+    left.plot(minutes, [look.resident_bytes / 1e6 for look in looks], color=COLOURS[0])
     names = ("the stream", "a fresh one at the same moment")
     parts = [max(1, len(x) // 60) for x in (ms, fresh)]  # medians of some samples a point
     lines = {
@@ -270,6 +270,14 @@ def plot(looks: Sequence[Look]) -> None:
         ax.set_xlabel("minutes")
         ax.set_ylabel(what)
     save(made, (left, right), "learn-haul", columns=2)
+
+
+def read(path: Path) -> list[Look]:
+    """The samples that were written."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [*csv.DictReader(file)]
+    kinds = Look.__annotations__
+    return [Look(**{name: kinds[name](row[name]) for name in Look._fields}) for row in rows]
 
 
 def _medians(values: Sequence[float], size: int) -> list[float]:
@@ -287,11 +295,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--share", type=float, default=0.05, help="of a core, that it may take (0.05)")
     add("--every", type=float, default=5.0, help="seconds between samples (5)")
     add("--warm-up", type=float, default=WARM_UP, help="part of the time that is passed over (0.2)")
+    add("--redraw", action="store_true", help="the plot of --out, measure nothing")
     add("--no-plot", action="store_true", help="numbers alone")
     add("--run", type=Path, default=None, help="run folder of a language model of bytes")
     add("--work", type=Path, default=Path("runs", "learn-haul"), help="folder for run folders")
     add("--out", type=Path, default=RESULTS, help="folder of the results (benchmarks/results)")
     args = parser.parse_args(argv)
+    if args.redraw:
+        plot(read(args.out / "learn-haul.csv"))
+        return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     torch.set_num_threads(1)
     args.work.mkdir(parents=True, exist_ok=True)

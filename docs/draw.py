@@ -4,15 +4,17 @@ One shows a layer's output computed in three ways. The other shows times from th
 benchmark, and says inside of the file which; a test compares the two.
 """
 
+import io
 import re
 from pathlib import Path
 
 import matplotlib
 import torch
 from matplotlib.figure import Figure
-from notebooks import STYLE
+from notebooks import STYLE, day_and_night
 
 from linrnn.mixers import LRU
+from linrnn.train._styles import COLOURS, styles
 
 ASSETS = Path(__file__).with_name("assets")
 TIMES = Path(__file__).parents[1] / "benchmarks" / "results" / "layers-cpu.md"
@@ -50,10 +52,11 @@ def draw_times() -> None:
 
     found = times()
     figure, axes = pyplot.subplots(figsize=(5.2, 3.2))
+    looks = styles([*found])
     for name, row in found.items():
         lengths = [steps for steps, _ in row]
         micro = [1e3 * ms / (steps * batch) for (steps, batch), ms in row.items()]
-        axes.loglog(lengths, micro, marker="o", markersize=4)
+        axes.loglog(lengths, micro, **looks[name])
         axes.annotate(name, (lengths[-1], micro[-1]), (6, -3), textcoords="offset points")
     axes.set(xlabel="steps of a sequence", ylabel="µs a step, forward and backward")
     axes.set_xticks(lengths, [f"{steps:,}" for steps in lengths])
@@ -80,10 +83,10 @@ def draw_forms() -> None:
     largest = max((stepped - scanned).abs().max().item(), (pieces - scanned).abs().max().item())
     figure, axes = pyplot.subplots(figsize=(5.2, 3.2))
     curve = scanned[0, :, 0]
-    axes.plot(curve, linewidth=5, alpha=0.5, color="#56b4e9", label="scanned at once")
-    axes.plot(pieces[0, :, 0], linestyle="-", linewidth=1.2, label="streamed in two pieces")
+    axes.plot(curve, linewidth=5, alpha=0.5, color=COLOURS[2], label="scanned at once")
+    axes.plot(pieces[0, :, 0], "-", linewidth=1.2, color=COLOURS[0], label="streamed in two pieces")
     axes.plot(
-        range(0, 120, 3), stepped[0, ::3, 0], ".", color="#009e73", label="one step at a time"
+        range(0, 120, 3), stepped[0, ::3, 0], ".", color=COLOURS[1], label="one step at a time"
     )
     axes.set(xlabel="step", ylabel="output of an LRU", ylim=(None, 1.5 * curve.max().item()))
     axes.legend(loc="upper left", ncols=2, fontsize="small")
@@ -93,8 +96,10 @@ def draw_forms() -> None:
 
 def save(figure: Figure, name: str, text: str) -> None:
     """Write a picture that both colour schemes show."""
-    path = ASSETS / f"{name}.svg"
-    figure.savefig(path, metadata={"Date": None, "Description": text, "Creator": None})
+    made = io.StringIO()
+    about = {"Date": None, "Description": text, "Creator": None}
+    figure.savefig(made, format="svg", metadata=about)
+    (ASSETS / f"{name}.svg").write_text(day_and_night(made.getvalue()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""A mkdocs hook: the gallery, every picture of the committed results and of the tutorials."""
+"""A mkdocs hook: the gallery, every picture of the committed results and of the tutorials.
+
+And the numbers of the benchmarks, which pages offer beside the pictures of them.
+"""
 
 import re
 from html import escape
@@ -8,6 +11,8 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 RESULTS = Path(__file__).parents[1] / "results"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
+_NUMBERS = (".drawn.csv", ".csv")
 HEAD = """---
 search:
   boost: 0.5
@@ -27,6 +32,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name, path in pictures().items():
         if name not in there:
             files.append(File.generated(config, name, content=path.read_bytes()))
+    for name, path in numbers().items():
+        files.append(File.generated(config, name, abs_src_path=str(path)))
     files.append(File.generated(config, "gallery.md", content=page(drawn)))
     return files
 
@@ -36,13 +43,26 @@ def pictures() -> dict[str, Path]:
     return {f"results/{p.parent.name}/{p.name}": p for p in sorted(RESULTS.glob("*/*.svg"))}
 
 
+def numbers() -> dict[str, Path]:
+    """Every table of the benchmarks, by its name in the site."""
+    return {f"benchmarks/{path.name}": path for path in sorted(BENCHMARKS.glob("*.csv"))}
+
+
 def page(drawn: list[str]) -> str:
     """The page, with these pictures of tutorials."""
     parts = [HEAD, "## Tutorials\n", *block([(name, tutorial(name)) for name in drawn], "own")]
     for folder in sorted({path.parent for path in pictures().values()}):
-        shown = [(name, p.stem) for name, p in pictures().items() if p.parent == folder]
+        shown = [(name, caption(p)) for name, p in pictures().items() if p.parent == folder]
         parts += [f"## {heading(folder)}\n", *block(shown)]
     return "\n".join(parts)
+
+
+def caption(picture: Path) -> str:
+    """The name of a picture of results, with a link to the numbers in it where there are any."""
+    table = next((p for p in map(picture.with_suffix, _NUMBERS) if p.exists()), None)
+    if table is None:
+        return picture.stem
+    return f"{picture.stem} ([numbers](results/{table.relative_to(RESULTS).as_posix()}))"
 
 
 def tutorial(name: str) -> str:
@@ -61,7 +81,8 @@ def block(shown: list[tuple[str, str]], kind: str = "") -> list[str]:
     """Pictures side by side, each with what it is called."""
     lines = [f'<div class="gallery {kind}" markdown>\n']
     for name, words in shown:
-        plain = escape(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", words), quote=True)
+        alone = re.sub(r" \(\[numbers\].*", "", words)
+        plain = escape(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", alone), quote=True)
         lines.append(f"<figure markdown>\n![{plain}]({name}){{ loading=lazy }}\n")
         lines.append(f"<figcaption markdown>{words}</figcaption>\n</figure>\n")
     return [*lines, "</div>\n"]

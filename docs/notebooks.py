@@ -2,8 +2,8 @@
 
 A tutorial is a script in cells (``# %%``), as editors and Jupytext open it. Its cells run in this
 process, one after the other, with a seed; what they print, the value of a last line and every
-figure become part of the page. A cell that fails ends the build. Beside the page lies the notebook,
-with these outputs, for Jupyter.
+figure become part of the page; a value that Jupyter shows as SVG is a figure too. A cell that fails
+ends the build. Beside the page lies the notebook, with these outputs, for Jupyter.
 """
 
 import ast
@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.figure import Figure
 from mkdocs.structure.files import File, Files
+
+from linrnn.train._styles import cycle, place_of, styles
 
 FOLDER = Path(__file__).with_name("tutorials")
 MARK = re.compile(r"^# %%(?P<markdown> \[markdown\])?[^\n]*\n", re.MULTILINE)
@@ -28,14 +31,14 @@ STYLE = {
     "savefig.transparent": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": matplotlib.cycler(
-        color=["#0072b2", "#d55e00", "#009e73", "#cc79a7"], linestyle=["-", "--", "-.", ":"]
-    ),
+    "axes.prop_cycle": matplotlib.cycler(**cycle()),
     "legend.frameon": False,
     "svg.hashsalt": "linrnn",
 } | dict.fromkeys(
     ["axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"], GREY
 )
+NIGHT = {"#000000": "#f0f0f0", "#c03000": "#e84028", "#600078": "#c060a0"}
+"""Colours that cannot be told from a dark page, and what they are on one."""
 
 
 @dataclass
@@ -97,9 +100,10 @@ def _run_cell(cell: Cell, space: dict[str, Any], where: str) -> None:
     value = space["_"] if isinstance(last, ast.Expr) else None  # a cell may use that name itself
     # A call that draws gives back what it drew; what is read then is the picture.
     drawn = type(value).__module__.startswith("matplotlib")
-    cell.value = "" if value is None or drawn else repr(value)
+    own = getattr(value, "_repr_svg_", None)
+    cell.value = "" if value is None or drawn or own else repr(value)
     cell.printed = stream.getvalue().rstrip("\n")
-    cell.figures = list(_figures())
+    cell.figures = [*_figures(), *([day_and_night(own())] if own else [])]
 
 
 def _figures() -> Iterator[str]:
@@ -107,10 +111,49 @@ def _figures() -> Iterator[str]:
     from matplotlib import pyplot
 
     for number in pyplot.get_fignums():
-        text = io.StringIO()
-        pyplot.figure(number).savefig(text, format="svg", metadata={"Date": None})
-        yield text.getvalue()
+        text, figure = io.StringIO(), pyplot.figure(number)
+        wear(figure)
+        figure.savefig(text, format="svg", metadata={"Date": None})
+        yield day_and_night(text.getvalue())
     pyplot.close("all")
+
+
+def wear(figure: Figure) -> None:
+    """Give each line that is labelled as a system the look it has in all figures."""
+    for axes in figure.axes:
+        named = {str(line.get_label()): line for line in axes.lines}
+        looks = styles([label for label in named if place_of(label) is not None])
+        for label, look in looks.items():
+            named[label].set(**look)
+        if looks and axes.get_legend() is not None:
+            axes.legend()
+
+
+def day_and_night(svg: str) -> str:
+    """A picture whose lines are seen on a white page and on a dark one.
+
+    One with a background of its own stays as it is. An image takes the colour scheme of the page
+    it is on, which the theme sets; a browser that does not know this takes that of the system.
+    """
+    if re.search(r'<g id="patch_1">\s*<path [^>]*style="fill: #ffffff', svg):
+        return svg
+    rules = "".join(
+        f"\n   .{what}-{day[1:]} {{ {what}: {night} !important }}"
+        for day, night in NIGHT.items()
+        for what in ("stroke", "fill")
+    )
+    style = f"<style>\n  @media (prefers-color-scheme: dark) {{{rules}\n  }}\n  </style>\n "
+    marked = re.sub(r'<(\w+)([^<>]*? )style="([^"]*)"', _marked, svg)
+    return marked.replace("</defs>", f" {style}</defs>", 1)
+
+
+def _marked(tag: re.Match[str]) -> str:
+    """A tag of SVG with a class for each colour that changes at night."""
+    found = [f"{what}-{c}" for what, c in re.findall(r"(stroke|fill): #(\w+)", tag[3])]
+    # a marker's face that matplotlib draws in black is not said
+    found += ["fill-000000"] if tag[1] == "use" and "fill:" not in tag[3] else []
+    classes = " ".join(name for name in found if f"#{name[-6:]}" in NIGHT)
+    return f'<{tag[1]}{tag[2]}class="{classes}" style="{tag[3]}"' if classes else tag[0]
 
 
 def outputs(name: str, cells: list[Cell]) -> Iterator[tuple[str, str]]:

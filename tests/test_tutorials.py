@@ -2,11 +2,16 @@
 
 import ast
 import importlib
+import io
 import json
+import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from linrnn.train._styles import COLOURS, styles
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -90,6 +95,149 @@ def test_the_picture_of_the_first_page_shows_the_committed_times(load):
     assert set(found) == set(draw.SHOWN.values())
     picture = (DOCS / "assets" / "landing-speed.svg").read_text(encoding="utf-8")
     assert draw.description(found) in picture, "run: python docs/draw.py"
+    drawn = re.findall(r"stroke: (#\w+); stroke-width: 1.6", picture)
+    looks = styles(list(SYSTEMS))
+    assert sorted(drawn) == sorted(look["color"] for look in looks.values())
+    assert "prefers-color-scheme: dark" in picture
+
+
+SHOWN = """# %% [markdown]
+# # A picture from elsewhere
+
+# %%
+class Picture:
+    def _repr_svg_(self):
+        return "<svg><defs></defs><path style='fill: #000000'/></svg>"
+
+Picture()
+"""
+
+
+def test_a_value_that_jupyter_shows_is_a_picture(load):
+    notebooks = load("notebooks")
+    cells = notebooks.read(SHOWN)
+    notebooks.run(cells, "shown.py")
+    made = dict(notebooks.outputs("shown", cells))
+    assert made["shown-1.svg"].startswith("<svg>")
+    assert "(shown-1.svg)" in made["shown.md"]
+    assert "gives" not in made["shown.md"]
+    (output,) = json.loads(made["shown.ipynb"])["cells"][1]["outputs"]
+    assert output["data"]["image/svg+xml"] == made["shown-1.svg"]
+
+
+def test_a_picture_with_a_background_of_its_own_stays_as_it_is(load):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    notebooks = load("notebooks")
+    figure, axes = pyplot.subplots()
+    axes.plot([1, 2], color="black")
+    pictures = []
+    for transparent in (False, True):
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=transparent)
+        pictures.append(text.getvalue())
+    pyplot.close(figure)
+    assert notebooks.day_and_night(pictures[0]) == pictures[0]
+    assert notebooks.day_and_night(pictures[1]) != pictures[1]
+
+
+def test_a_tutorial_shows_what_a_metric_costs_and_a_matrix_of_confusions():
+    shown = "".join(path.read_text(encoding="utf-8") for path in TUTORIALS)
+    for name in ("costs.svg", "confusion.svg"):
+        assert re.search(rf'^Picture\(out / .*"{name}"\)$', shown, re.MULTILINE), name
+
+
+SYSTEMS = {"nn.GRU": "gru", "nn.LSTM": "lstm", "lru": "lru", "mingru": "mingru"}
+
+
+def look_of(line):
+    return {
+        "color": line.get_color(),
+        "linestyle": line.get_linestyle(),
+        "marker": line.get_marker(),
+    }
+
+
+def test_a_system_looks_the_same_in_the_library_on_the_site_and_in_benchmarks(load, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    draw, notebooks = load("draw"), load("notebooks")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    plots = importlib.import_module("_plots")
+    kept = []
+    monkeypatch.setattr(draw, "save", lambda figure, *_: kept.append(figure))
+    draw.draw_times()
+    shown = dict(zip(draw.times(), kept[0].axes[0].lines, strict=True))
+    made, axes = plots.figure(1)
+    plots.draw(axes[0], {name: ([1, 2], [1, 2]) for name in SYSTEMS}, list(SYSTEMS))
+    written, other = pyplot.subplots()
+    for name in SYSTEMS:
+        other.plot([1, 2], [1, 2], label=name)
+    other.legend()
+    notebooks.wear(written)
+    for at, (name, system) in enumerate(SYSTEMS.items()):
+        own = styles([system])[system]
+        for line in (shown[name], axes[0].lines[at], other.lines[at]):
+            assert look_of(line) == {key: own[key] for key in look_of(line)}, name
+        assert look_of(other.get_legend().get_lines()[at])["color"] == own["color"]
+    for figure in (made, written, *kept):
+        pyplot.close(figure)
+
+
+def test_lines_without_a_system_keep_what_a_tutorial_gave_them(load):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure, axes = pyplot.subplots()
+    axes.plot([1, 2], color="#123456", label="what comes in")
+    axes.plot([1, 2], label="lru")
+    load("notebooks").wear(figure)
+    assert [line.get_color() for line in axes.lines] == ["#123456", COLOURS[0]]
+    pyplot.close(figure)
+
+
+def light(colour):
+    """Relative luminance, of WCAG 2.2."""
+    c = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [
+        0.2126,
+        0.7152,
+        0.0722,
+    ]
+
+
+def test_every_colour_is_seen_on_a_dark_page(load):
+    night = [load("notebooks").NIGHT.get(colour, colour) for colour in COLOURS]
+    slate = light("#1e2129")
+    assert (light("#ffffff") + 0.05) / (light("#000000") + 0.05) == pytest.approx(21)  # of WCAG
+    assert all((light(colour) + 0.05) / (slate + 0.05) >= 3 for colour in night)
+    assert len(set(night)) == len(COLOURS)
+
+
+def test_what_is_black_is_light_on_a_dark_page(load):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    notebooks = load("notebooks")
+    with notebooks.matplotlib.rc_context(notebooks.STYLE):
+        pyplot.plot([1, 2], color="black", marker="o", label="full")
+        pyplot.plot([2, 1], color="black", marker="o", markerfacecolor="white", label="hollow")
+        (svg,) = notebooks._figures()
+    assert "@media (prefers-color-scheme: dark)" in svg
+    assert (
+        svg.count('<path class="stroke-000000"') + svg.count('" class="stroke-000000" style') >= 4
+    )
+    full = 'class="stroke-000000 fill-000000" style="stroke: #000000'
+    assert svg.count(full) == 2  # markers of the first line; the faces of others stay white
+    assert "stroke-808080" not in svg
+
+
+def test_pictures_of_benchmarks_have_their_numbers_beside_them(load):
+    offered = load("gallery").numbers()
+    pages = {
+        name: (DOCS / name).read_text(encoding="utf-8") for name in ("scan.md", "streaming.md")
+    }
+    for page, name in (
+        ("scan.md", "scan-time"),
+        ("scan.md", "scan-errors"),
+        ("streaming.md", "learn-haul"),
+    ):
+        assert f"(benchmarks/{name}.csv)" in pages[page]
+        assert offered[f"benchmarks/{name}.csv"].exists()
 
 
 def test_the_gallery_shows_every_picture_of_the_results(load):
@@ -99,3 +247,7 @@ def test_the_gallery_shows_every_picture_of_the_results(load):
     assert len(found) > 10
     for name in found:
         assert f"({name}){{ loading=lazy }}" in page
+        drawn = name.replace(".svg", ".drawn.csv")
+        assert f"([numbers]({drawn}))" in page or not (ROOT / drawn).exists()
+    assert "![errors](results/bank-forecast-cpu/errors.svg)" in page
+    assert "([numbers](results/recipes/lengths.csv))" in page

@@ -1,6 +1,8 @@
 """The benchmarks compute what they say: peers solve the recurrence, tables show the ratios."""
 
 import importlib
+import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -230,3 +232,46 @@ def test_data_times_making_and_training(module, tmp_path):
     assert module("data").main(["--tasks", "adding", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "data.md").read_text()
     assert "| adding | lru, width 32, 2 layers | 200 | 50 |" in page
+
+
+def drawn_at(picture):
+    """Where the markers of a picture lie, its ticks among them."""
+    found = re.findall(r'<use xlink:href="#m[^"]*" x="([-\d.]+)" y="([-\d.]+)"', picture)
+    return [(float(x), float(y)) for x, y in found]
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [("curves", "scan-time"), ("errors", "scan-error"), ("learn_haul", "learn-haul")],
+)
+def test_a_committed_plot_shows_the_committed_numbers(module, monkeypatch, tmp_path, script, name):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(module("_plots"), "ASSETS", tmp_path)
+    monkeypatch.setattr(sys, "argv", [script])
+    assert module(script).main(["--redraw"]) == 0
+    new, old = (
+        drawn_at((folder / f"{name}.svg").read_text(encoding="utf-8"))
+        for folder in (tmp_path, ROOT / "docs" / "assets")
+    )
+    assert len(new) > 100
+    flat = [[number for point in points for number in point] for points in (new, old)]
+    assert flat[0] == pytest.approx(flat[1], abs=0.5), (
+        f"run: python benchmarks/{script}.py --redraw"
+    )
+
+
+def test_panels_that_are_compared_share_their_axis_and_backends_their_look(module, monkeypatch):
+    pytest.importorskip("matplotlib")
+    kept = {}
+    monkeypatch.setattr(
+        module("_plots"), "save", lambda made, axes, name, **_: kept.update({name: axes})
+    )
+    for script in ("curves", "errors"):
+        module(script).main(["--redraw"])
+    looks = []
+    for axes in kept.values():
+        assert axes[0].get_ylim() == axes[1].get_ylim()
+        lines = {line.get_label().removeprefix("linrnn "): line for line in axes[0].lines}
+        names = ("cpu", "tree", "reference", "loop")
+        looks.append([(lines[n].get_color(), lines[n].get_marker()) for n in names])
+    assert looks[0] == looks[1]

@@ -1,5 +1,6 @@
 """ETT forecast in closed form by a ridge on modes of the LRU that are not trained."""
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._lag_ridge import Means, lag_ridge
 from linrnn.reproductions._verdict import Judged
 from linrnn.tasks.ett import ETT, ETTOptions
-from linrnn.train._figures import legend_below, new_figure
+from linrnn.train._figures import Point, draw_lines, legend_below, new_figure, over_seeds
 from linrnn.train._styles import styles
 
 HORIZONS = (96, 192, 336, 720)
@@ -249,18 +250,25 @@ def judged(name: str, found: Found) -> list[Judged]:
 
 
 def _drawn(results: Mapping[str, Found], horizons: Sequence[int]) -> Any:
-    figure = new_figure(4.6 * len(results), 4.4)
-    panels = figure.subplots(1, len(results), squeeze=False)[0]
+    figure = new_figure(4.6 * len(results), 4.6)
+    panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
     for axes, (name, found) in zip(panels, results.items(), strict=True):
-        printed = {model: f"{model}, printed" for model in _PRINTED.get(name, {})}
-        looks = styles([BANK, CHOSEN, RIDGE, *printed.values()])
-        for model in (BANK, CHOSEN, RIDGE):
-            values = [statistics.mean(m.mse for m in found[model, h]) for h in horizons]
-            axes.plot(horizons, values, label=model, **looks[model])
+        series = {m: [_point(h, found[m, h]) for h in horizons] for m in (BANK, CHOSEN, RIDGE)}
         for model, (mse, _) in _PRINTED.get(name, {}).items():
-            axes.plot(HORIZONS, mse, label=printed[model], **looks[printed[model]])
-        axes.set(title=name, xlabel="steps ahead", ylabel="test MSE")
+            numbers = zip(HORIZONS, mse, strict=True)
+            series[f"{model}, printed"] = [(h, x, math.nan) for h, x in numbers]
+        draw_lines(axes, series, 1.0, styles(list(series)))
+        axes.set(title=name, xlabel="steps ahead")
         axes.set_xticks(horizons)
-        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("test MSE")
+    seeds = [len(found[BANK, h]) for found in results.values() for h in horizons]
+    errors = ", with standard errors" if max(seeds) > 1 else ""
+    figure.suptitle(f"bank: {over_seeds(seeds)}{errors}; others: one number each", fontsize=10)
     legend_below(figure, *panels)
     return figure
+
+
+def _point(horizon: int, seeds: Sequence[Means]) -> Point:
+    values = [means.mse for means in seeds]
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
+    return horizon, statistics.mean(values), error

@@ -20,7 +20,7 @@ from linrnn.reproductions._language import (
 from linrnn.reproductions._trained import Outcome, problems, train
 from linrnn.reproductions._verdict import Judged, less
 from linrnn.train import Config
-from linrnn.train._figures import loss_against_position, over_seeds
+from linrnn.train._figures import losses_against_position, over_seeds
 
 MIXERS = ("lru", "mingru", "rwkv4")
 OPTIONS: Mapping[str, dict[str, Any]] = {"rwkv4": {"init": "published"}}
@@ -79,20 +79,19 @@ class CarriedState(Reproduction):
         outcomes: list[Outcome] = []
         verdicts: list[Judged] = []
         tables: list[Table] = []
-        figures: dict[str, Any] = {}
+        read: dict[int, BothWays] = {}
         for chunk in self.chunks:
             outcome = train(f"chunks of {chunk}", self._rows(self.base(chunk)), setting)
             outcomes.append(outcome)
-            curves = read_both_ways(outcome.rows, ROWS)
+            curves = read[chunk] = read_both_ways(outcome.rows, ROWS)
             tables.append(_losses(chunk, curves))
-            figures |= self._figures(chunk, curves)
             verdicts += judged(chunk, curves, self.mixers)
         return Findings(
             tables=(*tables, *(table(o, {}) for o in outcomes)),
             comparable="nothing was published; the rows of a table with each other.",
             notes=(TEXT_NOTE, *NOTES, *problems(*outcomes)),
             complete=not any(outcome.problem for outcome in outcomes),
-            figures=figures,
+            figures=self._figures(read),
             verdicts=tuple(verdicts),
         )
 
@@ -105,20 +104,22 @@ class CarriedState(Reproduction):
             for mixer, arm in product(self.mixers, ARMS)
         }
 
-    def _figures(self, chunk: int, curves: BothWays) -> dict[str, Any]:
-        found = {}
-        for mixer in self.mixers:
-            series, counts = {}, []
+    def _figures(self, read: Mapping[int, BothWays]) -> dict[str, Any]:
+        """A row of panels for each length of chunk, one in it for each mixer."""
+        panels, counts = {}, []
+        for (chunk, curves), mixer in product(read.items(), self.mixers):
+            series = {}
             for arm, carried in product(ARMS, (True, False)):
                 seeds = curves.get((label(mixer, arm), carried))
                 if seeds:
                     name = f"{arm} in training, {'kept' if carried else 'cleared'} in the test"
                     series[name] = _points([*seeds.values()])
                     counts.append(len(seeds))
-            if series:
-                title = f"{mixer}, chunks of {chunk}: {over_seeds(counts)}, with standard errors"
-                found[f"positions-{mixer}-{chunk}"] = loss_against_position(series, title=title)
-        return found
+            panels[f"chunks of {chunk}", mixer] = series
+        if not counts:
+            return {}
+        errors = ", with standard errors" if max(counts) > 1 else ""
+        return {"positions": losses_against_position(panels, title=over_seeds(counts) + errors)}
 
 
 NOTES = (

@@ -27,6 +27,7 @@ _ENTRY_HEIGHT = 0.25  # inches of a line of a legend below the plot
 _LEGEND_WIDTH = 90  # letters that a line of a legend has room for
 _FAR = 10.0  # interquartile ranges beyond the middle half: further out is not drawn
 _FEW = 12  # points of which no quartiles are taken
+_POSITION, _LOSS = "position in the window (tokens)", "loss (nats per token)"
 
 
 def new_figure(width: float = 7.2, height: float = 4.4) -> "Figure":
@@ -181,18 +182,55 @@ def loss_against_position(
     Raises:
         ArgumentError: there is nothing to draw.
     """
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
     figure, axes = _lines(series, 1.0)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+    _position_axis(axes)
     if trained is not None:
         label = f"trained on {trained:,} tokens"
         axes.axvline(trained, color="0.35", linestyle=(0, (5, 2)), linewidth=1, label=label)
-    axes.set(xlabel="position in the window (tokens)", ylabel="loss (nats per token)", title=title)
+    axes.set(xlabel=_POSITION, ylabel=_LOSS, title=title)
     legend_below(figure, axes)
     return figure
+
+
+def losses_against_position(
+    panels: Mapping[tuple[str, str], Mapping[str, Sequence[Point]]], *, title: str = ""
+) -> "Figure":
+    """Panels of `loss_against_position` that share both axes, and the look of each label.
+
+    Args:
+        panels: series by what the panels of a row have in common, and those of a column. A panel
+            of the grid that is not among them, or has no series, stays empty.
+        title: above all; should say what the standard errors are over.
+
+    Raises:
+        ArgumentError: there is nothing to draw.
+    """
+    if not any(points for series in panels.values() for points in series.values()):
+        raise ArgumentError("a plot must have at least one point, got none.")
+    rows, columns = (list(dict.fromkeys(place)) for place in zip(*panels, strict=True))
+    figure = new_figure(0.8 + 3.2 * len(columns), 0.8 + 2.7 * len(rows))
+    grid = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
+    looks = styles(list(dict.fromkeys(label for series in panels.values() for label in series)))
+    for (row, column), series in panels.items():
+        axes = grid[rows.index(row)][columns.index(column)]
+        draw_lines(axes, series, 1.0, looks)
+        axes.set_title(f"{column}, {row}")
+    for row_of_axes in grid:
+        row_of_axes[0].set_ylabel(_LOSS)
+    for axes in grid[-1]:
+        axes.set_xlabel(_POSITION)
+    _position_axis(grid[0][0])
+    figure.suptitle(title)
+    legend_below(figure, *grid.flat)
+    return figure
+
+
+def _position_axis(axes: "Axes") -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def time_against_length(
@@ -254,14 +292,23 @@ def _lines(series: Mapping[str, Sequence[Point]], scale: float) -> tuple["Figure
         raise ArgumentError("a plot must have at least one point, got none.")
     figure = new_figure()
     axes: Axes = figure.subplots()
-    looks = styles(list(series))
+    draw_lines(axes, series, scale, styles(list(series)))
+    return figure, axes
+
+
+def draw_lines(
+    axes: "Axes",
+    series: Mapping[str, Sequence[Point]],
+    scale: float,
+    looks: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Each series as a line with the look of its label, and error bars where there are errors."""
     for label, points in series.items():
         x, y, errors = ([p[k] for p in sorted(points)] for k in range(3))
         bars = [scale * e if math.isfinite(e) else 0.0 for e in errors]
-        look = looks[label] | ({"yerr": bars, "capsize": 3} if any(bars) else {})
+        look = {**looks[label], **({"yerr": bars, "capsize": 3} if any(bars) else {})}
         axes.errorbar(x, [scale * v for v in y], label=label, **look)
     axes.grid(alpha=0.3)
-    return figure, axes
 
 
 def legend_below(figure: "Figure", *axes: "Axes") -> None:

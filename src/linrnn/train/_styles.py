@@ -4,6 +4,7 @@ The colours are told apart by readers who see red and green, or blue and yellow,
 markers by those who print in grey.
 """
 
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -44,8 +45,10 @@ _ALSO = {
     "decay by channel": "gla",
     "decay by head": "retnet",
     "plain": "linear_attention",
+    "nn.GRU": "gru",
+    "nn.LSTM": "lstm",
 }
-"""What reproductions call a system beside its name."""
+"""What a figure calls a system beside its name."""
 
 
 def _plain(name: str) -> str:
@@ -97,6 +100,18 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
         if label not in places:
             places[label] = _free(place_of(label), set(places.values()))
     return {label: _look(places[label]) for label in labels}
+
+
+def cycle() -> dict[str, list[str]]:
+    """Colours and dashes of lines that have no labels, in the order in which `styles` gives them.
+
+    As many as there are combinations; arguments of matplotlib's ``cycler``.
+    """
+    places = range(math.lcm(len(COLOURS), len(DASHES)))
+    return {
+        "color": [COLOURS[place % len(COLOURS)] for place in places],
+        "linestyle": [DASHES[place % len(DASHES)] for place in places],
+    }
 
 
 def dense_styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:

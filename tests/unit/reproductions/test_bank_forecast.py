@@ -11,6 +11,7 @@ from linrnn.errors import DataError
 from linrnn.reproductions import Setting
 from linrnn.reproductions import bank_forecast as page
 from linrnn.reproductions._lag_ridge import lag_ridge
+from linrnn.train._drawn import drawn
 
 ENDS = (600, 800, 1000)
 # MSE that one configuration, tried once, had: the page must not be worse
@@ -54,6 +55,25 @@ def test_a_small_run_has_tables_verdicts_and_a_picture(tmp_path):
     assert not found.complete
     assert any("gone: not run: no such file" in note for note in found.notes)
     assert set(found.figures) == {"errors"}
+
+
+def test_the_picture_says_what_is_a_mean_and_shares_its_axis():
+    one, three = [page.Means(0.4, 0.5)], [page.Means(x, 0.5) for x in (0.2, 0.3, 0.4)]
+    rows = {page.BANK: three, page.CHOSEN: three, page.RIDGE: one}
+    found = {(model, h): seeds for model, seeds in rows.items() for h in page.HORIZONS}
+    lower = {key: [page.Means(m.mse / 2, m.mae) for m in seeds] for key, seeds in found.items()}
+    figure = page._drawn({"ETTh1": found, "ETTm1": lower}, page.HORIZONS)
+    said = "bank: mean over 3 seeds, with standard errors; others: one number each"
+    assert figure.get_suptitle() == said
+    left, right = figure.axes
+    assert left.get_ylim() == right.get_ylim()
+    with_bars = [bars.get_label() for bars in left.containers if bars.has_yerr]
+    assert with_bars == [page.BANK, page.CHOSEN]
+    text = drawn(figure).decode()
+    error = (2 * 0.1**2 / 2 / 3) ** 0.5
+    assert f'ETTh1,"{page.BANK}",96,0.3,{error:.6g},' in text
+    single = page._drawn({"made": {key: seeds[:1] for key, seeds in found.items()}}, page.HORIZONS)
+    assert single.get_suptitle() == "bank: one seed; others: one number each"
 
 
 def test_ridge_on_lags_is_least_squares_on_windows():

@@ -17,6 +17,7 @@ from linrnn.reproductions import (
 )
 from linrnn.reproductions._language import small
 from linrnn.train._model import load_model
+from linrnn.train._positions import PositionLoss
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +50,41 @@ def test_carried_state_tests_every_model_both_ways(tmp_path):
         ("contiguous", False),
         ("shuffled", False),
     ]
-    assert list(found.figures) == ["positions-lru-8"]
-    lines = found.figures["positions-lru-8"].axes[0].get_legend_handles_labels()[1]
-    assert len(lines) == 6
+    assert list(found.figures) == ["positions"]
+    figure = found.figures["positions"]
+    assert [axes.get_title() for axes in figure.axes] == ["lru, chunks of 8"]
+    assert len(figure.axes[0].get_legend_handles_labels()[1]) == 6
+    assert figure.get_suptitle() == "mean over 2 seeds, with standard errors"
+
+
+def test_carried_state_shows_all_that_is_compared_on_the_same_axes():
+    curve = [
+        PositionLoss(first=n, last=n, loss=2.0 + n / 10, standard_error=0.01, windows=9)
+        for n in (1, 2, 4)
+    ]
+    read = {
+        chunk: {
+            (carried_state.label(mixer, arm), kept): {0: curve[: 3 if chunk > 16 else 2]}
+            for mixer in carried_state.MIXERS
+            for arm in carried_state.ARMS
+            for kept in (True, False)
+        }
+        for chunk in (16, 128)
+    }
+    del read[128]["lru, kept", True]
+    figure = carried_state.CarriedState()._figures(read)["positions"]
+    titles = [
+        f"{mixer}, chunks of {chunk}" for chunk in (16, 128) for mixer in carried_state.MIXERS
+    ]
+    assert [axes.get_title() for axes in figure.axes] == titles
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
+    first, fourth = (
+        {c.get_label(): c.lines[0].get_color() for c in figure.axes[at].containers} for at in (0, 3)
+    )
+    assert fourth == {label: first[label] for label in fourth}
+    assert len(fourth) == 5
+    assert figure.get_suptitle() == "one seed"
+    assert carried_state.CarriedState()._figures({16: {}}) == {}
 
 
 def test_carried_state_has_as_many_updates_at_every_length():
