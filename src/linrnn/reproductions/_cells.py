@@ -120,7 +120,7 @@ class Race:
         return (
             f"solved: the validation loss is below {self.goal:.3g} after an epoch; remembering "
             f"nothing gives {self.baseline:.3g}. Before the {RIVAL}: in fewer steps than that "
-            "of the same seed, if it does at all."
+            "of the same seed; where neither does, neither way."
         )
 
     def _cells(self, row: Row, arrived: Mapping[int, float]) -> list[str]:

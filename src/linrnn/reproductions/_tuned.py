@@ -77,6 +77,14 @@ def budget(rates: Sequence[float]) -> str:
     )
 
 
+def one_rate(outcomes: Sequence[Outcome]) -> str:
+    """What a page says of its learning rate, where all rows have one that nobody chose for them."""
+    rates = dict.fromkeys(f"{outcome.column.config.optim.lr:g}" for outcome in outcomes)
+    return (
+        f"learning rate: {', '.join(rates)} for all rows, ours; nothing is tuned for any of them."
+    )
+
+
 def _table(
     title: str,
     candidates: Mapping[str, Mapping[float, Config]],

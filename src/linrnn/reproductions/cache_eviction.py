@@ -19,6 +19,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._trained import problems, train
+from linrnn.reproductions._tuned import one_rate
 from linrnn.reproductions._verdict import Judged, less
 from linrnn.tasks import Task
 from linrnn.tasks.lm import LMOptions
@@ -147,7 +148,7 @@ class CacheEviction(Reproduction):
                 "times smaller than those of the sources."
             ),
             complete=not any(outcome.problem for outcome in outcomes),
-            notes=(*NOTES, *problems(*outcomes)),
+            notes=(*NOTES, one_rate(outcomes), *problems(*outcomes)),
             verdicts=judged(losses),
             figures={
                 **({"policies": figure(losses, right)} if losses and right else {}),

@@ -18,6 +18,7 @@ from linrnn.reproductions._language import (
     with_model,
 )
 from linrnn.reproductions._trained import Outcome, problems, train
+from linrnn.reproductions._tuned import one_rate
 from linrnn.reproductions._verdict import Judged, less
 from linrnn.train import Config
 from linrnn.train._figures import losses_against_position, over_seeds
@@ -89,7 +90,7 @@ class CarriedState(Reproduction):
         return Findings(
             tables=(*tables, *(table(o, {}) for o in outcomes)),
             comparable="nothing was published; the rows of a table with each other.",
-            notes=(TEXT_NOTE, *NOTES, *problems(*outcomes)),
+            notes=(TEXT_NOTE, *NOTES, one_rate(outcomes), *problems(*outcomes)),
             complete=not any(outcome.problem for outcome in outcomes),
             figures=self._figures(read),
             verdicts=tuple(verdicts),

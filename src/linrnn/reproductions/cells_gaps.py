@@ -75,7 +75,7 @@ class CellsGaps(Reproduction):
             comparable="the claims only: the series, widths and training are not the papers'.",
             complete=not outcome.problem,
             verdicts=tuple(judged(errors, self.layers)),
-            notes=(NOTE, *problems(outcome)),
+            notes=(NOTE, _RATES, *problems(outcome)),
             figures=curves([outcome]),
         )
 
@@ -83,6 +83,10 @@ class CellsGaps(Reproduction):
 NOTE = (
     "an error is smaller if that of the test is, with the same seed. The velocity follows exactly "
     "from two heights and the time between them, and cannot be told from heights alone."
+)
+_RATES = (
+    f"learning rates: {', '.join(f'{label} {lr:g}' for label, (*_, lr) in LAYERS.items())}, "
+    "ours; nothing is tuned for any of them."
 )
 
 

@@ -15,6 +15,7 @@ from linrnn.reproductions._beside import table
 from linrnn.reproductions._language import TEXT_NOTE, mean_of, small, with_model
 from linrnn.reproductions._timing import Call, Timing, Turns, digits, published_on_gpu, sooner
 from linrnn.reproductions._trained import problems, train
+from linrnn.reproductions._tuned import one_rate
 from linrnn.reproductions._verdict import Judged, along
 from linrnn.state import n_floats
 from linrnn.train import Config, OrderFit, Score
@@ -115,7 +116,7 @@ class Distillation(Reproduction):
                 "whether the statements hold; models, text and training are a thousand times "
                 "smaller than those of the source, and the speed is that of one sequence on a CPU."
             ),
-            notes=(TEXT_NOTE, *NOTES, *problems(outcome)),
+            notes=(TEXT_NOTE, *NOTES, one_rate([outcome]), *problems(outcome)),
             complete=not outcome.problem,
             verdicts=(*judged(seeds), *judged_steps(times)),
             figures=figures,

@@ -160,7 +160,8 @@ class LRAStateSpaces(Reproduction):
 
 NOTES = (
     "budget of tuning: the published learning rate of each mixer and task, 3 and 10 times "
-    "of it, one seed each; nothing else is tuned for any of them.",
+    "of it, one seed each; nothing else is tuned for any of them. A third of it was tried on an "
+    "earlier page and was the best of none.",
     "most sources print no errors: what the share of so many test examples is uncertain by, of "
     "2,000 and of 10,000 images, stands for each.",
     "images are the task Image of Long Range Arena where they are grey and read by pixels, as "
