@@ -20,7 +20,7 @@ combinations are trained, or with --random N so many of them, drawn. Every other
 `linrnn train TASK --help` and holds for all runs. Before the first run it says how long all may
 take, by a few steps that are timed, and after each what is left. Stopped by Ctrl-C or killed, the
 same command goes on where it was, and tries again what failed; given twice at once, it shares the
-runs, which is what --jobs 2 does by itself.
+runs, which is what --jobs 2 does by itself. The table begins with the best on validation data.
 
 example: linrnn sweep digits --over optim.lr=1e-3,3e-3,1e-2 --over mixer.d_state=32,64 --seeds 3"""
 
@@ -55,6 +55,8 @@ def main(argv: Sequence[str]) -> int:
     from linrnn._storage import read_text
     from linrnn.cli.train import starting_config
     from linrnn.compare import sweep
+    from linrnn.compare._sweep_report import best
+    from linrnn.train._model import build_task
 
     out = options.out or Path("runs", f"sweep-{task}")
     config, _ = parse_train(rest, starting_config(task, rest))
@@ -64,8 +66,10 @@ def main(argv: Sequence[str]) -> int:
     found = sweep(config, over, **given, say=lambda line: note(f"{line}\n"))
     row(f"\n{read_text(out / 'sweep.md', inside=out)}")
     note(f"\n{out} holds this table as Markdown and CSV, the plot and all runs.\n")
+    first = best(found, build_task(config))
+    chosen = None if first is None else first.values
     settings = [joined({"options": one.values}, record(one.row)) for one in found]
-    answer(lambda: {"task": task, "out": out, "settings": settings})
+    answer(lambda: {"task": task, "out": out, "best": chosen, "settings": settings})
     return 0
 
 

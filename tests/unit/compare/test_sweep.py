@@ -1,17 +1,23 @@
 """Sweeps and searches of learning rates: what is tried, what is taken, runs that go on."""
 
+import csv
 import dataclasses
+import io
+import json
+import math
 
 import pytest
 
-from linrnn import recipes
+from linrnn import recipes, tasks
 from linrnn.cli.sweep import parse_over
-from linrnn.compare import Entry, Row, compare, sweep
+from linrnn.compare import Entry, Row, Setting, compare, sweep
 from linrnn.compare._runs import seconds_left
-from linrnn.compare._sweep import combinations, with_options
+from linrnn.compare._sweep import combinations, named, with_options
+from linrnn.compare._sweep_report import _csv, _panels, best, markdown, ranked
 from linrnn.compare._tune import at_rates, best_rates, check_factors
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import ModelConfig, TrainConfig
+from linrnn.train._drawn import drawn
 
 
 def tiny():
@@ -81,6 +87,66 @@ def test_what_is_left_goes_by_runs_of_the_entry(tmp_path):
     )
 
 
+def setting(validation, test, failed=0, **values):
+    row = Row(
+        label=named(values),
+        metric="accuracy",
+        values=test,
+        failures=("it broke",) * failed,
+        n_parameters=1,
+        n_state=1,
+        seconds_per_step=0.1,
+        memory=None,
+        folders=(),
+        validation=validation,
+    )
+    return Setting(values=values, row=row)
+
+
+def test_settings_are_chosen_by_validation_data_and_not_by_test_data():
+    digits = tasks.load("digits")(tasks.load("digits").Options())
+    found = [
+        setting((0.5, 0.7), (0.9, 0.9), lr=1),
+        setting((0.8, 0.8), (0.1, 0.3), lr=2),
+        setting((), (), failed=2, lr=3),
+        setting((0.99,), (0.99,), failed=1, lr=4),
+        setting((math.nan, 0.9), (math.nan, 0.9), lr=5),
+    ]
+    assert [one.values["lr"] for one in ranked(found, digits)] == [2, 1, 4, 5, 3]
+    assert best(found, digits) is found[1]
+    assert best(found[2:3], digits) is None
+    lines = markdown(found, digits)
+    assert "validation accuracy (%) (mean ± s.e.) | test accuracy (%) (mean ± s.e.)" in lines[0]
+    assert lines[2].startswith("| 2 | 80 ± 0 | 20 ± 10 | 2 |")
+    assert lines[4].startswith("| 4 | 99 | 99 | 1, 1 failed |")
+    assert lines[6].startswith("| 3 | - | failed | 0, 2 failed |")
+    assert "best on validation data: lr=2" in lines
+    assert "best on validation data: none finished" in markdown(found[2:3], digits)
+    rows = list(csv.DictReader(io.StringIO(_csv(found))))
+    assert [row["mean"] for row in rows[:2]] == ["0.9", "0.2"]
+    assert [row["validation_mean"] for row in rows[:2]] == ["0.6", "0.8"]
+    assert rows[0]["validation"] == "0.5 0.7"
+
+
+def test_of_an_error_the_smallest_on_validation_data_is_best():
+    delay = tasks.load("delay")(tasks.load("delay").Options())
+    assert not delay.higher_is_better
+    found = [setting((0.5,), (0.1,), lr=1), setting((0.2,), (0.9,), lr=2)]
+    assert [one.values["lr"] for one in ranked(found, delay)] == [2, 1]
+
+
+def test_the_plot_is_of_validation_data_with_test_data_beside_it():
+    digits = tasks.load("digits")(tasks.load("digits").Options())
+    found = [setting((0.5, 0.7), (0.9, 0.9), lr=1), setting((0.8, 0.8), (0.1, 0.3), lr=2)]
+    figure = _panels(found, digits)
+    assert figure.axes[0].get_ylabel() == "validation accuracy (%)"
+    rows = list(csv.DictReader(io.StringIO(drawn(figure).decode())))
+    points = [row for row in rows if row["x"] and row["y"]]
+    shown = [row["y"] for row in points if not row["series"].endswith("test")]
+    beside = [row["y"] for row in points if row["series"].endswith("test")]
+    assert (shown, beside) == (["60", "80"], ["90", "20"])
+
+
 @pytest.mark.slow
 def test_a_sweep_writes_its_table_and_goes_on(tmp_path):
     over = {"optim.lr": [0.001, 0.1]}
@@ -93,6 +159,10 @@ def test_a_sweep_writes_its_table_and_goes_on(tmp_path):
     again = sweep(tiny(), over, out=tmp_path)
     assert [p.stat().st_mtime_ns for p in sorted(tmp_path.glob("*/result.json"))] == stamps
     assert [one.row.values for one in first] == [one.row.values for one in again]
+    for one in again:
+        result = json.loads((one.row.folders[0] / "result.json").read_text())
+        assert one.row.validation == (result["validation_metric"],)
+        assert one.row.values == (result["test_metric"],)
     assert isinstance(first[0].row, Row)
 
 
