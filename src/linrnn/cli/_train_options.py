@@ -100,15 +100,19 @@ def check_train(task: str, arguments: Sequence[str], verb: str = "train") -> lis
     """
     found = respelt(arguments, [f"--{name}" for name in CHOSEN])
     found = _with_names(found, task)
-    recipe, scale = _recipe(task, peek(found, "--recipe"), peek(found, "--scale"))
-    options = train_options(
-        task,
-        peek(found, "--mixer") or recipe_says(recipe, scale, "mixer", "lru"),
-        peek(found, "--learner") or recipe_says(recipe, scale, "learner", "bptt"),
-    )
+    options = train_options(task, *mixer_and_learner(task, found))
     found = respelt(found, options.flags)
     _check(found, options, verb, f"linrnn train {task} --help")
     return found
+
+
+def mixer_and_learner(task: str, arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """Which a run has, by its options as they are known, or None where only the recipe knows it."""
+    recipe, scale = _recipe(task, peek(arguments, "--recipe"), peek(arguments, "--scale"))
+    return (
+        peek(arguments, "--mixer") or recipe_says(recipe, scale, "mixer", "lru"),
+        peek(arguments, "--learner") or recipe_says(recipe, scale, "learner", "bptt"),
+    )
 
 
 def check_learning(arguments: Sequence[str], learner: str, optim: Sequence[str]) -> list[str]:

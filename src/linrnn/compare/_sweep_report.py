@@ -102,7 +102,8 @@ def _csv(settings: Sequence["Setting"]) -> str:
 def _panels(settings: Sequence["Setting"], task: Task) -> Any:
     """The metric on validation data against each option that is swept, a panel each.
 
-    Of two options a line joins the settings with one value of the other; of more, all are points.
+    Of two options a line joins the settings with one value of the other, where there are several;
+    of more, all are points.
     The metric on test data is hollow and pale beside it.
     """
     names = list(settings[0].values)
@@ -113,7 +114,9 @@ def _panels(settings: Sequence["Setting"], task: Task) -> Any:
     for name, axes in zip(names, panels, strict=True):
         places = _places([s.values[name] for s in settings])
         groups = dict(_groups(settings, name))
-        looks = styles([*groups]) if len(names) <= 2 else dict.fromkeys(groups, _POINT)
+        # of what was drawn from a range no two share a value
+        joined = len(names) <= 2 and any(len(group) > 1 for group in groups.values())
+        looks = styles([*groups]) if joined else dict.fromkeys(groups, _POINT)
         for label, group in groups.items():
             _draw(axes, group, places, name, scale, label, looks[label])
         if all(isinstance(value, str) for value in places):
@@ -123,7 +126,7 @@ def _panels(settings: Sequence["Setting"], task: Task) -> Any:
         axes.axhline(scale * task.chance, color="0.5", linestyle=":")
         axes.set(xlabel=name)
         axes.grid(alpha=0.3)
-        if len(names) == 2:
+        if len(names) == 2 and joined:
             axes.legend(fontsize="small")
     panels[0].set(ylabel=f"validation {task.metric}{unit}")
     what = "mean ± standard error over the seeds" if several else "one seed"

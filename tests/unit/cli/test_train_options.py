@@ -222,6 +222,65 @@ WRONG = [
         "sweep: --optim.lr must come without --over optim.lr, got both.",
     ),
     (
+        ["sweep", "digits", "--over", "optim.lr=1e-4..1e-2"],
+        "sweep: --over optim.lr must be listed values without --random, got the range 0.0001..0.01."
+        " Add --random N",
+    ),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1e-2..1e-4", "--random", "3"],
+        "--over optim.lr must be a range from a number to a larger one, got 0.01..0.0001.",
+    ),
+    (
+        ["sweep", "digits", "--over", "mixer.d_state=1.5..3", "--random", "3"],
+        "sweep: --over mixer.d_state must be a range of integers, got 1.5..3.",
+    ),
+    (
+        ["sweep", "digits", "--over", "model.skip=1..3", "--random", "3"],
+        "--over model.skip must be listed values, since it takes no number, got the range 1..3.",
+    ),
+    (["sweep", "digits", "--over", "mixer=1..3", "--random", "3"], "--over mixer must be listed"),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1e-4..1e-2,1", "--random", "3"],
+        "--over optim.lr must be one range, or values with commas between, got '1e-4..1e-2,1'.",
+    ),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1e-4..", "--random", "3"],
+        "--over optim.lr must be a number, got '1e-4..'. A range is two numbers, A..B.",
+    ),
+    (["sweep", "digits", "--over", "optim.lr=1,fast"], "optim.lr must be a number, got 'fast'."),
+    (["sweep", "digits", "--over", "model.skip=1"], "model.skip must be true or false, got 1."),
+    (["sweep", "digits", "--over", "learner=bptt,tbpt"], "named 'tbpt'. Did you mean 'tbptt'"),
+    (["sweep", "digits", "--over", "mixer=lru,lur"], "no mixer named 'lur'. Did you mean 'lru'"),
+    (
+        ["sweep", "digits", "--over", "learner=bptt,tbptt", "--learner", "rtrl"],
+        "sweep: --learner must come without --over learner, got both.",
+    ),
+    (
+        ["sweep", "digits", "--over", "Learner=tbptt,fptt", "--Learner.Window", "3"],
+        "sweep: --learner.window must come without --over learner, got both. Give it to every "
+        "learner by --over learner.window=...",
+    ),
+    (
+        ["sweep", "digits", "--over", "mixer=lru,s5", "--mixer.d-state=3"],
+        "sweep: --mixer.d-state must come without --over mixer, got both.",
+    ),
+    (
+        ["sweep", "digits", "--over", "learner=bptt,tbptt", "--over", "learner.window=3"],
+        "got learner.window. Did you mean learner?",
+    ),
+    (["sweep", "digits", "--over", "lerner=bptt"], "got lerner. Did you mean learner?"),
+    (["sweep", "digits", "--over", "mixer.d_stat=3"], "Did you mean mixer.d-state?"),
+    (["sweep", "digits", "--over", "seed=1,2"], "got seed. --seeds N trains every combination"),
+    (["sweep", "digits", "--over", "scale=cpu"], "got scale. --scale is one for all runs."),
+    (
+        ["sweep", "digits", "--over", "on-nan=stop", "--over", "train.on-nan=skip"],
+        "sweep: --over must name train.on_nan once, got it twice.",
+    ),
+    (
+        ["sweep", "digits", "--over", "on-nan=stop,skip", "--train.on-nan", "skip"],
+        "sweep: --train.on-nan must come without --over train.on_nan, got both.",
+    ),
+    (
         ["stream", "run", "--learner", "uoro", "--out", "x", "--optim.lr", "1", "--optim.lr", "2"],
         "stream: --optim.lr must be given once, got --optim.lr 1 and --optim.lr 2. Leave one",
     ),
