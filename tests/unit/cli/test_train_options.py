@@ -9,10 +9,11 @@ from typing import get_type_hints
 import pytest
 import tyro
 
-from linrnn import learn, mixers, recipes, tasks
+from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn._declared import declared
 from linrnn._pattern import option_names
 from linrnn.cli import main, verbs
+from linrnn.cli._entries import laws, scales_of
 from linrnn.cli._mixer_options import mixer_class
 from linrnn.cli._options import Start, _command, learner_class, short_names
 from linrnn.cli._train_options import (
@@ -23,6 +24,7 @@ from linrnn.cli._train_options import (
 )
 from linrnn.cli._values import ANY, choices, values_of
 from linrnn.errors import ArgumentError
+from linrnn.testing import MIXER_LAWS
 from linrnn.train import ModelConfig, OptimConfig, TrainConfig
 
 
@@ -192,6 +194,8 @@ WRONG = [
     (["sweep", "digits", "more", "--over", "optim.lr=1"], "must begin with --, got 'more'."),
     (["compare", "digits", "--mixers", "lru,mingruu"], "no mixer named 'mingruu'. Did you mean"),
     (["compare", "digits", "--mixers", "lru", "--optim.lrr", "1"], "Did you mean --optim.lr?"),
+    (["check", "LRU", "--law", "Causall"], "no law named 'Causall'. Did you mean 'causal'?"),
+    (["reproduce", "LRU-Table-1", "--scale", "CPUU"], "--scale named 'CPUU'. Did you mean 'cpu'?"),
     (["check", "lruu"], "no mixer named 'lruu'. Did you mean 'lru'?"),
     (["show", "lur"], "named 'lur'. Did you mean 'lru'?"),
     (["reproduce", "lru-table-44"], "no reproduction named 'lru-table-44'. Did you mean"),
@@ -346,10 +350,19 @@ result = [sorted(set(codes)), heavy]
     assert python(code) == [[2], []]
 
 
-def test_an_option_error_takes_a_fifth_of_a_second_of_the_processor(python):
-    code = """
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["train", "digits", "--mixxer", "lru"],
+        ["check", "LRU", "--law", "Causall"],
+        ["reproduce", "LRU-Table-1", "--scale", "CPUU"],
+        ["sweep", "digits", "--over", "learner=bptt,tbpt"],
+    ],
+)
+def test_an_option_error_takes_a_fifth_of_a_second_of_the_processor(python, argv):
+    code = f"""
 import time, linrnn.cli
-linrnn.cli.main(["train", "digits", "--mixxer", "lru"])
+linrnn.cli.main({argv})
 result = time.process_time()
 """
     # since the interpreter started; three times as much where others want the processor too
@@ -382,6 +395,12 @@ def test_names_go_in_any_case_and_with_either_line(monkeypatch, typed, meant):
         with pytest.raises(StartedError):
             main(["TRAIN", *argv])
     assert heard[0] == heard[1]
+
+
+def test_laws_and_scales_are_those_of_the_classes():
+    assert laws() == list(MIXER_LAWS)
+    for name in reproductions.names():
+        assert scales_of(name) == list(reproductions.load(name).scales), name
 
 
 def test_options_of_a_class_of_somebody_else_are_left_to_it():
