@@ -180,6 +180,8 @@ def _taken(name: str, values: list[Any] | Drawn, options: Options) -> list[Any] 
     takes = values_of(declared)
     if isinstance(values, Drawn):
         return _taken_range(name, values, takes)
+    if takes.most == 1:
+        values = [one if takes.fits(str(one)) else _value(takes.meant(str(one))) for one in values]
     for value in values:
         if not takes.most and not isinstance(value, bool):
             raise ArgumentError(f"sweep: --over {name} must be true or false, got {value!r:.80}.")

@@ -19,6 +19,7 @@ from linrnn.cli._options import Start, _command, learner_class, short_names
 from linrnn.cli._train_options import (
     Options,
     _check,
+    _with_words,
     recipe_says,
     train_options,
 )
@@ -138,6 +139,40 @@ def test_values_are_refused_in_one_line_where_the_parser_would_refuse_them(annot
     for line in lines:
         with contextlib.nullcontext() if parses(kind, default, line) else refused:
             _check(line, options, "train", "")
+
+
+def spellings(word):
+    """A word in other cases, and with the other line."""
+    other = word.translate(str.maketrans("-_", "_-"))
+    return {word, word.upper(), word.title(), word.swapcase(), other, other.upper()}
+
+
+def test_choices_of_every_verb_go_in_any_case_and_with_either_line():
+    found = 0
+    for verb in verbs():
+        parser = import_module(f"linrnn.cli.{verb}").parser()
+        for action in parser._actions:
+            for choice in action.choices or ():
+                found += 1
+                for spelling in spellings(choice):
+                    assert parser._get_values(action, [spelling]) == choice, (verb, action.dest)
+            for spelling in ("lrr", "LASTT") if action.choices else ():
+                with pytest.raises(ArgumentError, match=f"invalid choice: '{spelling}'"):
+                    parser.parse_args([action.option_strings[0], spelling])
+    assert found > 2
+
+
+@pytest.mark.parametrize("annotation", [one for one in TYPES if "Literal" in one])
+def test_words_of_every_option_go_in_any_case_and_with_either_line(annotation):
+    stated = TYPES[annotation][0]
+    values = values_of(stated)
+    words = {word for kind in values.kinds for word in kind.words}
+    assert words >= set(choices(stated))
+    for word in words:
+        for spelling in spellings(word):
+            for line in ([f"--option={spelling}"], ["--option", spelling]):
+                found = _with_words(line, Options({"--option": stated}, ()))
+                assert found[-1] == line[-1].replace(spelling, word)
 
 
 def test_every_type_of_an_option_is_understood():
@@ -378,6 +413,8 @@ result = time.process_time()
         (["digits", "--train.batch_size", "7"], ["digits", "--train.batch-size", "7"]),
         (["digits", "--mixer=LRU", "--mixer.R_Min=.5"], ["digits", "--mixer.r-min", ".5"]),
         (["digits", "--recipe", "NONE"], ["digits", "--recipe", "none"]),
+        (["digits", "--Train.Order=SHUFFLED"], ["digits", "--train.order=shuffled"]),
+        (["digits", "--mixer.d-state", "NONE"], ["digits", "--mixer.d-state", "None"]),
     ],
 )
 def test_names_go_in_any_case_and_with_either_line(monkeypatch, typed, meant):

@@ -161,7 +161,7 @@ def test_values_are_read_as_python_writes_them():
 
 
 def test_a_command_says_what_is_swept_by_the_full_names():
-    texts = ["ON_NAN=stop", "Learner=BPTT,tbptt", "train.epochs=1..9", "optim.lr=1..9"]
+    texts = ["ON_NAN=STOP", "Learner=BPTT,tbptt", "train.epochs=1..9", "optim.lr=1..9"]
     over, known = checked_over("digits", texts, ["--Model.D-Model", "4"], 3)
     assert over == {
         "train.on_nan": ["stop"],
