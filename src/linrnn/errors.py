@@ -83,8 +83,21 @@ class MissingExtraError(LinrnnError, ImportError):
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(
             f"{feature} needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install 'linrnn[{extra}]'"
+            f"Install it, {how_to_install(extra)}"
         )
+
+
+def how_to_install(extra: str) -> str:
+    """The commands that install an extra: no index has this package yet.
+
+    Example:
+        >>> how_to_install("hf").partition(";")[0]
+        "in a clone: pip install -c constraints.txt '.[hf]'"
+    """
+    return (
+        f"in a clone: pip install -c constraints.txt '.[{extra}]'; "
+        f"once published: pip install 'linrnn[{extra}]'"
+    )
 
 
 class DataError(LinrnnError, ValueError):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn._catalogue import entries
 from linrnn.cli import verbs
-from linrnn.cli._entries import CATALOGUES, package_of
-from linrnn.cli._names import UNTUNED
+from linrnn.cli._entries import CATALOGUES, laws, package_of, scales_of
+from linrnn.cli._names import UNTUNED, canonical
 from linrnn.cli._options import peek
 from linrnn.cli._parser import Parser
 from linrnn.cli._train_options import recipe_says, train_options
@@ -147,6 +147,9 @@ def _of_kind(kind: str | list[str], before: Sequence[str], last: str) -> list[st
     if kind == "scale":
         recipe = peek(before, "--recipe") or next(iter(before), "")
         return _beginning(last, [UNTUNED, *_scales(recipe)])
+    if kind == "scale of a reproduction":
+        name = canonical(next(iter(before), ""), reproductions.names())
+        return _beginning(last, scales_of(name) if name in reproductions.names() else [])
     return _beginning(last, _KINDS[kind]() if kind in _KINDS else [])
 
 
@@ -168,6 +171,7 @@ _KINDS: dict[str, Callable[[], Iterable[str]]] = {
     "catalogue": lambda: CATALOGUES,
     "task": tasks.names,
     "learner": learn.names,
+    "law": laws,
     "recipe": lambda: [UNTUNED, *recipes.names()],
     "reproduction": lambda: [name.replace("_", "-") for name in reproductions.names()],
     "entry": lambda: sorted({name for kind in CATALOGUES for name in entries(package_of(kind))}),

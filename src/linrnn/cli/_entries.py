@@ -97,6 +97,24 @@ def attribute_of(kind: str, name: str, attribute: str) -> ast.expr | None:
     return constant(cls, attribute) if cls else None
 
 
+def scales_of(reproduction: str) -> list[str]:
+    """The scales of a reproduction, in their order; none where its source does not tell."""
+    scales = attribute_of("reproductions", reproduction, "scales")
+    keys = scales.keys if isinstance(scales, ast.Dict) else []
+    return [key.value for key in keys if isinstance(key, ast.Constant)]  # type: ignore[misc]
+
+
+def laws() -> list[str]:
+    """The laws of mixers, in the order in which they are checked; see `linrnn.testing`."""
+    path = file_of("linrnn", "testing/_mixer_laws")  # to import the package would import PyTorch
+    assert path
+    for node in tree(path).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "MIXER_LAWS":
+            assert isinstance(node.value, ast.DictComp)  # of the functions, by their names
+            return [ast.unparse(one) for one in node.value.generators[0].iter.elts]  # type: ignore[attr-defined]
+    raise AssertionError(path)
+
+
 def _said(kind: str, name: str, attribute: str) -> str:
     """The same as text; empty if it is not set."""
     value = attribute_of(kind, name, attribute)

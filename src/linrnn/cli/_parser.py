@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from linrnn.cli._names import flag_name, given_twice, no_such_option, respelt
+from linrnn.cli._names import canonical, flag_name, given_twice, no_such_option, respelt
 from linrnn.cli._output import MANNER
 from linrnn.errors import ArgumentError
 
@@ -17,7 +17,8 @@ JSON = "answer as JSON, on one standard output for programs; remarks go to stand
 class Parser(argparse.ArgumentParser):
     """An argument parser with ``-q``, ``-v`` and, of a verb that answers, ``--json``.
 
-    Options are taken in any case and with ``-`` or ``_``, in full.
+    Options, and the choices of one that has some, are taken in any case and with ``-`` or ``_``, in
+    full.
 
     Args:
         verb: its name.
@@ -80,6 +81,13 @@ class Parser(argparse.ArgumentParser):
         self._check_once()
         self._check_one_value()
         return super().parse_known_args(self._given, namespace)
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """One value; of choices the one that was meant."""
+        value = super()._get_value(action, arg_string)
+        if action.choices is not None and isinstance(value, str):
+            return canonical(value, map(str, action.choices))
+        return value
 
     def error(self, message: str) -> NoReturn:
         """What else is wrong, in one line as every error.

@@ -26,7 +26,7 @@ from linrnn.cli._names import (
 )
 from linrnn.cli._options import CHOSEN, peek, short_names
 from linrnn.cli._source import Declared
-from linrnn.cli._values import check_values, values_of
+from linrnn.cli._values import ANY, check_values, values_of
 from linrnn.errors import ArgumentError
 
 _FLAG = re.compile(r"--[A-Za-z].*|-[A-Za-z].*", re.DOTALL)
@@ -100,15 +100,19 @@ def check_train(task: str, arguments: Sequence[str], verb: str = "train") -> lis
     """
     found = respelt(arguments, [f"--{name}" for name in CHOSEN])
     found = _with_names(found, task)
-    recipe, scale = _recipe(task, peek(found, "--recipe"), peek(found, "--scale"))
-    options = train_options(
-        task,
-        peek(found, "--mixer") or recipe_says(recipe, scale, "mixer", "lru"),
-        peek(found, "--learner") or recipe_says(recipe, scale, "learner", "bptt"),
-    )
-    found = respelt(found, options.flags)
+    options = train_options(task, *mixer_and_learner(task, found))
+    found = _with_words(respelt(found, options.flags), options)
     _check(found, options, verb, f"linrnn train {task} --help")
     return found
+
+
+def mixer_and_learner(task: str, arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """Which a run has, by its options as they are known, or None where only the recipe knows it."""
+    recipe, scale = _recipe(task, peek(arguments, "--recipe"), peek(arguments, "--scale"))
+    return (
+        peek(arguments, "--mixer") or recipe_says(recipe, scale, "mixer", "lru"),
+        peek(arguments, "--learner") or recipe_says(recipe, scale, "learner", "bptt"),
+    )
 
 
 def check_learning(arguments: Sequence[str], learner: str, optim: Sequence[str]) -> list[str]:
@@ -127,8 +131,8 @@ def check_learning(arguments: Sequence[str], learner: str, optim: Sequence[str])
     flags = dict(_section("optim", (one for one in every if one.name in optim)))
     of_learner = _entry("learners", learner)
     flags |= dict(_section("learner", of_learner or ()))
-    found = respelt(arguments, flags)
     options = Options(flags, () if of_learner is not None else ("--learner.",))
+    found = _with_words(respelt(arguments, flags), options)
     _check(found, options, "stream", f"linrnn show {learner}")
     return found
 
@@ -169,6 +173,22 @@ def _replaced(arguments: list[str], flag: str, meant: Callable[[str], str]) -> l
     return found
 
 
+def _with_words(arguments: Sequence[str], options: Options) -> list[str]:
+    """The same with the words that an option takes a few of as they are known."""
+    found: list[str] = []
+    values = ANY
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            return [*found, *arguments[at:]]
+        if not _is_flag(argument):
+            found.append(values.meant(argument))
+            continue
+        flag, sign, value = argument.partition("=")
+        values = values_of(options.flags.get(flag))
+        found.append(f"{flag}={values.meant(value)}" if sign else flag)
+    return found
+
+
 def _recipe(task: str, recipe: str | None, scale: str | None) -> tuple[str | None, str | None]:
     """The recipe and scale whose values are the defaults; None for untuned ones."""
     own = task in recipes.names() and (scale or recipes.CPU in recipes.scales(task))
@@ -205,7 +225,7 @@ def _grouped(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Every option up to ``--`` with the words after it; words before the first go by no name."""
     found: list[tuple[str, list[str]]] = []
     for argument in itertools.takewhile(lambda one: one != "--", arguments):
-        if _FLAG.fullmatch(argument) and not _NUMBER.fullmatch(argument):
+        if _is_flag(argument):
             flag, sign, value = argument.partition("=")
             found.append((flag, [value] if sign else []))
         elif found:
@@ -213,6 +233,10 @@ def _grouped(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
         else:
             found.append(("", [argument]))
     return found
+
+
+def _is_flag(argument: str) -> bool:
+    return bool(_FLAG.fullmatch(argument)) and not _NUMBER.fullmatch(argument)
 
 
 def _section(name: str, declared: Iterable[Declared]) -> Iterator[tuple[str, Declared]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from linrnn.cli._names import canonical
 from linrnn.cli._source import Declared
 from linrnn.errors import ArgumentError
 
@@ -17,6 +18,8 @@ class Kind(NamedTuple):
     """For messages."""
     takes: Callable[[str], bool]
     """Whether a text is one."""
+    words: tuple[str, ...] = ()
+    """All there are, where there are a few."""
 
 
 class Values(NamedTuple):
@@ -34,6 +37,17 @@ class Values(NamedTuple):
     def fits(self, text: str) -> bool:
         """Whether a text may be a value."""
         return not self.kinds or any(kind.takes(text) for kind in self.kinds)
+
+    def meant(self, text: str) -> str:
+        """A text, or the word that it is in another case or with ``-`` for ``_``.
+
+        Example:
+            >>> values_of(Declared("norm", "Literal['layer', 'rms'] | None", "None")).meant("RMS")
+            'rms'
+        """
+        if self.fits(text):
+            return text
+        return canonical(text, (word for kind in self.kinds for word in kind.words))
 
 
 ANY = Values(0, math.inf, ())
@@ -152,7 +166,7 @@ def _kinds(node: ast.expr) -> list[Kind]:
 
 def _one_of(words: list[str]) -> Kind:
     what = words[0] if len(words) == 1 else f"one of {', '.join(words)}"
-    return Kind(what, words.__contains__)
+    return Kind(what, words.__contains__, tuple(words))
 
 
 def _several(inside: ast.expr) -> Values:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from linrnn._reading import why
+from linrnn.cli._entries import laws
 from linrnn.cli._names import known_as
 from linrnn.cli._output import answer, row
 from linrnn.cli._parser import Parser
@@ -46,8 +47,8 @@ def parser() -> Parser:
     """Of what follows the verb."""
     parser = Parser("check", __doc__, epilog=EPILOG)
     parser.add("mixer", metavar="MIXER", help="a name or pkg.module:Mine", kind="mixer")
-    laws = "check this law alone; may be given several times"
-    parser.add("--law", action="append", metavar="NAME", help=laws)
+    law = "check this law alone; may be given several times"
+    parser.add("--law", action="append", metavar="NAME", help=law, kind="law")
     return parser
 
 
@@ -55,10 +56,9 @@ def main(argv: Sequence[str]) -> int:
     """Check all laws, or those asked for, and print a line for each."""
     options = parser().parse_args(argv)
     options.mixer = as_known(options.mixer)
-    from linrnn.testing import MIXER_LAWS
-
-    asked = [known_as("law", law, MIXER_LAWS) for law in options.law or ()]
-    make, wanted, found = _maker(options.mixer), asked or list(MIXER_LAWS), []
+    known = laws()
+    asked = [known_as("law", law, known) for law in options.law or ()]
+    make, wanted, found = _maker(options.mixer), asked or known, []
     width = max(map(len, wanted))
     row(f"{'law':<{width}}  verdict   worst error     time  why\n")
     with warnings.catch_warnings():

@@ -89,10 +89,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def record(row: Any) -> dict[str, Any]:
-    """What JSON has of a row: its fields, the mean and the standard error."""
-    return joined(
-        plain(row), {"mean": plain(row.mean), "standard_error": plain(row.standard_error)}
-    )
+    """What JSON has of a row: its fields, the means and their standard errors."""
+    names = ("mean", "standard_error", "validation_mean", "validation_standard_error")
+    return joined(plain(row), {name: plain(getattr(row, name)) for name in names})
 
 
 class Choice(NamedTuple):

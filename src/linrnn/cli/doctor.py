@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from linrnn import __version__
 from linrnn.cli._output import answer, joined, row
 from linrnn.cli._parser import Parser
+from linrnn.errors import how_to_install
 
 if TYPE_CHECKING:
     import torch
@@ -148,7 +149,7 @@ def _installed(extra: str, packages: Sequence[str]) -> str:
             missing.append(package)
     if not missing:
         return "installed"
-    return f"missing {', '.join(missing)}: pip install 'linrnn[{extra}]'"
+    return f"missing {', '.join(missing)}; {how_to_install(extra)}"
 
 
 def _errors(backend: str) -> list[float]:

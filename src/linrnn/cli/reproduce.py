@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import reproductions
-from linrnn.cli._entries import summaries
+from linrnn.cli._entries import scales_of, summaries
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import canonical, known_as
 from linrnn.cli._options import JOBS, MOST_SEEDS
@@ -20,7 +20,8 @@ def parser() -> Parser:
     """Of what follows the verb."""
     parser = Parser("reproduce", __doc__, epilog=f"{_EPILOG}\n\nresults:\n{_listing()}")
     parser.add("name", metavar="NAME", help="one of those below", kind="reproduction")
-    parser.add("--scale", default=None, help="`linrnn show NAME` says what each shows")
+    scales = "`linrnn show NAME` says what each shows"
+    parser.add("--scale", default=None, help=scales, kind="scale of a reproduction")
     parser.add("--seeds", type=int, default=None, metavar="N", help=_SEEDS)
     parser.add("--jobs", type=int, default=1, metavar="N", help=JOBS)
     parser.add("--out", type=Path, default=None, help=_OUT, kind="folder")
@@ -32,10 +33,11 @@ def main(argv: Sequence[str]) -> int:
     """Compute, write the report and print it."""
     options = parser().parse_args(argv)
     name = known_as("reproduction", options.name, list(map(_dashed, reproductions.names())))
+    known = scales_of(name.replace("-", "_"))
+    scale = canonical(options.scale or known[0], known)
+    check_in("reproduce", "--scale", scale, known)
     need_train("reproducing a result")
     what = reproductions.load(name.replace("-", "_"))
-    scale = canonical(options.scale or next(iter(what.scales)), what.scales)
-    check_in("reproduce", "--scale", scale, what.scales)
     seeds = what.seeds_needed(scale) if options.seeds is None else options.seeds
     check_positive_int("reproduce", seeds=seeds, jobs=options.jobs)
     check_at_most("reproduce", MOST_SEEDS, seeds=seeds)

@@ -63,18 +63,38 @@ class Row:
     """The learning rate."""
     learner: str = "bptt"
     """What found the gradients, with the options that are not its own defaults."""
+    validation: tuple[float, ...] = ()
+    """Metric on validation data of the weights that were tested, seed by seed as ``values``."""
 
     @property
     def mean(self) -> float:
         """Mean test metric."""
-        return statistics.fmean(self.values) if self.values else math.nan
+        return _mean(self.values)
 
     @property
     def standard_error(self) -> float:
         """Standard error of the mean; NaN for fewer than two seeds."""
-        if len(self.values) < 2:
-            return math.nan
-        return statistics.stdev(self.values) / math.sqrt(len(self.values))
+        return _standard_error(self.values)
+
+    @property
+    def validation_mean(self) -> float:
+        """Mean metric on validation data."""
+        return _mean(self.validation)
+
+    @property
+    def validation_standard_error(self) -> float:
+        """Standard error of that mean; NaN for fewer than two seeds."""
+        return _standard_error(self.validation)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return math.nan
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def train_all(
@@ -279,6 +299,7 @@ def row_of(entry: Entry, seeds: Sequence[int], out: Path) -> Row:
         folders=tuple(folders),
         lr=config.optim.lr,
         learner=learner_of(config),
+        validation=tuple(r.validation_metric for r in done),
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs over values of any options: a grid, or draws from it, times seeds."""
+"""Runs over values of any options: a grid, or draws from it and from ranges, times seeds."""
 
 import itertools
 import random
@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from linrnn import learn
 from linrnn._pattern import import_all
 from linrnn.compare._match import check_suits
+from linrnn.compare._range import Range, drawn
 from linrnn.compare._runs import Entry, Row, check, train_all
 from linrnn.compare._shared import check_jobs
 from linrnn.compare._sweep_report import write_sweep
@@ -32,7 +34,7 @@ class Setting:
 
 def sweep(
     config: Config,
-    over: Mapping[str, Sequence[Any]],
+    over: Mapping[str, Sequence[Any] | Range],
     *,
     draws: int | None = None,
     seeds: Sequence[int] = (0,),
@@ -48,8 +50,9 @@ def sweep(
     Args:
         config: of all runs, up to what is swept and the seed.
         over: values by the dotted name of an option, as the command line has it: ``optim.lr``,
-            ``mixer.d_state``, ``task.noise``, or ``mixer``, with which the options of another mixer
-            are its defaults.
+            ``mixer.d_state``, ``task.noise``, or ``mixer`` or ``learner``, with which the options
+            of another mixer or learner are its defaults. A `Range` in the place of values is drawn
+            from, and needs ``draws``.
         draws: take so many combinations at random; the same call draws the same ones, and with more
             draws those before are among them. None takes all.
         seeds: each combination is trained once with each.
@@ -61,14 +64,14 @@ def sweep(
         A setting for each combination, in the order of the grid or of the draws.
 
     Raises:
-        ArgumentError: nothing to sweep, a value an option does not take, too many combinations, a
-            model that cannot read the data, or several jobs on Windows.
-        UnknownNameError: no such option.
+        ArgumentError: nothing to sweep, a value or an end of a range that an option does not take,
+            a range without draws, too many combinations, a model that cannot read the data, or
+            several jobs on Windows.
+        UnknownNameError: no such option, or no such learner.
         RunFolderError: ``out`` holds runs with other options.
         InterruptedRunError: stopped by Ctrl-C; call again to go on.
     """
-    points = combinations(over, draws)
-    entries = [Entry(label=named(p), config=with_options(config, p)) for p in points]
+    points, entries = entries_of(config, over, draws)
     check("sweep", entries, seeds)
     check_jobs("sweep", jobs)
     for entry in entries:
@@ -83,18 +86,44 @@ def sweep(
     return settings
 
 
-def combinations(over: Mapping[str, Sequence[Any]], draws: int | None) -> list[dict[str, Any]]:
+def entries_of(
+    config: Config, over: Mapping[str, Sequence[Any] | Range], draws: int | None
+) -> tuple[list[dict[str, Any]], list[Entry]]:
+    """The combinations of a sweep, and what is trained of each; see `sweep`."""
+    points = combinations(over, draws)
+    for name, values in over.items():
+        for end in (values.low, values.high) if isinstance(values, Range) else ():
+            with_options(config, points[0] | {name: end})  # whether or not it is drawn
+    entries = [Entry(label=named(p), config=with_options(config, p)) for p in points]
+    for entry in entries:
+        learn.build(entry.config.learner, entry.config.learner_options)
+    return points, entries
+
+
+def combinations(
+    over: Mapping[str, Sequence[Any] | Range], draws: int | None
+) -> list[dict[str, Any]]:
     """All combinations of values, or some that are drawn, each once.
 
     Raises:
-        ArgumentError: no option, no values, values that repeat, or more than `MOST` combinations.
+        ArgumentError: no option, no values, values that repeat, more than `MOST` combinations, or a
+            range and no draws.
 
     Example:
         >>> combinations({"optim.lr": [0.1, 0.2], "seed": [1]}, None)
         [{'optim.lr': 0.1, 'seed': 1}, {'optim.lr': 0.2, 'seed': 1}]
     """
     size = 1
-    for name, values in over.items():
+    if draws is not None:
+        check_few("sweep", MOST, draws=draws)
+    ranges = {name: one for name, one in over.items() if isinstance(one, Range)}
+    if ranges and draws is None:
+        name = next(iter(ranges))
+        raise ArgumentError(
+            f"sweep: draws must say how many values are drawn from the range of {name}, got None."
+        )
+    listed = {name: one for name, one in over.items() if not isinstance(one, Range)}
+    for name, values in listed.items():
         if not values or len({show(value) for value in values}) < len(values):
             raise ArgumentError(f"sweep: {name} must have values that differ, got {show(values)}.")
         size *= len(values)
@@ -103,10 +132,13 @@ def combinations(over: Mapping[str, Sequence[Any]], draws: int | None) -> list[d
             f"sweep: there must be 1 to {MOST:,} combinations of values, got "
             f"{size if over else 0:,}. Draw some of fewer values."
         )
-    every = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+    if ranges:
+        return drawn(over, draws or 1)
+    every = [
+        dict(zip(listed, values, strict=True)) for values in itertools.product(*listed.values())
+    ]
     if draws is None:
         return every
-    check_few("sweep", MOST, draws=draws)
     order = list(range(size))
     random.Random(0).shuffle(order)  # the first of a longer list are those of a shorter one
     return [every[i] for i in order[:draws]]
@@ -137,6 +169,9 @@ def with_options(config: Config, values: Mapping[str, Any]) -> Config:
     mixer = values.pop("mixer", config.mixer)
     if mixer != config.mixer:  # options of one mixer mean nothing to another
         config = replace(config, mixer=mixer, mixer_options={})
+    learner = values.pop("learner", config.learner)
+    if learner != config.learner:
+        config = replace(config, learner=learner, learner_options={})
     for name, value in values.items():
         config = _with_option(config, name, value)
     return config

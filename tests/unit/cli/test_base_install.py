@@ -19,7 +19,10 @@ for argv in COMMANDS:
         code = linrnn.cli.main(argv)
     result.append([code, err.getvalue()])
 """
-INSTALL = "which is not installed. Install it with: pip install 'linrnn[train]'\n"
+INSTALL = (
+    "which is not installed. Install it, in a clone: pip install -c constraints.txt '.[train]'; "
+    "once published: pip install 'linrnn[train]'\n"
+)
 
 
 def test_verbs_that_train_answer_with_the_line_that_installs(python):

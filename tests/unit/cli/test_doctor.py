@@ -68,7 +68,8 @@ def test_extras_name_what_is_missing_and_how_to_get_it(monkeypatch):
     requirements = ["torch>=2.6", "nonesuch>=1; extra == 'train'", 'pytest; extra == "dev"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: requirements)
     assert doctor.extras() == {
-        "train": "missing nonesuch: pip install 'linrnn[train]'",
+        "train": "missing nonesuch; in a clone: pip install -c constraints.txt '.[train]'; once "
+        "published: pip install 'linrnn[train]'",
         "dev": "installed",
     }
 

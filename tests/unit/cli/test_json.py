@@ -154,11 +154,13 @@ def test_eval_and_predict(capsys, shapes, folder):
 def test_sweep_has_the_fields_of_compare(capsys, shapes, tmp_path):
     over = ["--over", "optim.lr=0.001", "--out", str(tmp_path / "sweep")]
     _, found = answer(capsys, "sweep", "digits", *over, *TINY)
-    assert list(found) == shapes["sweep"][:3]
+    assert list(found) == shapes["sweep"][:4]
+    assert found["best"] == {"optim.lr": 0.001}
     (one,) = found["settings"]
     assert one["options"] == {"optim.lr": 0.001}
     has(one, shapes["compare"][3:])
     assert one["values"] == [one["mean"]]
+    assert one["validation"] == [one["validation_mean"]]
 
 
 def test_no_part_of_an_answer_hides_another(request):

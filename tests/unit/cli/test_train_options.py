@@ -9,20 +9,23 @@ from typing import get_type_hints
 import pytest
 import tyro
 
-from linrnn import learn, mixers, recipes, tasks
+from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn._declared import declared
 from linrnn._pattern import option_names
 from linrnn.cli import main, verbs
+from linrnn.cli._entries import laws, scales_of
 from linrnn.cli._mixer_options import mixer_class
 from linrnn.cli._options import Start, _command, learner_class, short_names
 from linrnn.cli._train_options import (
     Options,
     _check,
+    _with_words,
     recipe_says,
     train_options,
 )
 from linrnn.cli._values import ANY, choices, values_of
 from linrnn.errors import ArgumentError
+from linrnn.testing import MIXER_LAWS
 from linrnn.train import ModelConfig, OptimConfig, TrainConfig
 
 
@@ -138,6 +141,40 @@ def test_values_are_refused_in_one_line_where_the_parser_would_refuse_them(annot
             _check(line, options, "train", "")
 
 
+def spellings(word):
+    """A word in other cases, and with the other line."""
+    other = word.translate(str.maketrans("-_", "_-"))
+    return {word, word.upper(), word.title(), word.swapcase(), other, other.upper()}
+
+
+def test_choices_of_every_verb_go_in_any_case_and_with_either_line():
+    found = 0
+    for verb in verbs():
+        parser = import_module(f"linrnn.cli.{verb}").parser()
+        for action in parser._actions:
+            for choice in action.choices or ():
+                found += 1
+                for spelling in spellings(choice):
+                    assert parser._get_values(action, [spelling]) == choice, (verb, action.dest)
+            for spelling in ("lrr", "LASTT") if action.choices else ():
+                with pytest.raises(ArgumentError, match=f"invalid choice: '{spelling}'"):
+                    parser.parse_args([action.option_strings[0], spelling])
+    assert found > 2
+
+
+@pytest.mark.parametrize("annotation", [one for one in TYPES if "Literal" in one])
+def test_words_of_every_option_go_in_any_case_and_with_either_line(annotation):
+    stated = TYPES[annotation][0]
+    values = values_of(stated)
+    words = {word for kind in values.kinds for word in kind.words}
+    assert words >= set(choices(stated))
+    for word in words:
+        for spelling in spellings(word):
+            for line in ([f"--option={spelling}"], ["--option", spelling]):
+                found = _with_words(line, Options({"--option": stated}, ()))
+                assert found[-1] == line[-1].replace(spelling, word)
+
+
 def test_every_type_of_an_option_is_understood():
     assert [name for name, (one, _, _) in TYPES.items() if values_of(one) == ANY] == []
 
@@ -192,6 +229,8 @@ WRONG = [
     (["sweep", "digits", "more", "--over", "optim.lr=1"], "must begin with --, got 'more'."),
     (["compare", "digits", "--mixers", "lru,mingruu"], "no mixer named 'mingruu'. Did you mean"),
     (["compare", "digits", "--mixers", "lru", "--optim.lrr", "1"], "Did you mean --optim.lr?"),
+    (["check", "LRU", "--law", "Causall"], "no law named 'Causall'. Did you mean 'causal'?"),
+    (["reproduce", "LRU-Table-1", "--scale", "CPUU"], "--scale named 'CPUU'. Did you mean 'cpu'?"),
     (["check", "lruu"], "no mixer named 'lruu'. Did you mean 'lru'?"),
     (["show", "lur"], "named 'lur'. Did you mean 'lru'?"),
     (["reproduce", "lru-table-44"], "no reproduction named 'lru-table-44'. Did you mean"),
@@ -220,6 +259,65 @@ WRONG = [
     (
         ["sweep", "digits", "--over", "optim.lr=1", "--optim.LR", "3"],
         "sweep: --optim.lr must come without --over optim.lr, got both.",
+    ),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1e-4..1e-2"],
+        "sweep: --over optim.lr must be listed values without --random, got the range 0.0001..0.01."
+        " Add --random N",
+    ),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1e-2..1e-4", "--random", "3"],
+        "--over optim.lr must be a range from a number to a larger one, got 0.01..0.0001.",
+    ),
+    (
+        ["sweep", "digits", "--over", "mixer.d_state=1.5..3", "--random", "3"],
+        "sweep: --over mixer.d_state must be a range of integers, got 1.5..3.",
+    ),
+    (
+        ["sweep", "digits", "--over", "model.skip=1..3", "--random", "3"],
+        "--over model.skip must be listed values, since it takes no number, got the range 1..3.",
+    ),
+    (["sweep", "digits", "--over", "mixer=1..3", "--random", "3"], "--over mixer must be listed"),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1e-4..1e-2,1", "--random", "3"],
+        "--over optim.lr must be one range, or values with commas between, got '1e-4..1e-2,1'.",
+    ),
+    (
+        ["sweep", "digits", "--over", "optim.lr=1e-4..", "--random", "3"],
+        "--over optim.lr must be a number, got '1e-4..'. A range is two numbers, A..B.",
+    ),
+    (["sweep", "digits", "--over", "optim.lr=1,fast"], "optim.lr must be a number, got 'fast'."),
+    (["sweep", "digits", "--over", "model.skip=1"], "model.skip must be true or false, got 1."),
+    (["sweep", "digits", "--over", "learner=bptt,tbpt"], "named 'tbpt'. Did you mean 'tbptt'"),
+    (["sweep", "digits", "--over", "mixer=lru,lur"], "no mixer named 'lur'. Did you mean 'lru'"),
+    (
+        ["sweep", "digits", "--over", "learner=bptt,tbptt", "--learner", "rtrl"],
+        "sweep: --learner must come without --over learner, got both.",
+    ),
+    (
+        ["sweep", "digits", "--over", "Learner=tbptt,fptt", "--Learner.Window", "3"],
+        "sweep: --learner.window must come without --over learner, got both. Give it to every "
+        "learner by --over learner.window=...",
+    ),
+    (
+        ["sweep", "digits", "--over", "mixer=lru,s5", "--mixer.d-state=3"],
+        "sweep: --mixer.d-state must come without --over mixer, got both.",
+    ),
+    (
+        ["sweep", "digits", "--over", "learner=bptt,tbptt", "--over", "learner.window=3"],
+        "got learner.window. Did you mean learner?",
+    ),
+    (["sweep", "digits", "--over", "lerner=bptt"], "got lerner. Did you mean learner?"),
+    (["sweep", "digits", "--over", "mixer.d_stat=3"], "Did you mean mixer.d-state?"),
+    (["sweep", "digits", "--over", "seed=1,2"], "got seed. --seeds N trains every combination"),
+    (["sweep", "digits", "--over", "scale=cpu"], "got scale. --scale is one for all runs."),
+    (
+        ["sweep", "digits", "--over", "on-nan=stop", "--over", "train.on-nan=skip"],
+        "sweep: --over must name train.on_nan once, got it twice.",
+    ),
+    (
+        ["sweep", "digits", "--over", "on-nan=stop,skip", "--train.on-nan", "skip"],
+        "sweep: --train.on-nan must come without --over train.on_nan, got both.",
     ),
     (
         ["stream", "run", "--learner", "uoro", "--out", "x", "--optim.lr", "1", "--optim.lr", "2"],
@@ -287,10 +385,19 @@ result = [sorted(set(codes)), heavy]
     assert python(code) == [[2], []]
 
 
-def test_an_option_error_takes_a_fifth_of_a_second_of_the_processor(python):
-    code = """
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["train", "digits", "--mixxer", "lru"],
+        ["check", "LRU", "--law", "Causall"],
+        ["reproduce", "LRU-Table-1", "--scale", "CPUU"],
+        ["sweep", "digits", "--over", "learner=bptt,tbpt"],
+    ],
+)
+def test_an_option_error_takes_a_fifth_of_a_second_of_the_processor(python, argv):
+    code = f"""
 import time, linrnn.cli
-linrnn.cli.main(["train", "digits", "--mixxer", "lru"])
+linrnn.cli.main({argv})
 result = time.process_time()
 """
     # since the interpreter started; three times as much where others want the processor too
@@ -306,6 +413,8 @@ result = time.process_time()
         (["digits", "--train.batch_size", "7"], ["digits", "--train.batch-size", "7"]),
         (["digits", "--mixer=LRU", "--mixer.R_Min=.5"], ["digits", "--mixer.r-min", ".5"]),
         (["digits", "--recipe", "NONE"], ["digits", "--recipe", "none"]),
+        (["digits", "--Train.Order=SHUFFLED"], ["digits", "--train.order=shuffled"]),
+        (["digits", "--mixer.d-state", "NONE"], ["digits", "--mixer.d-state", "None"]),
     ],
 )
 def test_names_go_in_any_case_and_with_either_line(monkeypatch, typed, meant):
@@ -323,6 +432,12 @@ def test_names_go_in_any_case_and_with_either_line(monkeypatch, typed, meant):
         with pytest.raises(StartedError):
             main(["TRAIN", *argv])
     assert heard[0] == heard[1]
+
+
+def test_laws_and_scales_are_those_of_the_classes():
+    assert laws() == list(MIXER_LAWS)
+    for name in reproductions.names():
+        assert scales_of(name) == list(reproductions.load(name).scales), name
 
 
 def test_options_of_a_class_of_somebody_else_are_left_to_it():

@@ -1,17 +1,25 @@
 """Sweeps and searches of learning rates: what is tried, what is taken, runs that go on."""
 
+import csv
 import dataclasses
+import io
+import json
+import math
+import random
+import statistics
 
 import pytest
 
-from linrnn import recipes
-from linrnn.cli.sweep import parse_over
-from linrnn.compare import Entry, Row, compare, sweep
+from linrnn import recipes, tasks
+from linrnn.cli._over import Drawn, checked_over, parse_over
+from linrnn.compare import Entry, Range, Row, Setting, compare, sweep
 from linrnn.compare._runs import seconds_left
-from linrnn.compare._sweep import combinations, with_options
+from linrnn.compare._sweep import combinations, entries_of, named, with_options
+from linrnn.compare._sweep_report import _csv, _panels, best, markdown, ranked
 from linrnn.compare._tune import at_rates, best_rates, check_factors
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import ModelConfig, TrainConfig
+from linrnn.train._drawn import drawn
 
 
 def tiny():
@@ -38,6 +46,94 @@ def test_nothing_to_sweep_is_an_error(over):
         combinations(over, None)
 
 
+RANGES = {
+    "optim.lr": Range(1e-4, 1e-2),
+    "optim.clip": Range(0.0, 2.0),
+    "mixer.d_state": Range(8, 64, whole=True),
+    "learner": ["bptt", "tbptt"],
+}
+
+
+def test_a_range_is_drawn_from_within_its_ends_and_the_same_each_time():
+    points = combinations(RANGES, 400)
+    assert len({str(one) for one in points}) == 400
+    assert combinations(RANGES, 7) == points[:7]
+    rates = sorted(one["optim.lr"] for one in points)
+    assert 1e-4 <= rates[0] < 2e-4
+    assert 0.5e-2 < rates[-1] <= 1e-2
+    assert rates[200] == pytest.approx(1e-3, rel=0.3)  # of logarithms; else it would be 5e-3
+    assert all(rate == float(f"{rate:.4g}") for rate in rates)  # they name folders
+    clips = sorted(one["optim.clip"] for one in points)
+    assert 0 <= clips[0] < 0.1
+    assert clips[200] == pytest.approx(1.0, abs=0.15)
+    sizes = [one["mixer.d_state"] for one in points]
+    assert all(type(size) is int for size in sizes)
+    assert set(sizes) == set(range(8, 65))
+    assert sum(one["learner"] == "bptt" for one in points) == pytest.approx(200, abs=40)
+
+
+def test_numbers_that_are_drawn_are_the_same_in_every_release():
+    """A sweep goes on in the folders that an earlier version named."""
+    drawn_first = combinations({"optim.lr": Range(1e-4, 1e-2), "n": Range(1, 9, whole=True)}, 2)
+    assert drawn_first == [{"optim.lr": 0.004885, "n": 7}, {"optim.lr": 0.0006937, "n": 3}]
+
+
+def test_integers_may_be_drawn_to_the_last_and_in_logarithms():
+    assert sorted(one["n"] for one in combinations({"n": Range(1, 5, whole=True)}, 50)) == [
+        *range(1, 6)
+    ]
+    source = random.Random(1)
+    wide = [Range(1, 1000, whole=True).draw(source) for _ in range(1000)]
+    assert (min(wide), statistics.median(wide)) == (1, pytest.approx(31, rel=0.3))
+    narrow = [Range(0.1, 0.1001).draw(source) for _ in range(100)]
+    assert len(set(narrow)) > 90
+    assert 0.1 <= min(narrow) < max(narrow) <= 0.1001
+
+
+@pytest.mark.parametrize("ends", [(1, 1), (2, 1), (0, math.inf), (math.nan, 1), (True, 3)])
+def test_a_range_goes_up(ends):
+    with pytest.raises(ArgumentError, match="a range must go from one of two finite numbers"):
+        Range(*ends)
+    with pytest.raises(ArgumentError, match="two integers"):
+        Range(1.0, 3, whole=True)
+
+
+def test_a_range_needs_draws_and_ends_that_the_option_takes():
+    with pytest.raises(ArgumentError, match=r"draws must say .* the range of optim.lr, got None"):
+        combinations({"optim.lr": Range(1e-4, 1e-2)}, None)
+    for name, one in (("optim.lr", Range(-1e-9, 1)), ("task.shift", Range(0.5, 3.0))):
+        with pytest.raises(ArgumentError, match=name.split(".")[1]):
+            entries_of(tiny(), {name: one}, 1)
+    with pytest.raises(ArgumentError, match="window"):
+        entries_of(tiny(), {"learner": ["tbptt"], "learner.window": [4, 0]}, None)
+
+
+def test_a_learner_is_swept_as_a_mixer_is():
+    config = dataclasses.replace(tiny(), learner="tbptt", learner_options={"window": 3})
+    assert with_options(config, {"learner": "tbptt"}).learner_options == {"window": 3}
+    other = with_options(config, {"learner": "fptt"})
+    assert (other.learner, other.learner_options) == ("fptt", {})
+    over = {"learner": ["tbptt", "lra"], "learner.window": [4]}
+    _, entries = entries_of(config, over, None)
+    assert [one.config.learner_options for one in entries] == [{"window": 4}] * 2
+    assert [one.label for one in entries] == [
+        "learner=tbptt learner.window=4",
+        "learner=lra learner.window=4",
+    ]
+
+
+def test_what_is_drawn_from_ranges_is_drawn_as_points():
+    digits = tasks.load("digits")(tasks.load("digits").Options())
+    over = {"optim.lr": Range(1e-4, 1e-2), "optim.clip": Range(0.0, 1.0)}
+    found = [setting((0.5,), (0.4,), **point) for point in combinations(over, 30)]
+    assert [axes.get_legend() for axes in _panels(found, digits).axes] == [None, None]
+    over |= {"optim.clip": [0.1, 0.2]}
+    found = [setting((0.5,), (0.4,), **point) for point in combinations(over, 30)]
+    left, right = _panels(found, digits).axes
+    assert len(left.get_legend().get_texts()) == 2
+    assert right.get_legend() is None
+
+
 def test_options_of_every_part_are_changed():
     values = {"optim.lr": 0.5, "mixer.d_state": 3, "task.shift": 0, "model.n-layers": 2}
     config = with_options(tiny(), values)
@@ -56,9 +152,24 @@ def test_options_of_every_part_are_changed():
 def test_values_are_read_as_python_writes_them():
     assert parse_over("model.skip=true,False") == ("model.skip", [True, False])
     assert parse_over("MIXER=lru,slru") == ("mixer", ["lru", "slru"])
+    assert parse_over("a=-1..2.5e1") == ("a", Drawn(-1, 25.0, whole=False))
+    assert parse_over("a=8 .. 64") == ("a", Drawn(8, 64, whole=True))
+    assert parse_over("task.data=../a..b,2..") == ("task.data", ["../a..b", "2.."])
     for text in ("optim.lr", "optim.lr=", "=3", "a=1,,2"):
         with pytest.raises(ArgumentError, match="such as optim"):
             parse_over(text)
+
+
+def test_a_command_says_what_is_swept_by_the_full_names():
+    texts = ["ON_NAN=STOP", "Learner=BPTT,tbptt", "train.epochs=1..9", "optim.lr=1..9"]
+    over, known = checked_over("digits", texts, ["--Model.D-Model", "4"], 3)
+    assert over == {
+        "train.on_nan": ["stop"],
+        "learner": ["bptt", "tbptt"],
+        "train.epochs": Drawn(1, 9, whole=True),
+        "optim.lr": Drawn(1, 9, whole=False),
+    }
+    assert known == ["--model.d-model", "4"]
 
 
 def test_the_best_rate_is_that_of_the_metric():
@@ -81,18 +192,84 @@ def test_what_is_left_goes_by_runs_of_the_entry(tmp_path):
     )
 
 
+def setting(validation, test, failed=0, **values):
+    row = Row(
+        label=named(values),
+        metric="accuracy",
+        values=test,
+        failures=("it broke",) * failed,
+        n_parameters=1,
+        n_state=1,
+        seconds_per_step=0.1,
+        memory=None,
+        folders=(),
+        validation=validation,
+    )
+    return Setting(values=values, row=row)
+
+
+def test_settings_are_chosen_by_validation_data_and_not_by_test_data():
+    digits = tasks.load("digits")(tasks.load("digits").Options())
+    found = [
+        setting((0.5, 0.7), (0.9, 0.9), lr=1),
+        setting((0.8, 0.8), (0.1, 0.3), lr=2),
+        setting((), (), failed=2, lr=3),
+        setting((0.99,), (0.99,), failed=1, lr=4),
+        setting((math.nan, 0.9), (math.nan, 0.9), lr=5),
+    ]
+    assert [one.values["lr"] for one in ranked(found, digits)] == [2, 1, 4, 5, 3]
+    assert best(found, digits) is found[1]
+    assert best(found[2:3], digits) is None
+    lines = markdown(found, digits)
+    assert "validation accuracy (%) (mean ± s.e.) | test accuracy (%) (mean ± s.e.)" in lines[0]
+    assert lines[2].startswith("| 2 | 80 ± 0 | 20 ± 10 | 2 |")
+    assert lines[4].startswith("| 4 | 99 | 99 | 1, 1 failed |")
+    assert lines[6].startswith("| 3 | - | failed | 0, 2 failed |")
+    assert "best on validation data: lr=2" in lines
+    assert "best on validation data: none finished" in markdown(found[2:3], digits)
+    rows = list(csv.DictReader(io.StringIO(_csv(found))))
+    assert [row["mean"] for row in rows[:2]] == ["0.9", "0.2"]
+    assert [row["validation_mean"] for row in rows[:2]] == ["0.6", "0.8"]
+    assert rows[0]["validation"] == "0.5 0.7"
+
+
+def test_of_an_error_the_smallest_on_validation_data_is_best():
+    delay = tasks.load("delay")(tasks.load("delay").Options())
+    assert not delay.higher_is_better
+    found = [setting((0.5,), (0.1,), lr=1), setting((0.2,), (0.9,), lr=2)]
+    assert [one.values["lr"] for one in ranked(found, delay)] == [2, 1]
+
+
+def test_the_plot_is_of_validation_data_with_test_data_beside_it():
+    digits = tasks.load("digits")(tasks.load("digits").Options())
+    found = [setting((0.5, 0.7), (0.9, 0.9), lr=1), setting((0.8, 0.8), (0.1, 0.3), lr=2)]
+    figure = _panels(found, digits)
+    assert figure.axes[0].get_ylabel() == "validation accuracy (%)"
+    rows = list(csv.DictReader(io.StringIO(drawn(figure).decode())))
+    points = [row for row in rows if row["x"] and row["y"]]
+    shown = [row["y"] for row in points if not row["series"].endswith("test")]
+    beside = [row["y"] for row in points if row["series"].endswith("test")]
+    assert (shown, beside) == (["60", "80"], ["90", "20"])
+
+
 @pytest.mark.slow
-def test_a_sweep_writes_its_table_and_goes_on(tmp_path):
-    over = {"optim.lr": [0.001, 0.1]}
+@pytest.mark.parametrize(("rates", "draws"), [([0.001, 0.1], None), (Range(0.001, 0.1), 2)])
+def test_a_sweep_writes_its_table_and_goes_on(tmp_path, rates, draws):
+    over = {"optim.lr": rates}
     said = []
-    first = sweep(tiny(), over, out=tmp_path, say=said.append)
+    first = sweep(tiny(), over, draws=draws, out=tmp_path, say=said.append)
+    assert len(first) == len(list(tmp_path.glob("*/result.json"))) == 2
     assert "left" in said[0]
     names = ("sweep.md", "sweep.csv", "sweep.png", "sweep.svg")
     assert all((tmp_path / name).stat().st_size for name in names)
     stamps = [p.stat().st_mtime_ns for p in sorted(tmp_path.glob("*/result.json"))]
-    again = sweep(tiny(), over, out=tmp_path)
+    again = sweep(tiny(), over, draws=draws, out=tmp_path)
     assert [p.stat().st_mtime_ns for p in sorted(tmp_path.glob("*/result.json"))] == stamps
     assert [one.row.values for one in first] == [one.row.values for one in again]
+    for one in again:
+        result = json.loads((one.row.folders[0] / "result.json").read_text())
+        assert one.row.validation == (result["validation_metric"],)
+        assert one.row.values == (result["test_metric"],)
     assert isinstance(first[0].row, Row)
 
 
