@@ -96,6 +96,19 @@ def versions_agree(release: Release) -> str:
     return f"{release.version}, {date}"
 
 
+def address_is_known(release: Release) -> str:
+    """Who meets the package elsewhere finds its source: the package index shows these links."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        address = tomllib.load(file)["project"].get("urls", {}).get("Repository", "")
+    if not address and release.rehearsal:
+        return "none yet"
+    if not address:
+        raise OpenPointError("pyproject.toml must have the Repository among project.urls")
+    if address not in (ROOT / "README.md").read_text(encoding="utf-8"):
+        raise OpenPointError(f"README.md must say how to clone {address}")
+    return str(address)
+
+
 def licences_are_permitted(release: Release) -> str:
     """Those of every package of the lock."""
     return run(sys.executable, ".ci/licences.py").removeprefix("licences: ")
@@ -207,7 +220,7 @@ def checksums_are_written(release: Release) -> str:
 
 
 POINTS: tuple[Callable[[Release], str], ...] = (
-    *(versions_agree, licences_are_permitted, tools_are_there, sdist_is_built),
+    *(versions_agree, address_is_known, licences_are_permitted, tools_are_there, sdist_is_built),
     *(environment_is_fresh, wheel_is_built, metadata_are_read, tests_pass, a_model_is_trained),
     checksums_are_written,
 )

@@ -51,6 +51,21 @@ def test_a_tree_with_changes_is_refused_and_nothing_is_made(clone):
     assert not (clone / "dist").exists()
 
 
+def test_the_address_of_the_source_is_known_and_in_the_readme(release, clone):
+    real = release.Release("1.2.0", rehearsal=False)
+    assert release.address_is_known(release.Release("1.2.0", rehearsal=True)) == "none yet"
+    with pytest.raises(release.OpenPointError, match="Repository among"):
+        release.address_is_known(real)
+    address = "https://example.org/x"
+    with (clone / "pyproject.toml").open("a") as file:
+        file.write(f'urls.Repository = "{address}"\n')
+    (clone / "README.md").write_text("git clone ADDRESS\n")
+    with pytest.raises(release.OpenPointError, match="README"):
+        release.address_is_known(real)
+    (clone / "README.md").write_text(f"git clone {address}\n")
+    assert release.address_is_known(real) == address
+
+
 def test_versions_that_agree(release):
     assert release.versions_agree(release.Release("1.2.0", rehearsal=False)) == "1.2.0, 2030-01-02"
 
