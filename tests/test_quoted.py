@@ -16,9 +16,13 @@ class Pages:
 
     def of(self, page, row, table="table-1"):
         """The first number of every further cell."""
+        return self._numbers(self.cells(page, row, table), page)
+
+    def cells(self, page, row, table="table-1"):
+        """The cells as they are printed."""
         path = self.root / "results" / page / f"{table}.csv"
         rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
-        return self._numbers(next(cells for cells in rows if cells[0] == row), path)
+        return next(cells for cells in rows if cells[0] == row)
 
     def timed(self, page, row):
         """The same of a page of benchmarks/results."""
@@ -100,8 +104,7 @@ def selective_copying(pages):
 
 def depth(pages):
     one, two, three = (
-        round(pages.of("minrnn-table-1-cpu", f"minGRU, {n} layer{'s' * (n > 1)}")[1])
-        for n in (1, 2, 3)
+        pages.cells("minrnn-table-1-cpu", f"minGRU, {n} layer{'s' * (n > 1)}")[2] for n in (1, 2, 3)
     )
     return f"of 16 tokens one, two and three layers get {one}, {two} and {three} %"
 
