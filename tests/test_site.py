@@ -122,16 +122,6 @@ def test_page_of_a_mixer_draws_it_and_shows_what_was_measured(name, hooks):
         assert f"| `{law}` | {row['verdict']} | {row['worst_error'] or '-'} |" in page
 
 
-def test_relatives_differ_in_one_choice_both_ways(hooks):
-    found = hooks.mixer.choices.relatives("mingru")
-    assert not any("slru" in names for names in found.values())  # which differs in two
-    for (choice, theirs), names in found.items():
-        for name in names:
-            differences = mixers.load("mingru").choices.differences(mixers.load(name).choices)
-            assert differences == ({choice: (differences[choice][0], theirs)} if choice else {})
-            assert any("mingru" in group for group in hooks.mixer.choices.relatives(name).values())
-
-
 def test_every_system_and_every_score_is_on_the_guide(hooks):
     guide = hooks.on_page_markdown((ROOT / "docs" / "which-mixer.md").read_text(encoding="utf-8"))
     for name in mixers.names():
