@@ -112,11 +112,8 @@ def test_laws_that_were_measured_are_whole_and_kept(hooks):
 
 
 @pytest.mark.parametrize("name", mixers.names())
-def test_page_of_a_mixer_draws_it_and_shows_what_was_measured(name, hooks):
-    page, choices = hooks.mixer.page(name), mixers.load(name).choices
-    drawing = page[page.index("<svg") : page.index("</svg>")]
-    for word in (choices.transition, choices.memory, choices.steps):
-        assert word in drawing
+def test_page_of_a_mixer_shows_what_was_measured(name, hooks):
+    page = hooks.mixer.page(name)
     assert f"{hooks.mixer.measures.parameters(name):,}" in page
     for law, row in hooks.mixer.measures.laws().get(name, {}).items():
         assert f"| `{law}` | {row['verdict']} | {row['worst_error'] or '-'} |" in page
