@@ -205,3 +205,35 @@ def test_names_of_tests_break_between_words_on_the_page_of_guarantees_alone(hook
     assert hooks.on_page_content(html, page) == wanted
     page.file.src_uri = "layers.md"
     assert hooks.on_page_content(html, page) == html
+
+
+@pytest.fixture(scope="module")
+def navigation(hooks):
+    """What stands under each tab: the address of a page, or entries."""
+    from mkdocs.config import load_config
+
+    config = hooks.on_config(load_config(str(ROOT / "mkdocs.yml")))
+    return {title: inside for entry in config.nav for title, inside in entry.items()}
+
+
+def addresses(inside):
+    """Every page below an entry, in order."""
+    if isinstance(inside, str):
+        return [inside]
+    return [page for entry in inside for below in entry.values() for page in addresses(below)]
+
+
+def test_kinds_of_pages_stand_apart(navigation):
+    kinds = {title: addresses(inside) for title, inside in navigation.items()}
+    assert {path.parent.as_posix() for path in map(Path, kinds["Tutorials"])} == {"tutorials"}
+    assert kinds["Getting started"] == ["getting-started.md"]
+    assert kinds["Results"][:3] == ["results/README.md", "reproductions.md", "gallery.md"]
+    assert all(page.startswith("results/") for page in kinds["Results"][3:])
+    pages = [page for inside in kinds.values() for page in inside]
+    assert len(pages) == len(set(pages))
+
+
+def test_the_navigation_leads_to_every_page_that_lies_on_disk(navigation):
+    found = {page for inside in navigation.values() for page in addresses(inside)}
+    docs = ROOT / "docs"
+    assert {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} <= found
