@@ -237,3 +237,9 @@ def test_the_navigation_leads_to_every_page_that_lies_on_disk(navigation):
     found = {page for inside in navigation.values() for page in addresses(inside)}
     docs = ROOT / "docs"
     assert {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} <= found
+
+
+def test_the_first_page_says_where_its_commands_are_given():
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert text.index("In a clone of the repository") < text.index("make quickstart")
+    assert re.search(r"there, `pip install -c constraints.txt", text)
