@@ -26,10 +26,14 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def on_config(config: Any) -> Any:
-    """Put every mixer of the catalogue, under its family, and every result into the navigation."""
+    """Put every mixer of the catalogue, under its family, and every result into the navigation.
+
+    A section's tab leads to its first page, which of the results is the one that lists them.
+    """
     entries = dict(_sections(config.nav))
     entries["Mixers"] += mixer.navigation()
-    entries["Results"] += results.navigation()
+    overview, *pages = results.navigation()
+    entries["Results"][:] = [overview, *entries["Results"], *pages]
     return config
 
 

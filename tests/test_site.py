@@ -112,24 +112,11 @@ def test_laws_that_were_measured_are_whole_and_kept(hooks):
 
 
 @pytest.mark.parametrize("name", mixers.names())
-def test_page_of_a_mixer_draws_it_and_shows_what_was_measured(name, hooks):
-    page, choices = hooks.mixer.page(name), mixers.load(name).choices
-    drawing = page[page.index("<svg") : page.index("</svg>")]
-    for word in (choices.transition, choices.memory, choices.steps):
-        assert word in drawing
+def test_page_of_a_mixer_shows_what_was_measured(name, hooks):
+    page = hooks.mixer.page(name)
     assert f"{hooks.mixer.measures.parameters(name):,}" in page
     for law, row in hooks.mixer.measures.laws().get(name, {}).items():
         assert f"| `{law}` | {row['verdict']} | {row['worst_error'] or '-'} |" in page
-
-
-def test_relatives_differ_in_one_choice_both_ways(hooks):
-    found = hooks.mixer.choices.relatives("mingru")
-    assert not any("slru" in names for names in found.values())  # which differs in two
-    for (choice, theirs), names in found.items():
-        for name in names:
-            differences = mixers.load("mingru").choices.differences(mixers.load(name).choices)
-            assert differences == ({choice: (differences[choice][0], theirs)} if choice else {})
-            assert any("mingru" in group for group in hooks.mixer.choices.relatives(name).values())
 
 
 def test_every_system_and_every_score_is_on_the_guide(hooks):
@@ -218,3 +205,41 @@ def test_names_of_tests_break_between_words_on_the_page_of_guarantees_alone(hook
     assert hooks.on_page_content(html, page) == wanted
     page.file.src_uri = "layers.md"
     assert hooks.on_page_content(html, page) == html
+
+
+@pytest.fixture(scope="module")
+def navigation(hooks):
+    """What stands under each tab: the address of a page, or entries."""
+    from mkdocs.config import load_config
+
+    config = hooks.on_config(load_config(str(ROOT / "mkdocs.yml")))
+    return {title: inside for entry in config.nav for title, inside in entry.items()}
+
+
+def addresses(inside):
+    """Every page below an entry, in order."""
+    if isinstance(inside, str):
+        return [inside]
+    return [page for entry in inside for below in entry.values() for page in addresses(below)]
+
+
+def test_kinds_of_pages_stand_apart(navigation):
+    kinds = {title: addresses(inside) for title, inside in navigation.items()}
+    assert {path.parent.as_posix() for path in map(Path, kinds["Tutorials"])} == {"tutorials"}
+    assert kinds["Getting started"] == ["getting-started.md"]
+    assert kinds["Results"][:3] == ["results/README.md", "reproductions.md", "gallery.md"]
+    assert all(page.startswith("results/") for page in kinds["Results"][3:])
+    pages = [page for inside in kinds.values() for page in inside]
+    assert len(pages) == len(set(pages))
+
+
+def test_the_navigation_leads_to_every_page_that_lies_on_disk(navigation):
+    found = {page for inside in navigation.values() for page in addresses(inside)}
+    docs = ROOT / "docs"
+    assert {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} <= found
+
+
+def test_the_first_page_says_where_its_commands_are_given():
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert text.index("In a clone of the repository") < text.index("make quickstart")
+    assert re.search(r"there, `pip install -c constraints.txt", text)

@@ -1,4 +1,4 @@
-"""All systems by what they choose: one table, and which differ in one choice."""
+"""All systems by what they choose: one table, and who is a relative of whom."""
 
 import lists
 
@@ -30,7 +30,7 @@ def page() -> str:
 [six questions](#words), which each system declares. Tests compare steps, the gate of linear ones
 and memory with what is computed; the other words are read off the equations. Sorted as a tree would
 be: by memory, then steps, transition and gate. The page of a system names those that differ from it
-in one word.
+in no word or in one, or else the nearest, and what differs.
 
 {filtered([*WORDS, "family"], [head, *rows])}
 
@@ -61,23 +61,22 @@ def vocabulary() -> str:
     return "\n".join(parts)
 
 
-def relatives(name: str) -> dict[tuple[str, str], list[str]]:
-    """Systems that differ in one choice, by that choice and what is chosen there instead.
+def relatives(name: str) -> dict[str, dict[str, tuple[str, str]]]:
+    """Systems that differ in no choice or in one, or the nearest where all differ in more.
 
-    Those that choose the same everywhere are under two empty words.
+    By name, those that are nearest first: the choices that differ, as the mixer and as the other
+    makes them.
     """
     known = declared()
-    found: dict[tuple[str, str], list[str]] = {}
-    for other, choices in known.items():
-        if name == other or name not in known:
-            continue
-        differences = known[name].differences(choices)
-        if len(differences) == 0:
-            found.setdefault(("", ""), []).append(other)
-        elif len(differences) == 1:
-            ((choice, (_, theirs)),) = differences.items()
-            found.setdefault((choice, theirs), []).append(other)
-    return found
+    if name not in known:
+        return {}
+    found = {
+        other: known[name].differences(choices) for other, choices in known.items() if other != name
+    }
+    most = max(1, min(map(len, found.values())))
+    near = [other for other, differences in found.items() if len(differences) <= most]
+    near.sort(key=lambda other: (len(found[other]), list(found[other].items()), other))
+    return {other: found[other] for other in near}
 
 
 def title(name: str) -> str:

@@ -4,10 +4,10 @@ import re
 
 import lists
 
-from _pages import choices, measures, picture, results, rows
+from _pages import choices, measures, parts, picture, results, rows
 from linrnn import mixers
 from linrnn._catalogue import stems
-from linrnn.state_spec import describe
+from linrnn.state_spec import Part, describe
 
 READING = {
     "parallel": "few parallel operations for a whole sequence; a step takes the same time always",
@@ -74,36 +74,72 @@ def _weight(name: str) -> int:
 
 
 def _choices(name: str) -> str:
-    """What it chooses, and who differs in one choice."""
+    """What it chooses, and who chooses nearly the same."""
     cls = mixers.load(name)
     if cls.choices is None:
         return ""
-    lines = [
-        "## What it chooses",
-        "",
-        "With its default options:",
-        "",
-        picture.explained(cls.choices),
-    ]
-    found = choices.relatives(name)
-    same = ", ".join(_link(n) for n in found.pop(("", ""), []))
-    lines += ["", "## Related systems", ""]
-    if same:
-        lines += [f"The same choices, and another equation: {same}.", ""]
-    if found:
-        lines += ["One choice differs:", "", *_differing(name, found), ""]
-    lines.append("[All systems](index.md) has every choice of everyone.")
-    return "\n".join(lines)
+    return f"""## What it chooses
+
+With its default options:
+
+{picture.explained(cls.choices)}
+
+## Related systems
+
+{_related(name)}
+[All systems](index.md) has every choice of everyone.
+"""
 
 
-def _differing(name: str, found: dict[tuple[str, str], list[str]]) -> list[str]:
-    own = mixers.load(name).choices
-    head = ["choice", mixers.load(name).__name__, "they", "systems"]
-    body = [
-        [choice, getattr(own, choice), theirs, ", ".join(map(_link, names))]
-        for (choice, theirs), names in sorted(found.items())
-    ]
-    return [choices.table([head, *body])]
+def _related(name: str) -> str:
+    """A line for each relative, under the number of choices that differ."""
+    groups: dict[int, list[str]] = {}
+    for other, differences in choices.relatives(name).items():
+        line = f"- {_link(other)}: {_difference(name, other, differences)}\n"
+        groups.setdefault(len(differences), []).append(line)
+    heads = {0: "The same choices, and another equation:", 1: "One choice differs:"}
+    return "".join(
+        f"{heads.get(n, f'No system is nearer than by {n} choices:')}\n\n{''.join(lines)}\n"
+        for n, lines in groups.items()
+    )
+
+
+def _difference(name: str, other: str, differences: dict[str, tuple[str, str]]) -> str:
+    """What differs, in a line: choices, or else the state and the times, and what the other is."""
+    words = [f"**{choice}** {theirs}, not {own}" for choice, (own, theirs) in differences.items()]
+    if not differences:
+        words = _beside_choices(name, other)
+    return f"{'; '.join(words)}{'. ' if words else ''}{_summary(other)}"
+
+
+def _beside_choices(name: str, other: str) -> list[str]:
+    """What tells two apart that choose the same, as far as it is declared."""
+    own, theirs = parts.of_state(name), parts.of_state(other)
+    words = []
+    if [_axes(part) for part in own.values()] != [_axes(part) for part in theirs.values()]:
+        words.append(f"**state** {_tensors(theirs)}, here {_tensors(own)}")
+    if mixers.load(name).timed != mixers.load(other).timed:
+        read = "read" if mixers.load(other).timed else "not read"
+        words.append(f"**times** between steps are {read}")
+    return words
+
+
+def _tensors(state: dict[str, Part]) -> str:
+    """By name, with axes where they are few; the only tensor of a state may have no name."""
+    if len(state) > 3:
+        return ", ".join(f"`{path}`" for path in state)
+    named = {path: f"`{path}` " if len(state) > 1 or path != "state" else "" for path in state}
+    return ", ".join(f"{named[path]}({_axes(part)})" for path, part in state.items())
+
+
+def _axes(part: Part) -> str:
+    shape = " × ".join(part.axes) or "a number"
+    return shape if part.kind == "real" else f"{shape}, {part.kind}"
+
+
+def _summary(name: str) -> str:
+    """The first line of its docstring."""
+    return (mixers.load(name).__doc__ or "").partition("\n")[0]
 
 
 def _link(name: str) -> str:
