@@ -91,6 +91,37 @@ def test_every_folder_of_results_is_a_page_with_its_figures(hooks):
             assert page in listed
 
 
+@pytest.fixture
+def kept(hooks, tmp_path, monkeypatch):
+    """The page of a folder of results with these tables, and every file it offers."""
+    monkeypatch.setattr(hooks.results, "FOLDER", tmp_path)
+    (tmp_path / "README.md").write_text("# Results\n")
+    folder = tmp_path / "a-cpu"
+    folder.mkdir()
+    (folder / "report.md").write_text("# a: a page\n")
+
+    def page(**tables):
+        for name, text in tables.items():
+            (folder / f"{name}.csv").write_text(text)
+        return hooks.results.pages()["results/a-cpu/report.md"], set(hooks.results.files())
+
+    return page
+
+
+@pytest.mark.parametrize("verdict", ["contradicted", "undecided", "undecided (3 of 5 seeds)"])
+def test_page_that_leaves_a_claim_open_leads_to_what_was_looked_at(verdict, kept):
+    head = "claim,verdict\na,confirmed\n"
+    assert "reproductions.md" not in kept(verdicts=head)[0]
+    assert "](../../reproductions.md#leads)" in kept(verdicts=f"{head}b,{verdict}\n")[0]
+    assert "\n## Leads\n" in (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
+
+
+def test_every_run_of_a_page_is_among_its_data(kept):
+    page, files = kept(runs="run,seed\nlru,0\n")
+    assert "As data: [runs.csv](runs.csv) (every run by itself)." in page
+    assert "results/a-cpu/runs.csv" in files
+
+
 def test_links_of_results_into_the_documentation_hold_on_the_site(hooks):
     for uri, text in hooks.results.pages().items():
         for link in re.findall(r"\]\((\.\./[^)#]+\.md)\)", text):
