@@ -318,6 +318,34 @@ def test_of_a_row_for_each_learning_rate_the_best_that_never_failed_is_the_score
     assert shown[0]["tuned"] == "rate: best of 3 by this score"
 
 
+def test_scores_have_what_their_pages_say_of_size_state_and_time(made):
+    columns = ("parameters", "state", "ms per step")
+    shown = table(made().scores())
+    found = {(r["task"][:4], r["row"]): tuple(r[name] for name in columns) for r in shown}
+    assert found["mqar", "attention, window"] == ("13,322", "1,481", "36.5")
+    assert found["mqar", "attention"] == ("13,322", "grows", "36.6")
+    assert found["mqar", "gla"] == ("14,138", "", "34.6")  # no page says what its state is
+    assert found["sele", "gla"] == ("", "", "")
+
+
+def test_systems_have_their_best_recall_with_the_task_and_the_variant(made):
+    board = made()
+    found = {row["system"]: row[board.BEST] for row in table(board.systems())}
+    assert found["[GLA](mixers/gla.md)"] == "100.0 ± 0.0: mqar, 2 pairs"
+    assert found["[Attention](mixers/attention.md)"] == (
+        "28.9 ± 0.2: mqar, 2 pairs (attention, window)"
+    )
+    assert found["[LinearRNN](mixers/linear_rnn.md)"] == ""  # which learned a convolution
+
+
+@pytest.mark.parametrize("which", ["systems", "scores"])
+def test_every_menu_above_a_table_is_of_one_of_its_columns(which, hooks):
+    text = getattr(hooks.leaderboard, which)()
+    menus = re.search(r'data-columns="([^"]+)"', text)[1].split(",")
+    head = {*table(text)[0]}
+    assert {re.sub(r" at (least|most).*", "", menu) for menu in menus} <= head
+
+
 @pytest.mark.parametrize(
     ("label", "name"),
     [("minGRU, 2 layers", "mingru"), ("coRNN", "co_rnn"), ("decay by channel", "gla")],

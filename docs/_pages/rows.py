@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from _pages import results
+from _pages import measures, results
 from linrnn import mixers
 from linrnn._catalogue import stems
 
@@ -131,6 +131,19 @@ def number(row: Row) -> float:
 def task(row: Row) -> str:
     """What a score is of, without its metric."""
     return row.heading.rpartition(": test ")[0]
+
+
+def state(row: Row) -> str:
+    """Floats of the state that a system of its page goes on with: printed there, or "grows".
+
+    Empty where the page prints none, for that of a layer of another width says nothing of it.
+    """
+    beside = (r.cells for r in measured() if (r.page, r.label) == (row.page, row.label))
+    printed = (cells[_FLOATS] for cells in beside if _FLOATS in cells)
+    return next(printed, "grows" if measures.state_numbers(row.mixer) is None else "")
+
+
+_FLOATS = "floats of state"
 
 
 def length(row: Row) -> int | None:
