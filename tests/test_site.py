@@ -91,6 +91,37 @@ def test_every_folder_of_results_is_a_page_with_its_figures(hooks):
             assert page in listed
 
 
+@pytest.fixture
+def kept(hooks, tmp_path, monkeypatch):
+    """The page of a folder of results with these tables, and every file it offers."""
+    monkeypatch.setattr(hooks.results, "FOLDER", tmp_path)
+    (tmp_path / "README.md").write_text("# Results\n")
+    folder = tmp_path / "a-cpu"
+    folder.mkdir()
+    (folder / "report.md").write_text("# a: a page\n")
+
+    def page(**tables):
+        for name, text in tables.items():
+            (folder / f"{name}.csv").write_text(text)
+        return hooks.results.pages()["results/a-cpu/report.md"], set(hooks.results.files())
+
+    return page
+
+
+@pytest.mark.parametrize("verdict", ["contradicted", "undecided", "undecided (3 of 5 seeds)"])
+def test_page_that_leaves_a_claim_open_leads_to_what_was_looked_at(verdict, kept):
+    head = "claim,verdict\na,confirmed\n"
+    assert "reproductions.md" not in kept(verdicts=head)[0]
+    assert "](../../reproductions.md#leads)" in kept(verdicts=f"{head}b,{verdict}\n")[0]
+    assert "\n## Leads\n" in (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
+
+
+def test_every_run_of_a_page_is_among_its_data(kept):
+    page, files = kept(runs="run,seed\nlru,0\n")
+    assert "As data: [runs.csv](runs.csv) (every run by itself)." in page
+    assert "results/a-cpu/runs.csv" in files
+
+
 def test_links_of_results_into_the_documentation_hold_on_the_site(hooks):
     for uri, text in hooks.results.pages().items():
         for link in re.findall(r"\]\((\.\./[^)#]+\.md)\)", text):
@@ -142,7 +173,7 @@ def configurations():
 
     text, copies = recipes.load("lm").config, column("cpu")
     carried, e2, recall = made("carried_state"), made("lru_appendix_e2"), made("memory_recall")
-    dense, su = made("lru_table_1")._columns("cpu"), made("su_comparison")
+    dense, su = made("lru_table_1"), made("su_comparison")
     segments = made("segment_recall")
     return {
         "carried-state-cpu": {f"chunks of {n}": carried.base_config(n) for n in (16, 128)},
@@ -153,14 +184,17 @@ def configurations():
             n: found.config for n, found in made("lra_state_spaces").COLUMNS.items()
         },
         "lru-appendix-e2-cpu": {"convolution": e2._config(e2.Size())},
-        "lru-table-1-cpu": {found.name: found.config for found in dense},
+        "lru-table-1-cpu": {found.name: found.config for found in dense._columns("cpu")},
+        "lru-table-1-rates": {"ListOps": dense.small("listops", dense.RATES_SIZE).config},
         "mackey-glass-cpu": {"mackey-glass": made("mackey_glass").config()},
         "memory-recall-cpu": {n: recall.config(what) for n, what in recall.QUESTIONS.items()},
         "memory-shakespeare-cpu": {"tiny Shakespeare": text},
         "minrnn-shakespeare-cpu": {"tiny Shakespeare": text},
         "minrnn-table-1-cpu": {"selective copying": with_all_tokens(copies).config},
         "minrnn-table-2-cpu": {"selective copying": copies.config},
+        "sashimi-sound-cpu": {"spoken digits": recipes.load("sound").config},
         "segment-recall-cpu": {segments.NAME: segments.config()},
+        "segment-shakespeare-cpu": {"tiny Shakespeare": made("segment_shakespeare").config()},
         "su-comparison-cpu": {f"length {n}": su.base_config(n) for n in (128, 512)},
     }
 
@@ -176,8 +210,127 @@ def test_lengths_of_scores_are_those_they_are_trained_at(hooks):
     assert found == rows.LENGTHS
     guide = hooks.leaderboard.scores()
     for row in rows.scores():
-        if row.page.parent.name in known:
-            assert f"| {row.heading} | {rows.length(row)} | " in guide
+        assert f"| {row.heading} | {rows.length(row)} | " in guide
+
+
+MADE = """# made: a page
+
+## Ours
+
+### Who answers
+
+| layer | 1 segment later (%) | floats of state |
+| :--- | ---: | ---: |
+| attention, window | 45.7 | 1,481 |
+
+### mqar, 2 pairs: test accuracy
+
+| model | ours (%), mean ± s.e. | seeds | parameters | steps | ms per step |
+| :--- | ---: | ---: | ---: | ---: | ---: |
+| attention, window | 28.9 ± 0.2 | 5 | 13,322 | 600 | 36.5 |
+| attention | 19.0 ± 0.2 | 5 | 13,322 | 600 | 36.6 |
+| gla | 100.0 ± 0.0 | 5 | 14,138 | 600 | 34.6 |
+
+### mqar, 2 pairs: accuracy on validation of seed 0 while tuning
+
+| row | rate 1 (%) | rate 2 (%) | taken |
+| :--- | ---: | ---: | ---: |
+| gla | 99.0 at 0.003 | 100.0 at 0.01 | 0.01 |
+
+### selective copying: test accuracy
+
+| model | ours (%), mean ± s.e. | seeds | steps |
+| :--- | ---: | ---: | ---: |
+| gla | 99.1 ± 0.2 | 5 | 600 |
+
+### convolution: test mse
+
+| model | ours, mean ± s.e. | seeds | parameters | steps | ms per step |
+| :--- | ---: | ---: | ---: | ---: | ---: |
+| linear, learning rate 0.001 | 0.043 ± 0.032 | 5 | 10,201 | 1,000 | 65.9 |
+| linear, learning rate 0.003 | 0.004 ± 0.009 | 5 | 10,201 | 1,000 | 60.1 |
+| linear, learning rate 0.01 | 0.002 ± 0.002 | 3, 2 failed | 10,201 | 1,000 | 41.7 |
+| tanh, learning rate 0.003 | 0.005 ± 0.008 | 5 | 10,201 | 1,000 | 24.4 |
+"""
+
+
+@pytest.fixture
+def made(hooks, kept, tmp_path):
+    """The leaderboard of that page alone; more may be written below it."""
+    rows = hooks.leaderboard.rows
+
+    def of(more=""):
+        (tmp_path / "a-cpu" / "report.md").write_text(MADE + more, encoding="utf-8")
+        rows.measured.cache_clear()
+        return hooks.leaderboard
+
+    yield of
+    rows.measured.cache_clear()
+
+
+def table(markdown):
+    """Rows of the last table, by the heads of their columns."""
+    split = (line[1:].split("|") for line in markdown.splitlines() if line.startswith("|"))
+    head, _, *body = ([cell.strip() for cell in line] for line in split)
+    return [dict(zip(head, line, strict=True)) for line in body]
+
+
+def test_every_score_says_what_was_tuned(hooks):
+    rows = hooks.leaderboard.rows
+    for row in rows.scores():
+        assert row.tuned.startswith(("nothing: ", "rate: best of ", "step, damping: best of 4")), (
+            row
+        )
+    printed = {row.page for row in rows.scores() if row.tuned.startswith("rate: ")}
+    declared = {row.page.parent.name for row in rows.scores() if row.page not in printed}
+    assert declared == rows.TUNED.keys()  # what a page prints is read from it
+
+
+def test_tuning_is_read_from_the_page_that_prints_it(made):
+    shown = table(made().scores())
+    words = {row["tuned"] for row in shown if row["task"].startswith("mqar")}
+    assert words == {"rate: best of 2 on validation"}
+    assert {row["tuned"] for row in shown if row["task"].startswith("selective")} == {""}
+    shown = table(made("\n- of which the last tenth is validation and test in one.\n").scores())
+    words = {row["tuned"] for row in shown if row["task"].startswith("mqar")}
+    assert words == {"rate: best of 2 on the test's text"}
+
+
+def test_of_a_row_for_each_learning_rate_the_best_that_never_failed_is_the_score(made):
+    shown = [row for row in table(made().scores()) if row["task"].startswith("convolution")]
+    assert [row["row"] for row in shown] == [
+        "linear, learning rate 0.003",
+        "tanh, learning rate 0.003",
+    ]
+    assert shown[0]["tuned"] == "rate: best of 3 by this score"
+
+
+def test_scores_have_what_their_pages_say_of_size_state_and_time(made):
+    columns = ("parameters", "state", "ms per step")
+    shown = table(made().scores())
+    found = {(r["task"][:4], r["row"]): tuple(r[name] for name in columns) for r in shown}
+    assert found["mqar", "attention, window"] == ("13,322", "1,481", "36.5")
+    assert found["mqar", "attention"] == ("13,322", "grows", "36.6")
+    assert found["mqar", "gla"] == ("14,138", "", "34.6")  # no page says what its state is
+    assert found["sele", "gla"] == ("", "", "")
+
+
+def test_systems_have_their_best_recall_with_the_task_and_the_variant(made):
+    board = made()
+    found = {row["system"]: row[board.BEST] for row in table(board.systems())}
+    assert found["[GLA](mixers/gla.md)"] == "100.0 ± 0.0: mqar, 2 pairs"
+    assert found["[Attention](mixers/attention.md)"] == (
+        "28.9 ± 0.2: mqar, 2 pairs (attention, window)"
+    )
+    assert found["[LinearRNN](mixers/linear_rnn.md)"] == ""  # which learned a convolution
+
+
+@pytest.mark.parametrize("which", ["systems", "scores"])
+def test_every_menu_above_a_table_is_of_one_of_its_columns(which, hooks):
+    text = getattr(hooks.leaderboard, which)()
+    menus = re.search(r'data-columns="([^"]+)"', text)[1].split(",")
+    head = {*table(text)[0]}
+    assert {re.sub(r" at (least|most).*", "", menu) for menu in menus} <= head
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,12 @@ from linrnn import mixers
 from linrnn._catalogue import stems
 
 RECALL = ("mqar", "associative recall", "selective copying", "copy")
+BEST = "best recall (%)"
+
+_LEAST = f"{BEST} at least 25 50 75 90"
+_SIZES = "parameters at most 20000 50000 150000 400000"
+_STATES = "state at most 500 2000 10000"
+"""Menus of bounds, in the words that docs/assets/filter.js reads."""
 
 
 def systems() -> str:
@@ -14,33 +20,40 @@ def systems() -> str:
         "state",
         "irregular time",
         "a sequence is read",
+        BEST,
         "state, numbers",
-        "parameters",
     ]
-    head += ["tokens a second", "µs a step", "kept a token", "recall measured", "scores"]
-    return choices.filtered(
-        [*head[1:4], "recall measured"], [head, *map(_system, stems(mixers.__name__))]
-    )
+    head += ["parameters", "tokens a second", "µs a step", "kept a token", "scores"]
+    return choices.filtered([*head[1:4], _LEAST], [head, *map(_system, stems(mixers.__name__))])
 
 
 def _system(name: str) -> list[str]:
     cls, numbers = mixers.load(name), measures.state_numbers(name)
     cost, found = measures.costs().get(name, {}), [r for r in rows.scores() if r.mixer == name]
-    recall = any(row.heading.startswith(RECALL) for row in found)
     speed = measures.tokens_a_second(name)
     return [
         f"[{cls.__name__}](mixers/{name}.md)",
         "grows" if numbers is None else "fixed",
         "read" if cls.timed else "not read",
         _reading(name),
+        _recall(found),
         "" if numbers is None else f"{numbers:,}",
         f"{measures.parameters(name):,}",
         "" if speed is None else f"{speed:,}",
         cost.get("us_per_step", ""),
         "" if not cost else f"{float(cost['saved_numbers_per_token']):,.0f}",
-        "yes" if recall else "no",
         str(len(found)),
     ]
+
+
+def _recall(found: list[rows.Row]) -> str:
+    """The best score in recall, of which task, and of which variant of a system."""
+    asked = [row for row in found if row.heading.startswith(RECALL)]
+    if not asked:
+        return ""
+    best = max(asked, key=rows.number)
+    variant = f" ({best.label})" if "," in best.label else ""
+    return f"{rows.score(best)}: {rows.task(best)}{variant}"
 
 
 def _reading(name: str) -> str:
@@ -54,10 +67,11 @@ def _reading(name: str) -> str:
 
 def scores() -> str:
     """A row for each score of a trained model in results/, with what it was trained with."""
-    head = ["task", "length", "system", "row", "score", "seeds", "parameters", "steps", "tuned"]
+    head = ["task", "length", "system", "row", "score", "seeds", "parameters", "state"]
+    head += ["steps", "ms per step", "tuned", "page"]
     body = [_score(row) for row in sorted(rows.scores(), key=lambda row: row.heading.lower())]
-    menus = ["task", "length", "system", "seeds", "tuned"]
-    return choices.filtered(menus, [[*head, "page"], *body])
+    menus = ["task", "length at least", "system", "seeds at least", _SIZES, _STATES, "tuned"]
+    return choices.filtered(menus, [head, *body])
 
 
 def _score(row: rows.Row) -> list[str]:
@@ -71,7 +85,9 @@ def _score(row: rows.Row) -> list[str]:
         rows.score(row) + percent,
         row.cells["seeds"],
         row.cells.get("parameters", ""),
+        rows.state(row),
         row.cells.get("steps", ""),
+        row.cells.get("ms per step", ""),
         row.tuned,
         f"[{row.page.parent.name}]({results.uri(row.page)})",
     ]

@@ -1,5 +1,6 @@
 """The pages of results/, with their figures and tables, as they lie in the repository."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def pages() -> dict[str, str]:
     found = {uri(overview): _overview(overview.read_text(encoding="utf-8"))}
     for path in reports():
         text = _DOCS.sub("](../../", path.read_text(encoding="utf-8"))
-        found[uri(path)] = f"{_LAST}{text.rstrip()}\n{_downloads(path.parent)}"
+        found[uri(path)] = f"{_LAST}{text.rstrip()}\n{_leads(path.parent)}{_downloads(path.parent)}"
     return found
 
 
@@ -65,7 +66,26 @@ def _plain(text: str) -> str:
     return text.partition(": ")[2].replace("|", "\\|") or text
 
 
+def _leads(folder: Path) -> str:
+    """Where causes are looked into, for a page that leaves a claim open."""
+    if not any(_open(path) for path in folder.glob("*.csv")):
+        return ""
+    where = "../../reproductions.md#leads"
+    return f"\nNot every claim is confirmed: [where causes are looked into]({where}).\n"
+
+
+def _open(path: Path) -> bool:
+    """Whether a table has a verdict that contradicts a claim, or does not decide it."""
+    with path.open(newline="", encoding="utf-8") as file:
+        verdicts = [row.get("verdict") or "" for row in csv.DictReader(file)]
+    return any(verdict.startswith(("contradicted", "undecided")) for verdict in verdicts)
+
+
 def _downloads(folder: Path) -> str:
-    """Links to the tables as data."""
+    """Links to the tables as data, and to what every one of its runs came to."""
     names = [path.name for path in sorted(folder.glob("*.csv"))]
-    return f"\nAs data: {', '.join(f'[{name}]({name})' for name in names)}.\n" if names else ""
+    links = [f"[{name}]({name}){_SAID.get(name, '')}" for name in names]
+    return f"\nAs data: {', '.join(links)}.\n" if names else ""
+
+
+_SAID = {"runs.csv": " (every run by itself)", "verdicts.csv": " (the claims)"}
