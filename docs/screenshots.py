@@ -2,8 +2,9 @@
 
 Pages are opened in a frame as wide as a desk's screen and as a telephone's. Reported is what
 reaches over the right edge and cannot be scrolled, formulas that are not set, and requests to
-another host. With ``--out`` pictures of every kind of page are kept. Where there is no Chromium
-nothing is looked at, and that is said.
+another host. Names are typed into the box for searches, and it is reported whose page is not found
+first; docs/search.js asks for every name, without a browser. With ``--out`` pictures of every kind
+of page are kept. Where there is no Chromium nothing is looked at, and that is said.
 """
 
 import argparse
@@ -39,8 +40,16 @@ KINDS = {
     "gallery": "gallery/",
     "bibliography": "references/",
 }
+SEARCHES = {
+    "LRU": "mixers/lru/",
+    "gru": "mixers/gru/",
+    "Mamba": "mixers/mamba/",
+    "S4": "mixers/s4/",
+    "minGRU": "mixers/mingru/",
+}
+"""Words, and the page that has to be found first: some whose name is a part of many others."""
 HARNESS = Path(__file__).with_name("harness.html")
-# Seconds for a browser's start and for a page: it takes one, and a tenth of one.
+# Seconds for a browser's start, and for a page or a search: it takes one, and a tenth of one.
 START, PATIENCE = 30, 10
 
 
@@ -118,7 +127,8 @@ def look(browser: str, server: Site, **asked: object) -> list[dict[str, str]]:
     """The answers of the harness. A browser that gives none, as happens, is started once more."""
     for _ in range(2):
         with opened(browser, server.harness(**asked)), suppress(queue.Empty):
-            return server.answers.get(timeout=START + PATIENCE * len(asked["pages"]))
+            tasks = len(asked["pages"]) + len(asked.get("searches", ()))
+            return server.answers.get(timeout=START + PATIENCE * tasks)
         sys.stderr.write("docs: the browser gave no answers; once more\n")
     raise RuntimeError("the harness gave no answers: the browser stood still")
 
@@ -137,6 +147,14 @@ def complaints(site: Path, browser: str, chosen: list[str]) -> list[str]:
             for name, width in WIDTHS.items()
             for found in look(browser, server, pages=chosen, width=width)
         ]
+
+
+def unfound(site: Path, browser: str, searches: dict[str, str]) -> list[str]:
+    """The searches that do not find their page first, a line each."""
+    with Site(site) as server:
+        width = WIDTHS["desk"]
+        found = look(browser, server, pages=[], searches=searches, width=width)
+        return [complaint["what"] for complaint in found]
 
 
 def keep_pictures(site: Path, browser: str, out: Path) -> None:
@@ -167,7 +185,7 @@ def main() -> int:
     if options.out:
         keep_pictures(SITE, browser, options.out)
     chosen = pages(SITE) if options.all else list(KINDS.values())
-    lines = complaints(SITE, browser, chosen)
+    lines = complaints(SITE, browser, chosen) + unfound(SITE, browser, SEARCHES)
     sys.stderr.write("".join(f"docs: {line}\n" for line in lines))
     return int(bool(lines))
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from linrnn import mixers
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = """<!doctype html><body style="margin:0"><div style="width:200px">
 <p style="width:900px">far too wide</p>
@@ -19,9 +21,13 @@ FOUND = "phone: landing: <p> is cut off: far too wide"
 
 
 @pytest.fixture
-def screenshots(monkeypatch):
+def module(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    module = importlib.import_module("screenshots")
+    return importlib.import_module("screenshots")
+
+
+@pytest.fixture
+def screenshots(module):
     if module.chromium() is None:
         pytest.skip("there is no Chromium here")
     return module
@@ -63,3 +69,16 @@ def test_a_page_whose_look_fails_is_a_complaint(tmp_path, screenshots):
     found = screenshots.complaints(tmp_path, screenshots.chromium(), [""])
     assert len(found) == 1
     assert "not looked at: TypeError" in found[0]
+
+
+def test_a_page_without_a_box_for_searches_is_a_complaint(tmp_path, screenshots):
+    (tmp_path / "index.html").write_text(PAGE)
+    (found,) = screenshots.unfound(tmp_path, screenshots.chromium(), {"LRU": "mixers/lru/"})
+    assert found.startswith("not searched: TypeError")
+
+
+def test_searches_are_for_the_pages_of_mixers_in_their_own_name(module):
+    assert "LRU" in module.SEARCHES
+    for words, page in module.SEARCHES.items():
+        assert page == f"mixers/{words.lower()}/"
+        assert words.lower() in mixers.names()
