@@ -98,6 +98,7 @@ def test_a_range_goes_up(ends):
         Range(1.0, 3, whole=True)
 
 
+@pytest.mark.unchecked
 def test_a_range_needs_draws_and_ends_that_the_option_takes():
     with pytest.raises(ArgumentError, match=r"draws must say .* the range of optim.lr, got None"):
         combinations({"optim.lr": Range(1e-4, 1e-2)}, None)
