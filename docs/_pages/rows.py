@@ -61,14 +61,11 @@ _OURS = "nothing: a rate of ours for each"
 _MINGRU = "nothing: rate of minGRU's recipe for all"
 
 TUNED: dict[str, str | dict[str, str]] = {
-    "carried-state-cpu": _ONE_RATE,
     "cells-digits-cpu": {
         "LEM": "nothing: published rate of psMNIST",
         "coRNN": "step, damping: best of 4 on validation",
         "LSTM": _OURS,
     },
-    "cells-gaps-cpu": _OURS,
-    "distillation-cpu": _ONE_RATE,
     "lru-table-1-cpu": _ONE_RATE,
     "minrnn-shakespeare-cpu": _MINGRU,
     "minrnn-table-1-cpu": _MINGRU,
@@ -78,6 +75,7 @@ TUNED: dict[str, str | dict[str, str]] = {
 what was tried nor a row for each rate, which is read from them."""
 
 _TRIED = " while tuning"
+_UNTUNED = "nothing is tuned for any of them."
 _ONE_TEXT = "validation and test in one"
 """Of pages whose rates and weights are chosen on the text that is scored."""
 _EACH_RATE = re.compile(r", learning rate (\S+)$")
@@ -199,10 +197,12 @@ def _best(tried: list[Row]) -> Row:
 
 
 def _tuned(page: str, text: str, heading: str, label: str) -> str:
-    """In words: as a page's own table of what was tried says, or as declared."""
+    """In words: as a page itself says, by a table of what was tried or a note, or as declared."""
     tried = _rates(text, heading.rpartition(": ")[0])
     if tried:
         return f"rate: best of {tried} on {_chosen_on(text)}"
+    if _UNTUNED in text:
+        return _ONE_RATE if "\n- learning rate: " in text else _OURS
     declared = TUNED.get(page, "")
     return declared if isinstance(declared, str) else declared.get(label, "")
 

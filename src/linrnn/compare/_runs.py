@@ -17,6 +17,7 @@ from linrnn._numbers import duration
 from linrnn._storage import MAX_JSON, remove, write_atomically
 from linrnn.compare._process import train_in_process
 from linrnn.compare._shared import helpers, in_turn
+from linrnn.compare._standard_error import standard_error
 from linrnn.compare._usage import read_memory
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import Config, Result
@@ -74,7 +75,7 @@ class Row:
     @property
     def standard_error(self) -> float:
         """Standard error of the mean; NaN for fewer than two seeds."""
-        return _standard_error(self.values)
+        return standard_error(self.values)
 
     @property
     def validation_mean(self) -> float:
@@ -84,17 +85,11 @@ class Row:
     @property
     def validation_standard_error(self) -> float:
         """Standard error of that mean; NaN for fewer than two seeds."""
-        return _standard_error(self.validation)
+        return standard_error(self.validation)
 
 
 def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else math.nan
-
-
-def _standard_error(values: Sequence[float]) -> float:
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return math.nan
-    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def train_all(

@@ -132,8 +132,8 @@ def combinations(
             f"sweep: there must be 1 to {MOST:,} combinations of values, got "
             f"{size if over else 0:,}. Draw some of fewer values."
         )
-    if ranges:
-        return drawn(over, draws or 1)
+    if ranges and draws is not None:
+        return drawn(over, draws)
     every = [
         dict(zip(listed, values, strict=True)) for values in itertools.product(*listed.values())
     ]

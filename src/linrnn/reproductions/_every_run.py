@@ -1,5 +1,6 @@
 """Every run of a page by itself: what its means and verdicts were made of."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from linrnn.reproductions._base import Table
@@ -31,15 +32,15 @@ def finished(out: Path) -> dict[Path, Result]:
     return {folder: result for folder, result in results if result is not None}
 
 
-def every_run(out: Path) -> Table:
-    """A row for each run that finished, those of tuning among them.
+def every_run(runs: Mapping[Path, Result], out: Path) -> Table:
+    """A row for each of the finished runs below a page, those of tuning among them.
 
     ``validation`` is the best one, of the weights that were tested; ``metric`` names what it and
     ``test`` are.
     """
     rows = [
         _row(folder.relative_to(out / RUNS).as_posix(), RunFolder(folder).load_config(), result)
-        for folder, result in finished(out).items()
+        for folder, result in runs.items()
     ]
     return Table("Every run", _HEAD, rows)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from linrnn.compare import Row
 from linrnn.compare._report import learning_curves
+from linrnn.compare._standard_error import standard_error
 from linrnn.reproductions._quoted import Printed
 from linrnn.reproductions._trained import Outcome, slug
 from linrnn.reproductions._verdict import groups, printed_order
@@ -65,8 +66,7 @@ def mean_of(values: Sequence[float]) -> Mean:
         >>> mean_of([1.0, 3.0])
         Mean(value=2.0, error=1.0)
     """
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Mean(statistics.fmean(values), error)
+    return Mean(statistics.fmean(values), standard_error(values))
 
 
 def test_nats(row: Row) -> Mean | None:

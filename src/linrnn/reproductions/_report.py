@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from linrnn.train._checkpoint import write_atomically
 from linrnn.train._drawn import drawn
 from linrnn.train._figures import save
 from linrnn.train._folder import PLOT_ENDINGS
+from linrnn.train._report import Result
 
 _RUNS = "runs.csv"
 
@@ -32,14 +33,15 @@ def write_report(
         The files a reader of the page needs, the page first: it shows the SVG files, and
         leads to the numbers in them.
     """
-    path = setting.out / "report.md"
-    write_atomically(path, ("\n".join(page(name, what, setting, found, seconds)) + "\n").encode())
+    path, runs = setting.out / "report.md", finished(setting.out)
+    lines = page(name, what, setting, found, runs, seconds)
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
     files = [path]
     tables = {f"table-{i}.csv": table for i, table in enumerate(found.tables, 1)}
     if found.verdicts:
         tables["verdicts.csv"] = verdict_table(what, setting, found)
-    if (runs := every_run(setting.out)).rows:
-        tables[_RUNS] = runs
+    if runs:
+        tables[_RUNS] = every_run(runs, setting.out)
     for file, table in tables.items():
         lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
         files.append(setting.out / file)
@@ -70,13 +72,18 @@ def _leave_only(files: Sequence[Path], folder: Path) -> None:
 
 
 def page(
-    name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
+    name: str,
+    what: type[Reproduction],
+    setting: Setting,
+    found: Findings,
+    runs: Mapping[Path, Result],
+    seconds: float,
 ) -> list[str]:
     """Published and ours, with everything ours depends on."""
     command = f"linrnn reproduce {name} --scale {setting.scale} --seeds {len(setting.seeds)}"
     lines = [f"# {name}: {what.summary}", "", f"Source: {what.source}", ""]
     lines += [f"- command: `{command}`", f"- scale {setting.scale}: {what.scales[setting.scale]}"]
-    lines += [f"- {_when()}; {_device()}; {_time(setting.out, seconds)}"]
+    lines += [f"- {_when()}; {_device()}; {_time(runs, seconds)}"]
     lines += [f"- linrnn {__version__}{_revision()}, torch {torch.__version__}", ""]
     lines += ["## Published", ""]
     for table in what.published:
@@ -90,7 +97,7 @@ def page(
         lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
     lines += [f"- {_from_here(note, setting.out)}" for note in found.notes]
-    if finished(setting.out):
+    if runs:
         lines += [f"- [every run by itself]({_RUNS}), by seed, those of tuning among them."]
     lines += ["", "## Verdicts", ""]
     lines += verdict_table(what, setting, found).markdown() if found.verdicts else [_NO_CLAIM]
@@ -122,10 +129,9 @@ def _when() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%d")
 
 
-def _time(out: Path, seconds: float) -> str:
+def _time(runs: Mapping[Path, Result], seconds: float) -> str:
     """That of the command; runs that it found finished took theirs before."""
-    runs = finished(out).values()
-    trained = sum(run.seconds for run in runs)
+    trained = sum(run.seconds for run in runs.values())
     if not runs:
         return f"{seconds:.0f} s"
     text = f"{len(runs)} runs, {trained:.0f} s of training"

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from linrnn.compare._standard_error import standard_error
 from linrnn.reproductions._verdict import MINUTES, Judged, less
 
 Call = Callable[[], object]
@@ -34,8 +35,7 @@ class Timing:
     @property
     def error(self) -> float:
         """Standard error of the mean over rounds; NaN for fewer than two."""
-        n = len(self.seconds)
-        return statistics.stdev(self.seconds) / n**0.5 if n > 1 else math.nan
+        return standard_error(self.seconds)
 
     def milliseconds(self) -> str:
         """The median, and the fastest and the slowest round."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn.compare._standard_error import standard_error
 from linrnn.errors import LinrnnError
 from linrnn.estimators import RecurrentForecaster
 from linrnn.estimators._backtest import Backtest
@@ -218,7 +219,7 @@ def _cell(seeds: Sequence[Means], metric: int) -> str:
     text = f"{statistics.mean(values):.3f}"
     if len(values) < 2:
         return text
-    return f"{text} ± {statistics.stdev(values) / len(values) ** 0.5:.4f}"
+    return f"{text} ± {standard_error(values):.4f}"
 
 
 def judged(name: str, found: Found) -> list[Judged]:
@@ -270,5 +271,4 @@ def _drawn(results: Mapping[str, Found], horizons: Sequence[int]) -> Any:
 
 def _point(horizon: int, seeds: Sequence[Means]) -> Point:
     values = [means.mse for means in seeds]
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
-    return horizon, statistics.mean(values), error
+    return horizon, statistics.mean(values), standard_error(values)
