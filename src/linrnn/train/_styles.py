@@ -21,11 +21,11 @@ _SHAPES = tuple((m, True) for m in _FILLED) + tuple((m, False) for m in _FILLED[
 _PERIOD = len(DASHES) * len(_SHAPES)
 
 _ORDER = """
-lru mingru mamba s4d gru attention lstm hgrn2 s5 rwkv4 gla delta_net s4 retnet lem rwkv6
+lru mingru mamba s4d gru attention lstm hgrn2 s5 rwkv4 gla delta_net gateloop retnet lem rwkv6
 linear_attention gated_delta_net tanh_rnn h3 mega linear_rnn co_rnn hyena relu_rnn exp_rnn slru
 ltc rwkv5 dss cfc gau unicornn ind_rnn lmu slstm mlstm rwkv7 hgrn minlstm qrnn sru rg_lru gilr
 mamba2 gated_lru selective_lru kda aft performer laughing_hyena modal sgconv lssl gss liquid_s4
-dlr hippo gateloop transnormer transnormer_llm mlstm_large flash transformer_xl cosformer rfa
+dlr hippo s4 transnormer transnormer_llm mlstm_large flash transformer_xl cosformer rfa
 dpfp arc_cosine ecoformer galite agalite mao srwm delta_rnn recurrent_delta_net ct_fwp
 complex_rwkv antisymmetric_rnn i_rnn lipschitz_rnn noisy_rnn ta_rnn nn_rnn sco_rnn unitary_rnn
 ls_lstm wave_rnn wave_machine neural_ode ode_rnn

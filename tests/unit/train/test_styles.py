@@ -108,6 +108,16 @@ def test_systems_that_are_compared_have_colours_of_their_own(systems):
     assert len({look["color"] for look in found.values()}) == 6
 
 
+def test_state_spaces_of_one_figure_are_told_apart():
+    found = looks.styles(["S4", "S4D", "S5", "DSS", "LRU", "MEGA"])
+    shapes = {
+        (dash, "o" if m in "oph8" else m, hollow)
+        for dash, m, hollow in map(in_grey, found.values())
+    }
+    assert len(shapes) == 6
+    assert found["S4"]["color"] != found["LRU"]["color"]
+
+
 def test_lines_that_are_no_systems_have_the_colours_a_figure_lacks():
     found = looks.styles(["minGRU", "one", "two", "three", "four", "five"])
     assert len({look["color"] for look in found.values()}) == 6
