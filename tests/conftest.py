@@ -7,6 +7,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import annotation_checks  # noqa: F401 - before linrnn is imported
@@ -23,6 +24,9 @@ ROOT = Path(__file__).parents[1]
 # An editable install keeps the sources in one folder and the native kernels in another; the
 # shape checker's import hook only sees the first.
 linrnn.__path__ = pkgutil.extend_path(linrnn.__path__, "linrnn")
+
+# as in an environment that was activated: commands in messages have their short names
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
 
 # the same examples everywhere: a failure on one machine can be repeated on another
 settings.register_profile("linrnn", derandomize=True, deadline=None)
