@@ -88,6 +88,27 @@ def python():
 
 
 @pytest.fixture
+def packages(python):
+    """Which packages, but for the standard library, code imports in a fresh interpreter.
+
+    What a start takes follows from that; a clock would judge how busy the machine is.
+    """
+
+    def imported(code: str, before: str = "import sys") -> list[str]:
+        return python(f"""
+import sys
+{before}
+begun = set(sys.modules)
+{code}
+tops = {{name.partition(".")[0] for name in set(sys.modules) - begun}}
+standard = set(sys.stdlib_module_names)
+result = sorted(top for top in tops - standard if not top.startswith("_sysconfigdata"))
+""")
+
+    return imported
+
+
+@pytest.fixture
 def command():
     """Run the command ``linrnn`` in a fresh interpreter."""
 
