@@ -20,8 +20,8 @@ CONSTRAINTS = ROOT / "constraints.txt"
 LICENCES = FOLDER / "licences.txt"
 SBOM = FOLDER / "linrnn.cdx.json"
 SETS = {
-    "train": ("build", "train"),
-    "dev": ("text", "triton", "onnx", "dev", "docs"),
+    "train": ("build", "train", "tables", "onnx"),
+    "dev": ("text", "triton", "dev", "docs"),
     "bench": ("bench",),
     "supply": ("supply",),
 }

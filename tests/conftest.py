@@ -7,6 +7,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import annotation_checks  # noqa: F401 - before linrnn is imported
@@ -23,6 +24,9 @@ ROOT = Path(__file__).parents[1]
 # An editable install keeps the sources in one folder and the native kernels in another; the
 # shape checker's import hook only sees the first.
 linrnn.__path__ = pkgutil.extend_path(linrnn.__path__, "linrnn")
+
+# as in an environment that was activated: commands in messages have their short names
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
 
 # the same examples everywhere: a failure on one machine can be repeated on another
 settings.register_profile("linrnn", derandomize=True, deadline=None)
@@ -81,6 +85,27 @@ def python():
         return json.loads(done.stdout.splitlines()[-1])
 
     return run
+
+
+@pytest.fixture
+def packages(python):
+    """Which packages, but for the standard library, code imports in a fresh interpreter.
+
+    What a start takes follows from that; a clock would judge how busy the machine is.
+    """
+
+    def imported(code: str, before: str = "import sys") -> list[str]:
+        return python(f"""
+import sys
+{before}
+begun = set(sys.modules)
+{code}
+tops = {{name.partition(".")[0] for name in set(sys.modules) - begun}}
+standard = set(sys.stdlib_module_names)
+result = sorted(top for top in tops - standard if not top.startswith("_sysconfigdata"))
+""")
+
+    return imported
 
 
 @pytest.fixture

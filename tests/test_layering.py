@@ -14,6 +14,7 @@ LAYERS = (
     {
         *(
             "_allocator",
+            "_ambient",
             "_catalogue",
             "_declared",
             "_finite",

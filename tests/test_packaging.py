@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from linrnn.ops import _native
+
 ROOT = Path(__file__).parents[1]
 BILL = "requirements/linrnn.cdx.json"
 BUILT_FROM = ("CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", ".gitignore", "src", BILL)
@@ -292,3 +294,24 @@ def test_wheel_is_installed_without_a_network(wheel, tmp_path):
     doctor = [tmp_path / "venv" / "bin" / "linrnn", "doctor"]
     report = subprocess.run(doctor, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert f"{packages}/linrnn/_native/" in report
+
+
+def test_a_build_for_this_machine_is_for_the_best_instruction_set_it_has(tmp_path):
+    """Configured alone: to compile it takes minutes."""
+    cmake = shutil.which("cmake")
+    if cmake is None or not native_library_of_all():
+        pytest.skip("no cmake, or the library was built for one instruction set")
+    configure = [cmake, "-S", ROOT, "-B", tmp_path, "-DLINRNN_ISAS=native"]
+    subprocess.run(configure, capture_output=True, check=True)
+    folders = {path.name for path in (tmp_path / "CMakeFiles").glob("kernels_*.dir")}
+    best = _native.load()[0].isa
+    assert folders == {f"kernels_{best}.dir"}
+
+
+def native_library_of_all():
+    """Whether the library that is installed has kernels for every processor of this family."""
+    code = "import linrnn.ops._native as n; print(n.load()[0] is not None)"
+    environment = os.environ | {"LINRNN_ISA": "baseline"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip() == "True"

@@ -50,6 +50,8 @@ def problem(command):
         return None if set(words[2:]) <= known else "an unknown way to install"
     if words[0] == "linrnn":
         return _problem_with_verb(words[1:])
+    if words == ["source", ".venv/bin/activate"]:  # made by the targets of the Makefile
+        return None
     return "neither make, pip nor linrnn"
 
 

@@ -70,6 +70,16 @@ def _is_plain(text: str | bytes) -> bool:
     return text.isascii() and underscore not in text  # type: ignore[operator]
 
 
+def counted(number: int, noun: str) -> str:
+    """How many there are of something, whose plural ends in s.
+
+    Example:
+        >>> counted(1, "epoch"), counted(2000, "training sequence")
+        ('1 epoch', '2,000 training sequences')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 _UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 

@@ -29,7 +29,7 @@ from linrnn.ops._arguments import check_like_parameters, check_tensor
 from linrnn.ops._modes import eager
 from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
-from linrnn.ops._sequence_parallel import _entered, refuse
+from linrnn.ops._sequence_parallel import current, refuse
 from linrnn.ops._step_program import layer_step, stack_program
 from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, State, Time
 
@@ -356,7 +356,7 @@ class SequenceModel(nn.Module):
         ``around(read, z, state)`` calls ``read(z, state)``, a block, and returns what that does; it
         sees what goes in, and may have it computed again for the gradient.
         """
-        if _entered:
+        if current() is not None:
             self._check_split(lengths)
         check_timed("SequenceModel.forward", dt, self.mixers)
         fresh = state is None

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "isa.h"
 #include "kernels.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -15,9 +16,11 @@
 namespace linrnn {
 
 #define LINRNN_DECLARE(name) int name(const void* record);
+#ifdef LINRNN_HAS_baseline
 namespace baseline {
 LINRNN_KERNELS(LINRNN_DECLARE)
 }
+#endif
 #ifdef LINRNN_HAS_avx2
 namespace avx2 {
 LINRNN_KERNELS(LINRNN_DECLARE)
@@ -51,16 +54,18 @@ bool allowed(const char* isa) {
 #define LINRNN_BASELINE(name) , baseline::name
 Kernels pick() {
 #ifdef LINRNN_HAS_avx512
-    if (allowed("avx512") && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (allowed("avx512") && LINRNN_RUNS_avx512)
         return {"avx512" LINRNN_KERNELS(LINRNN_AVX512)};
 #endif
 #ifdef LINRNN_HAS_avx2
-    if (allowed("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (allowed("avx2") && LINRNN_RUNS_avx2)
         return {"avx2" LINRNN_KERNELS(LINRNN_AVX2)};
 #endif
+#ifdef LINRNN_HAS_baseline
     return {"baseline" LINRNN_KERNELS(LINRNN_BASELINE)};
+#else
+    return {};  // built for one machine, and this is another
+#endif
 }
 
 const Kernels& kernels() {
@@ -97,6 +102,7 @@ LINRNN_EXPORT const char* linrnn_record_layout(const char* name) {
     return nullptr;
 }
 
+// Null: it was built for processors that can do more, and no kernel may be called.
 LINRNN_EXPORT const char* linrnn_isa() { return linrnn::kernels().isa; }
 
 LINRNN_EXPORT int linrnn_has_openmp() {

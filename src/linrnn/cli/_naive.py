@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from linrnn import tasks
+from linrnn.cli._without_training import verdict
 from linrnn.estimators._seasons import candidates, naive_season
 from linrnn.tasks._missing import forward_filled
 from linrnn.tasks._windows import ForecastTask
@@ -34,10 +35,7 @@ def naive_forecasts(result: Result) -> str:
         errors[name] = naive_error(values, history.ends[1:], task.options.horizon, season)
     said = ", ".join(f"{name} {error:.4g}" for name, error in errors.items())
     lines = f"without a model, test mse: {said}\n"
-    best = min(errors, key=lambda name: errors[name])
-    if not result.test_metric < errors[best]:
-        lines += f"the model is not better than {best}\n"
-    return lines
+    return lines + verdict(result.test_metric, errors, higher_is_better=False)
 
 
 def naive_error(values: np.ndarray, part: tuple[int, int], horizon: int, season: int) -> float:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from linrnn.cli._program import runnable
+
 
 @dataclasses.dataclass
 class Manner:
@@ -38,7 +40,7 @@ def note(text: str) -> None:
     """A remark, or progress: whole lines."""
     if not MANNER.quiet:
         write = sys.stderr if MANNER.json else sys.stdout
-        write.write(text)
+        write.write(runnable(text))
         write.flush()  # a log file is read while the command goes on
 
 

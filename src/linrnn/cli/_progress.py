@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from linrnn import tasks
+from linrnn._numbers import counted
 from linrnn.cli._output import MANNER, note
 from linrnn.train import EpochReport, Plan, Reporter, Result, StepReport
 
@@ -50,10 +51,11 @@ def summary(result: Result) -> str:
     """The one line that a run amounts to."""
     return (
         f"test {metric_text(result.metric, result.test_metric)} | "
-        f"{result.n_parameters:,} parameters | {result.n_state:,} floats of state | "
+        f"{counted(result.n_parameters, 'parameter')} | "
+        f"{counted(result.n_state, 'float')} of state | "
         f"{result.seconds:.1f} s of training"
-        + (f" | {result.skipped} steps left out" if result.skipped else "")
-        + (f" | {result.rollbacks} times back" if result.rollbacks else "")
+        + (f" | {counted(result.skipped, 'step')} left out" if result.skipped else "")
+        + (f" | {counted(result.rollbacks, 'time')} back" if result.rollbacks else "")
         + (
             f" | perplexity {perplexity(result.test_loss):.4g}"
             if tasks.load(result.task).perplexity
@@ -64,16 +66,17 @@ def summary(result: Result) -> str:
 
 def heading(plan: Plan) -> str:
     """What will run, for how long, and where it goes."""
-    where = f"on {plan.device} with {plan.threads} threads"
+    where = f"on {plan.device} with {counted(plan.threads, 'thread')}"
     if plan.devices > 1:
-        where = f"on {plan.device} in {plan.devices} processes with {plan.threads} threads each"
+        where = f"on {plan.device} in {plan.devices} processes with "
+        where += f"{counted(plan.threads, 'thread')} each"
     start = f", from step {plan.start_step:,}" if plan.start_step else ""
     return (
-        f"{plan.task} with {plan.mixer}: {plan.n_parameters:,} parameters, "
-        f"{plan.n_state:,} floats of state, seed {plan.seed}\n"
-        f"{plan.n_train:,} training, {plan.n_validation:,} validation, {plan.n_test:,} test "
-        f"sequences; {plan.epochs} epochs of {plan.steps_per_epoch} steps, "
-        f"{plan.steps:,} in all{start}, {where}\n"
+        f"{plan.task} with {plan.mixer}: {counted(plan.n_parameters, 'parameter')}, "
+        f"{counted(plan.n_state, 'float')} of state, seed {plan.seed}\n"
+        f"{plan.n_train:,} training, {plan.n_validation:,} validation, "
+        f"{counted(plan.n_test, 'test sequence')}; {counted(plan.epochs, 'epoch')} of "
+        f"{counted(plan.steps_per_epoch, 'step')}, {plan.steps:,} in all{start}, {where}\n"
         f"run folder {plan.folder}; Ctrl-C stops, `linrnn train --resume {plan.folder}` goes on\n"
     )
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from linrnn.cli._program import runnable
 from linrnn.errors import StorageError
 
 
@@ -51,7 +52,9 @@ def say(text: str) -> None:
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     with suppress(OSError, ValueError):
         # a file name that is no text would raise, and nothing be said
-        sys.stderr.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.write(
+            f"{runnable(text)}\n".encode(encoding, "backslashreplace").decode(encoding)
+        )
         sys.stderr.flush()
 
 

@@ -1,6 +1,7 @@
 """What is reached without training where a model was trained on labelled sequences."""
 
 import time
+from collections.abc import Mapping
 
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -49,11 +50,21 @@ def simple_answers(result: Result) -> str:
             said += f", a frozen bank of modes {found:.4g} ({time.perf_counter() - begin:.1f} s)"
         except ValueError as error:  # the run that was trained is whole whatever the bank says
             said += f"; no bank of modes: {error}"
-    best = (max if task.higher_is_better else min)(scores, key=lambda name: scores[name])
-    better = result.test_metric > scores[best]
-    if not task.higher_is_better:
-        better = result.test_metric < scores[best]
-    return said + "\n" + ("" if better else f"the model is not better than {best}\n")
+    return f"{said}\n{verdict(result.test_metric, scores, task.higher_is_better)}"
+
+
+def verdict(score: float, simple: Mapping[str, float], higher_is_better: bool) -> str:
+    r"""A line where the best of the simple answers does better than the model, or as well.
+
+    Example:
+        >>> verdict(0.9, {"the nearest sequence": 0.95}, higher_is_better=True)
+        'the nearest sequence does better than the model\n'
+    """
+    best = (max if higher_is_better else min)(simple, key=lambda name: simple[name])
+    if score == simple[best]:
+        return f"{best} does as well as the model\n"
+    better = score > simple[best] if higher_is_better else score < simple[best]
+    return "" if better else f"{best} does better than the model\n"
 
 
 def _flat(task: Table, rows: list[np.ndarray]) -> np.ndarray:

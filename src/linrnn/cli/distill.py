@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linrnn._numbers import counted
 from linrnn.cli._output import answer, joined, plain, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._progress import metric_text
@@ -96,7 +97,7 @@ def parse_orders(text: str) -> list[int]:
 
 def report(found: "DistilledRun") -> list[str]:
     """The lines that are printed."""
-    lines = [f"filters over {found.length:,} steps, their errors as part of their norms"]
+    lines = [f"filters over {counted(found.length, 'step')}, their errors as part of their norms"]
     layers = [layer.name for layer in found.orders[0].layers]
     width = max(5, *map(len, layers))
     lines.append(f"{'order':>6}  {'layer':<{width}}  {'largest':>9}  {'median':>9}  {'least':>9}")
@@ -106,7 +107,7 @@ def report(found: "DistilledRun") -> list[str]:
             cells = "  ".join(f"{value:>9.2g}" for value in numbers)
             lines.append(f"{fit.order:>6}  {layer.name:<{width}}  {cells}")
     before, name = found.before, found.before.metric_name
-    lines += ["", f"outputs, loss and {name} on {before.examples:,} validation sequences"]
+    lines += ["", f"outputs, loss and {name} on {counted(before.examples, 'validation sequence')}"]
     lines.append(f"{'order':>6}  {'floats of state':>15}  {'outputs':>9}  {'loss':>9}  {name}")
     lines.append(f"{'before':>6}  {'-':>15}  {'-':>9}  {before.loss:>9.5g}  {_metric(before)}")
     for fit in found.orders:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linrnn import tasks
+from linrnn._numbers import counted
 from linrnn.cli._output import answer, joined, note, plain, row
 from linrnn.cli._parser import Parser
 from linrnn.cli._progress import metric_text, perplexity
@@ -74,7 +75,7 @@ def _test(run: Path, examples: int | None) -> int:
     score, config = evaluate(run, examples=examples)
     value = metric_text(score.metric_name, score.metric)
     row(
-        f"test {value} on {score.examples:,} sequences, loss {score.loss:.4g} "
+        f"test {value} on {counted(score.examples, 'sequence')}, loss {score.loss:.4g} "
         f"({config.task}, {config.mixer}, seed {config.seed})\n"
     )
     more: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from linrnn.cli._entries import CATALOGUES, families, summaries, timed
 from linrnn.cli._names import canonical
 from linrnn.cli._output import answer, row
 from linrnn.cli._parser import Parser
-from linrnn.errors import check_in
+from linrnn.errors import UnknownNameError
 
 
 def parser() -> Parser:
@@ -28,7 +28,8 @@ def main(argv: Sequence[str]) -> int:
     kind = parser().parse_args(argv).kind
     if kind is not None:
         kind = canonical(kind, CATALOGUES)
-        check_in("linrnn list", "argument", kind, CATALOGUES)
+        if kind not in CATALOGUES:
+            raise UnknownNameError("catalogue", kind, CATALOGUES)
         row(_recipes() if kind == "recipes" else _lines(kind))
         answer(lambda: {kind: _records(kind)})
         return 0

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linrnn._numbers import counted
 from linrnn.cli._output import MANNER, answer, json_text, note, row
 from linrnn.cli._parser import Parser
 from linrnn.errors import DataError
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         args.out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise DataError(f"{args.out}: the file must be writable, got: {error}.") from error
-    note(f"{len(answers):,} predictions are in {args.out}\n")
+    note(f"{args.out} holds {counted(len(answers), 'prediction')}\n")
     return 0
 
 

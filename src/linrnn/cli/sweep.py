@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn._numbers import duration
+from linrnn._numbers import counted, duration
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import task_named
 from linrnn.cli._options import JOBS, MOST_SEEDS, parse_train
@@ -89,5 +89,6 @@ def _announce(
 
     _, entries = entries_of(config, over, draws)
     seconds = expected_seconds(entries, seeds, out)
-    took = "" if seconds is None else f", about {duration(seconds / jobs)} of training to go"
-    note(f"{len(entries)} settings, {len(entries) * len(seeds)} runs in {out}{took}\n")
+    took = "" if seconds is None else f", about {duration(seconds / jobs)} to go"
+    runs = counted(len(entries) * len(seeds), "run")
+    note(f"{counted(len(entries), 'setting')}, {runs} in {out}{took}\n")

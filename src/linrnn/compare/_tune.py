@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from linrnn._numbers import duration
+from linrnn._numbers import counted, duration
 from linrnn.compare._runs import Entry, Row, finished, train_all
 from linrnn.errors import ArgumentError
 from linrnn.train import Config
@@ -38,8 +38,8 @@ class Search:
         ends = [label for label, rate in rates.items() if at_an_end(rate, self.tried[label])]
         said = (
             f"learning rates: the best on validation data of seed {self.seed} of those given times "
-            f"{factors}; {self.runs} runs, {self.steps:,} steps, {duration(self.seconds)} of "
-            "training"
+            f"{factors}; {counted(self.runs, 'run')}, {counted(self.steps, 'step')}, "
+            f"{duration(self.seconds)} of training"
         )
         if ends:
             said += (

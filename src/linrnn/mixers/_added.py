@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
+from linrnn._ambient import Ambient
 from linrnn.ops._modes import transformed
 
 
@@ -26,7 +26,7 @@ class AddedLosses:
         return torch.stack([loss.to(found[0]) for loss in found]).sum() if found else None
 
 
-_asked: ContextVar[AddedLosses | None] = ContextVar("asked", default=None)
+_COLLECTOR: Ambient[AddedLosses] = Ambient("added_losses")
 
 
 @contextmanager
@@ -44,17 +44,13 @@ def added_losses() -> Iterator[AddedLosses]:
         ...     y, state = layer(torch.randn(2, 12, 8))
         >>> loss = y.square().mean() + added.take()
     """
-    found = AddedLosses()
-    token = _asked.set(found)
-    try:
-        yield found
-    finally:
-        _asked.reset(token)
+    with _COLLECTOR.set(AddedLosses()) as losses:
+        yield losses
 
 
 def asked_now() -> AddedLosses | None:
     """Who collects, if anybody: with gradients, outside of graphs and transforms."""
     if torch.compiler.is_compiling():
         return None
-    found = _asked.get()
-    return None if found is None or not torch.is_grad_enabled() or transformed() else found
+    losses = _COLLECTOR.get()
+    return None if losses is None or not torch.is_grad_enabled() or transformed() else losses

@@ -14,7 +14,7 @@ from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager
-from linrnn.ops._sequence_parallel import _entered, refuse
+from linrnn.ops._sequence_parallel import current, refuse
 from linrnn.state_spec import Spec, check_state, initial, of_state
 from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
 
@@ -193,7 +193,7 @@ class Mixer(nn.Module):
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
         """
         self._check_input(x, time=True)
-        if _entered:
+        if current() is not None:
             self.check_split()
         if reset is not None:
             self._check_reset(reset, x)

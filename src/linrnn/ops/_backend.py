@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from linrnn._ambient import Ambient
 from linrnn.errors import BackendError, UnknownNameError, check_in
 
 #: Every backend, fastest first: `auto` takes the first with kernels that can compute the call.
@@ -20,7 +21,7 @@ WRITTEN_FOR = {"triton": "cuda", "cpu": "cpu"}
 # to look for a name that is not there takes a microsecond in os.environ, which raises an error
 _environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
 _VARIABLE = getattr(os.environ, "encodekey", str)("LINRNN_BACKEND")
-_override: str | None = None
+_REQUESTED: Ambient[str | None] = Ambient("backend")
 _announced: set[str] = set()
 
 
@@ -31,7 +32,8 @@ def use_backend(name: str | None) -> Iterator[None]:
     Args:
         name: one of ``reference``, ``tree``, ``cpu``, ``triton``; ``"auto"`` or ``None``
             restores the automatic choice. Overrides the environment variable
-            ``LINRNN_BACKEND``. The setting is process-wide: threads share it.
+            ``LINRNN_BACKEND``. It holds for this thread and this task of asyncio, as
+            ``torch.no_grad`` does for a thread; the variable holds for all.
 
     Raises:
         UnknownNameError: no such backend.
@@ -43,14 +45,10 @@ def use_backend(name: str | None) -> Iterator[None]:
         >>> last
         tensor([[4., 4., 4.]])
     """
-    global _override
     if name is not None:
         check_in("use_backend", "backend", name, (*BACKENDS, "auto"))
-    previous, _override = _override, name
-    try:
+    with _REQUESTED.set(name):
         yield
-    finally:
-        _override = previous
 
 
 def requested(explicit: str | None) -> tuple[str, str]:
@@ -59,8 +57,8 @@ def requested(explicit: str | None) -> tuple[str, str]:
         if not isinstance(explicit, str):
             raise UnknownNameError("backend", explicit, (*BACKENDS, "auto"))
         return explicit, "the argument backend="
-    if _override is not None:
-        return _override, "linrnn.ops.use_backend"
+    if (name := _REQUESTED.get()) is not None:
+        return name, "linrnn.ops.use_backend"
     if _VARIABLE not in _environment:
         return "auto", "LINRNN_BACKEND"
     name = os.environ["LINRNN_BACKEND"]

@@ -64,9 +64,10 @@ def load() -> tuple[NativeLibrary | None, str]:
     try:
         handle = ctypes.CDLL(str(path))
         handle.linrnn_isa.restype = handle.linrnn_record_layout.restype = ctypes.c_char_p
-        return NativeLibrary(
-            handle, path, handle.linrnn_isa().decode(), bool(handle.linrnn_has_openmp())
-        ), ""
+        isa = handle.linrnn_isa()
+        if isa is None:
+            return None, "the native kernels were built for another processor; reinstall linrnn"
+        return NativeLibrary(handle, path, isa.decode(), bool(handle.linrnn_has_openmp())), ""
     except (OSError, AttributeError) as error:
         way_out = "unset LINRNN_KERNELS" if chosen else "reinstall linrnn"
         return None, f"the native kernels could not be loaded ({error}); {way_out}"

@@ -8,7 +8,6 @@ through the definition.
 
 import functools
 import importlib
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from linrnn._ambient import Ambient
 from linrnn.ops._arguments import traced
 from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, choose, requested
 from linrnn.ops._derivatives import Gradients, through_definition
@@ -106,7 +106,7 @@ class Op:
 
     def __call__(self, *arguments: Any, backend: str | None = None) -> Any:
         """The results, on the backend asked for or the fastest that can compute them."""
-        if _stopped and threading.get_ident() in _stopped:
+        if STOPPED.get():
             raise _ReachedError(self, arguments, backend)
         tensors = [x for x in arguments[: self.gradients] if x is not None]
         keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
@@ -337,8 +337,8 @@ class _ReachedError(Exception):
     """A call of an op that was not made."""
 
 
-#: Threads in which no op computes.
-_stopped: list[int] = []
+#: Inside, no op computes: it raises what it was called with.
+STOPPED: Ambient[bool] = Ambient("stopped")
 
 
 def reached(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -346,19 +346,19 @@ def reached(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Nothing is computed. None where the call comes to no op.
     """
-    _stopped.append(threading.get_ident())
     try:
-        function(*args, **kwargs)
+        with STOPPED.set(True):
+            function(*args, **kwargs)
     except _ReachedError as call:
         return call.args
-    finally:
-        _stopped.remove(threading.get_ident())
     return None
 
 
 def watched() -> bool:
     """Whether somebody records or transforms what is called, or only asks what would be."""
-    return bool(_stopped) or torch._C._len_torch_dispatch_stack() > 0 or transformed() or traced()
+    return (
+        bool(STOPPED.get()) or torch._C._len_torch_dispatch_stack() > 0 or transformed() or traced()
+    )
 
 
 class _Function(torch.autograd.Function):

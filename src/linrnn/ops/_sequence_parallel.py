@@ -1,15 +1,14 @@
 """Whether the recurrences of this thread run over pieces of a sequence, one a process."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from linrnn._ambient import Ambient
 from linrnn.errors import BackendError
 
-#: Thread and process group of each `sequence_parallel` that was entered; a list, which compilers
-#: look at once.
-_entered: list[tuple[int, Any]] = []
+#: The process group, in a tuple: None is the default one.
+_GROUP: Ambient[tuple[Any]] = Ambient("sequence_parallel")
 
 
 @contextmanager
@@ -45,20 +44,13 @@ def sequence_parallel(group: Any = None) -> Iterator[None]:
     Reference:
         The recurrence over the pieces: Blelloch 1990; Martin and Cundy 2018, arXiv:1709.04057.
     """
-    entry = (threading.get_ident(), group)
-    _entered.append(entry)
-    try:
+    with _GROUP.set((group,)):
         yield
-    finally:
-        _entered.remove(entry)
 
 
 def current() -> tuple[Any] | None:
     """The group of the innermost `sequence_parallel` around this call, in a tuple, or None."""
-    if not _entered:
-        return None
-    thread = threading.get_ident()
-    return next(((group,) for owner, group in reversed(_entered) if owner == thread), None)
+    return _GROUP.get()
 
 
 def refuse(where: str, what: str, fix: str) -> None:

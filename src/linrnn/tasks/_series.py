@@ -260,13 +260,46 @@ def _of_rows(
                 f"{path}: a row must hold {about}steps of {layout.channels} numbers, got "
                 f"{len(values)} numbers{about and f' and the label {label!r}'} in {place}."
             )
-        numbers = _numbers(path, place, values, layout.missing)
+        try:
+            numbers = _numbers(path, place, values, layout.missing)
+        except DataError:
+            _check_no_text_column(path, rows, place_of, names)
+            raise
         x.append(numbers.reshape(-1, layout.channels))
         y.append(label)
     if not layout.labelled and place_of is None:
         check_width(str(path), layout.width, [row.size for row in x])
     at = 0 if layout.label_first else -1
     return Series(x, y, label=names[at].strip() if layout.labelled and names else "")
+
+
+def _check_no_text_column(
+    path: Path, rows: Sequence[tuple[str, list[str]]], label: int | None, names: Sequence[str]
+) -> None:
+    """Raise `DataError` for a column that holds no number in any row, but for the label's.
+
+    Args:
+        path: for the message.
+        rows: cells with their places.
+        label: index of the column of labels, from the end where it is negative.
+        names: of the columns, where the file has some.
+    """
+    width = min(len(cells) for _, cells in rows)
+    labels = None if label is None else label % len(rows[0][1])
+    for column in range(width):
+        cells = [row[column].strip() for _, row in rows]
+        if column == labels or any(map(like_number, cells)) or all(map(is_missing, cells)):
+            continue
+        place = next(place for (place, _), cell in zip(rows, cells, strict=True) if cell)
+        cell = next(filter(None, cells))
+        name = repr(names[column].strip()) if names else "NAME"
+        header = "" if names else "name the columns in a first line and "
+        raise DataError(
+            f"{path}: each row must hold the numbers of one sequence, got text in column "
+            f"{column + 1} ({cell!r:.60} in {place}). If each row is one step and this column says "
+            f"of which sequence, {header}pass --task.id {name} and --task.target NAME, the column "
+            "of labels. Otherwise cut the column off."
+        )
 
 
 def _place_of_label(layout: Layout, names: Sequence[str]) -> int | None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from linrnn._ambient import Ambient
 
 #: Allowed multiple of a same-dtype loop's own error.
 LOOP_MULTIPLE = 4.0
@@ -28,7 +29,7 @@ class Worst:
     """Names the case."""
 
 
-_RECORD: ContextVar[Worst | None] = ContextVar("record", default=None)
+_RECORD: Ambient[Worst] = Ambient("worst error")
 
 
 @contextmanager
@@ -41,12 +42,8 @@ def recording() -> Iterator[Worst]:
         >>> worst.error, worst.what
         (0.25, 'sum')
     """
-    worst = Worst()
-    token = _RECORD.set(worst)
-    try:
+    with _RECORD.set(Worst()) as worst:
         yield worst
-    finally:
-        _RECORD.reset(token)
 
 
 def epsilon(dtype: torch.dtype) -> float:

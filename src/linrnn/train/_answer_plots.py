@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from linrnn._numbers import counted
 from linrnn.backbone import SequenceModel
 from linrnn.tasks import Task
 from linrnn.train._data import eval_loader, size_of, unpack
@@ -57,7 +58,9 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
     axes.set_yticks(places, names)
     axes.set(xlabel="answered", ylabel="asked for")
     right = int(counts.diagonal().sum())
-    axes.set_title(f"{int(counts.sum()):,} test examples, {right:,} of them right", fontsize=10)
+    axes.set_title(
+        f"{counted(int(counts.sum()), 'test example')}, {right:,} of them right", fontsize=10
+    )
     if len(names) <= _WRITTEN:
         _write(axes, counts)
     return figure

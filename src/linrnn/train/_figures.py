@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from linrnn._numbers import counted
 from linrnn.errors import ArgumentError, MissingExtraError
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._drawn import drawn
@@ -88,7 +89,7 @@ def over_seeds(counts: Iterable[int]) -> str:
     if every == [1]:
         return "one seed"
     number = f"{every[0]}" if len(every) == 1 else f"{every[0]} to {every[-1]}"
-    return f"mean over {number} seeds"
+    return f"mean over {counted(number, 'seed')}"
 
 
 def metric_scale(metric: str) -> tuple[float, str]:
@@ -159,7 +160,7 @@ def metric_against_length(
     figure, axes = _metric(series, metric, chance)
     _length_axis(axes, series)
     if trained is not None:
-        label = f"trained on {trained:,} steps"
+        label = f"trained on {counted(trained, 'step')}"
         axes.axvline(trained, color="0.35", linestyle=(0, (5, 2)), linewidth=1, label=label)
     axes.set(title=title)
     legend_below(figure, axes)
@@ -185,7 +186,7 @@ def loss_against_position(
     figure, axes = _lines(series, 1.0)
     _position_axis(axes)
     if trained is not None:
-        label = f"trained on {trained:,} tokens"
+        label = f"trained on {counted(trained, 'token')}"
         axes.axvline(trained, color="0.35", linestyle=(0, (5, 2)), linewidth=1, label=label)
     axes.set(xlabel=_POSITION, ylabel=_LOSS, title=title)
     legend_below(figure, axes)

@@ -10,6 +10,7 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from linrnn._numbers import counted
 from linrnn.backbone import SequenceModel
 from linrnn.tasks import Task
 from linrnn.train._answer_plots import draw_confusion, draw_forecasts
@@ -149,7 +150,7 @@ def _memory(layers: list[LayerMemory]) -> Figure:
     axes = figure.subplots(1, columns, squeeze=False)[0]
     looks = [*dense_styles([f"layer {i + 1}" for i in range(len(layers))]).values()]
     for i, (memory, look) in enumerate(zip(layers, looks, strict=True)):
-        label = f"layer {i + 1}: 90 % within {memory.span} steps"
+        label = f"layer {i + 1}: 90 % within {counted(memory.span, 'step')}"
         axes[0].plot(memory.influence.numpy(), label=label, **look)
     axes[0].set(
         xlabel="lag k (steps back)",
@@ -178,7 +179,9 @@ def _draw_time_constants(
                 **look,
             )
     steps = len(layers[0].influence)
-    axes.axhline(steps, color="0.4", linewidth=1, label=f"sequence length, {steps} steps")
+    axes.axhline(
+        steps, color="0.4", linewidth=1, label=f"sequence length, {counted(steps, 'step')}"
+    )
     axes.set(
         xlabel="mode, slowest first",
         ylabel="time constant −1 / ln|λ| (steps)",
@@ -213,7 +216,8 @@ def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure
         axes.set_axis_off()
     wrong = sum(a != t for a, t in zip(answers, target.tolist(), strict=True))
     figure.suptitle(
-        f"{len(x)} test examples: prediction over target; {wrong} wrong, with × and a thick frame",
+        f"{counted(len(x), 'test example')}: prediction over target; {wrong} wrong, with × and a "
+        "thick frame",
         fontsize=10,
     )
     return figure

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn._finite import all_finite
+from linrnn._numbers import counted
 from linrnn._storage import write_atomically
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
@@ -125,7 +126,10 @@ def write_positions(run: Path | str, found: Sequence[PositionLoss]) -> None:
     figure = loss_against_position(
         {f"{config.mixer}, seed {config.seed}": points(found)},
         trained=config.task_options.length,
-        title=f"{config.task}, one trained model: mean ± s.e. over {found[0].windows:,} windows",
+        title=(
+            f"{config.task}, one trained model: mean ± s.e. over "
+            f"{counted(found[0].windows, 'window')}"
+        ),
     )
     save(figure, folder.positions_plot)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from linrnn.cli import main
+from linrnn.cli._without_training import verdict
 
 TINY = ["--model.d-model", "4", "--model.n-layers", "1", "--train.batch-size", "64"]
 
@@ -22,7 +23,23 @@ def test_a_run_says_what_the_nearest_and_a_bank_reach(kind, tmp_path, monkeypatc
     said = next(line for line in out.splitlines() if line.startswith("without training"))
     assert said.startswith(f"without training, test {metric}: the nearest sequence {right}")
     assert f"a frozen bank of modes {right}" in said
-    assert "the model is not better than" in out
+    assert "does better than the model" in out
+
+
+@pytest.mark.parametrize(
+    ("score", "higher", "says"),
+    [
+        (1.0, True, "b does as well as the model\n"),
+        (0.9, True, "b does better than the model\n"),
+        (1.1, True, ""),
+        (0.5, False, "a does as well as the model\n"),
+        (0.6, False, "a does better than the model\n"),
+        (0.4, False, ""),
+        (float("nan"), True, "b does better than the model\n"),
+    ],
+)
+def test_a_tie_is_no_win(score, higher, says):
+    assert verdict(score, {"a": 0.5, "b": 1.0}, higher_is_better=higher) == says
 
 
 def test_sequences_of_several_lengths_with_gaps(tmp_path, monkeypatch, capsys):

@@ -12,8 +12,8 @@ import pytest
 
 from linrnn import recipes, tasks
 from linrnn.cli._over import Drawn, checked_over, parse_over
-from linrnn.compare import Entry, Range, Row, Setting, compare, sweep
-from linrnn.compare._runs import seconds_left
+from linrnn.compare import Entry, Range, Row, Setting, _estimate, compare, sweep
+from linrnn.compare._runs import AROUND, seconds_left
 from linrnn.compare._sweep import combinations, entries_of, named, with_options
 from linrnn.compare._sweep_report import _csv, _panels, best, markdown, ranked
 from linrnn.compare._tune import at_rates, best_rates, check_factors
@@ -191,6 +191,20 @@ def test_what_is_left_goes_by_runs_of_the_entry(tmp_path):
     assert seconds_left(jobs, {"a": [10.0, 20.0], "b": [40.0]}, tmp_path) == pytest.approx(
         15.0 + 40.0 + 70.0 / 3
     )
+
+
+def test_what_is_expected_counts_validation_and_what_surrounds_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(_estimate, "_seconds_each", lambda call, seconds: 2.0)
+    data = tasks.load("digits")().datasets()
+    batches = sum(math.ceil(len(part) / 512) for part in (data.train, data.validation))
+    entries = [Entry(label=label, config=tiny()) for label in "ab"]
+    every = _estimate.expected_seconds(entries, range(3), tmp_path)
+    assert every == 6 * (AROUND + 2.0 * batches)
+
+
+def test_the_steps_that_are_timed_are_computed(tmp_path):
+    entry = Entry(label="a", config=tiny())
+    assert AROUND < _estimate.expected_seconds([entry], [0], tmp_path) < AROUND + 600
 
 
 def setting(validation, test, failed=0, **values):

@@ -86,6 +86,24 @@ def test_what_cannot_be_read_is_named(write, broken, says):
         long(write(rows().replace(*broken, 1)))
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            rows(),
+            r"text in column 1 \('s0' in line 2\)\. If each row is one step .* --task\.id 'who'",
+        ),
+        ("s0,1,2,x\ns1,3,4,y\n", r"'s0' in line 1\).*name the columns in a first line and pass"),
+        ("a,b,c\n1,up,x\n2,down,y\n", r"text in column 2 \('up' in line 2\)"),
+        ("a,b,c\n1,2,x\n2,down,y\n", r"got 'down' in line 3\. Correct it"),
+    ],
+)
+def test_a_column_of_text_is_named_with_what_it_may_be(write, text, says):
+    with pytest.raises(DataError, match=says):
+        Table(TableOptions(data=write(text)))
+
+
 def test_options_of_tables_need_one_another(write):
     path = write(rows())
     for given in ({"target": "what"}, {"time": "when"}, {"columns": ("a",)}):

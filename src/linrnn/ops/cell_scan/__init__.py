@@ -146,11 +146,8 @@ def newton_scan(cell: Cell, **arguments: Any) -> tuple[Any, Any, Convergence]:
         Nonlinear RNNs", 2024, arXiv:2407.19115.
     """
     noted: list[Convergence] = []
-    token = NOTED.set(noted)
-    try:
+    with NOTED.set(noted):
         output, final = cell_scan(cell, **arguments, form="newton")
-    finally:
-        NOTED.reset(token)
     return output, final, noted[-1] if noted else Convergence(0.0, 0)
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from linrnn._ambient import Ambient
 from linrnn.errors import check_in
 from linrnn.ops.cell_scan._newton import NOTED, Convergence
 
 FORMS = ("native", "scan", "loop", "newton")
 """How a cell can be computed; fastest first, and what must be asked for behind."""
 
-_override: str | None = None
+_REQUESTED: Ambient[str | None] = Ambient("form")
 
 
 @contextmanager
@@ -17,9 +18,9 @@ def use_form(form: str | None) -> Iterator[list[Convergence]]:
     """Compute every cell inside the ``with`` block in one form: that of a layer or a whole model.
 
     Args:
-        form: as of `cell_scan`; None restores its own choice. The setting is process-wide, as that
-            of `use_backend` is; a call's own ``form=`` is stronger. A single step of a stream, and
-            layers that PyTorch's own kernels compute, take it where they are cells.
+        form: as of `cell_scan`; None restores its own choice. It holds for this thread and task,
+            as `use_backend` does; a call's own ``form=`` is stronger. A single step of a stream,
+            and layers that PyTorch's own kernels compute, take it where they are cells.
 
     Yields:
         A list, to which each call that Newton's method solves adds its residual and rounds.
@@ -37,21 +38,16 @@ def use_form(form: str | None) -> Iterator[list[Convergence]]:
         >>> found[0].rounds < 20
         True
     """
-    global _override
     if form is not None:
         check_in("use_form", "form", form, FORMS)
     noted: list[Convergence] = []
-    token = NOTED.set(noted)
-    previous, _override = _override, form
-    try:
+    with NOTED.set(noted), _REQUESTED.set(form):
         yield noted
-    finally:
-        _override = previous
-        NOTED.reset(token)
 
 
 def requested_form(explicit: str | None) -> tuple[str | None, str]:
     """The form asked for and by what: the argument, or `use_form`."""
-    if explicit is not None or _override is None:
+    form = _REQUESTED.get() if explicit is None else None
+    if form is None:
         return explicit, "the argument form="
-    return _override, "linrnn.ops.use_form"
+    return form, "linrnn.ops.use_form"

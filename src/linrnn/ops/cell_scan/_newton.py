@@ -7,12 +7,12 @@ residual stays too large are never returned.
 """
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from linrnn._ambient import Ambient
 from linrnn.cells._adjoint import adjoint
 from linrnn.cells._graph import Program, Values, evaluate
 from linrnn.cells._jacobian import jacobian, mixing
@@ -40,7 +40,7 @@ class Convergence(NamedTuple):
 
 
 #: Where `newton_scan` listens.
-NOTED: ContextVar[list[Convergence] | None] = ContextVar("noted", default=None)
+NOTED: Ambient[list[Convergence]] = Ambient("convergence")
 
 
 class Solution(NamedTuple):

@@ -3,7 +3,6 @@
 import functools
 import importlib
 import importlib.util
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +14,7 @@ from linrnn.errors import BackendError, check_in
 from linrnn.ops._backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
 from linrnn.ops._derivatives import through_definition
 from linrnn.ops._modes import eager, transformed
-from linrnn.ops._op import _ReachedError, _stopped
+from linrnn.ops._op import STOPPED, _ReachedError
 from linrnn.ops._opaque import opaque
 from linrnn.ops.cell_scan._asked import FORMS, requested_form
 from linrnn.ops.cell_scan._loop import Step, loop
@@ -203,7 +202,7 @@ def compute(
     step: Step | None = None,
 ) -> Results:
     """Outputs and final states, in the form asked for or the fastest that can."""
-    if _stopped and threading.get_ident() in _stopped:
+    if STOPPED.get():
         raise _ReachedError(_Described, (program, leaves, layout, form), backend)
     chosen = choose(program, leaves, layout, form, backend)
     if not layout.time or not all(h.numel() for h in leaves.states):

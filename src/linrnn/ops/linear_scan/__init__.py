@@ -15,8 +15,7 @@ from linrnn.ops._arguments import (
     check_reset,
 )
 from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._sequence_parallel import _entered, current, refuse
-from linrnn.ops.linear_scan._inverse import _entered as _watched
+from linrnn.ops._sequence_parallel import current, refuse
 from linrnn.ops.linear_scan._inverse import backward_in_time, note, watching
 from linrnn.ops.linear_scan._op import linear
 from linrnn.typing import CuSeqlens, Inexact, ResetMask
@@ -85,14 +84,14 @@ def linear_scan(
         The parallel form: G. E. Blelloch, "Prefix sums and their applications", 1990; the adjoint
         is the same recurrence backward in time (Martin and Cundy 2018, arXiv:1709.04057).
     """
-    if _entered and (group := current()) is not None:
+    if (group := current()) is not None:
         from linrnn.ops.distributed import distributed_linear_scan
 
         if cu_seqlens is not None:
             refuse("linear_scan", "cu_seqlens must be None", "Mark the begins with reset.")
         marks: Any = {"reset": reset, "reverse": reverse, "backend": backend}
         return distributed_linear_scan(a, b, initial_state, group=group[0], **marks)
-    if _watched and initial_state is not None and (watch := watching()) is not None:
+    if initial_state is not None and (watch := watching()) is not None:
         if watch.backward:
             return backward_in_time(local_scan, a, b, initial_state)
         note(watch, a, b.shape[1], b.ndim - 2, reset)

@@ -1,6 +1,5 @@
 """Linear recurrences from their end back to their start, for who computes states again."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: Thread and watch of each context that was entered; a list, which compilers look at once.
-_entered: list[tuple[int, "Watch"]] = []
+from linrnn._ambient import Ambient
 
 
 @dataclass
@@ -26,6 +24,9 @@ class Watch:
     """By how much a scan back to the start multiplies rounding errors at most, as a logarithm."""
 
 
+_WATCH: Ambient[Watch] = Ambient("watch")
+
+
 @contextmanager
 def watched(*, backward: bool = False) -> Iterator[Watch]:
     """Inside, scans of this thread run back from their end, or what that would cost is noted.
@@ -33,19 +34,13 @@ def watched(*, backward: bool = False) -> Iterator[Watch]:
     From ``h_t = a_t h_{t-1} + b_t`` follows ``h_{t-1} = (h_t - b_t) / a_t``, in which an error
     grows by ``1 / |a_t|``; across a reset nothing follows.
     """
-    watch = Watch(backward)
-    entry = (threading.get_ident(), watch)
-    _entered.append(entry)
-    try:
+    with _WATCH.set(Watch(backward)) as watch:
         yield watch
-    finally:
-        _entered.remove(entry)
 
 
 def watching() -> Watch | None:
-    """The innermost context of this thread, or None."""
-    thread = threading.get_ident()
-    return next((watch for owner, watch in reversed(_entered) if owner == thread), None)
+    """The innermost watch around this call, or None."""
+    return _WATCH.get()
 
 
 def note(watch: Watch, a: Tensor, time: int, axes: int, reset: Tensor | None) -> None:

@@ -1,0 +1,81 @@
+"""Values that a ``with`` block sets for the calls inside it, and only for these.
+
+Every context of the package (`linrnn.ops.use_backend`, `use_form`, `sequence_parallel`,
+`linrnn.mixers.added_losses`, ...) is one `Ambient`. Three rules hold for all of them: a block
+counts for its own thread and its own task of asyncio; the innermost block counts; and a block that
+has ended counts nowhere, in whatever order blocks end.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)  # two blocks that set the same value are two blocks
+class _Block(Generic[T]):
+    value: T
+    active: bool = True
+
+
+class _OfThread(threading.local):
+    """The blocks that a thread has entered and not left, outermost first."""
+
+    def __init__(self) -> None:
+        self.blocks: list[_Block[Any]] = []
+
+
+class Ambient(Generic[T]):
+    """A value for the calls inside a ``with`` block of this thread and task.
+
+    A thread that is started inside a block begins outside it, as with every `ContextVar`; run it
+    by ``contextvars.copy_context().run`` to take the block along. A task of asyncio begins inside.
+    A compiler cannot read a `ContextVar`, so a graph follows the innermost block of its thread,
+    and is compiled again when that changes.
+
+    Args:
+        name: for debuggers.
+
+    Example:
+        >>> scale = Ambient("scale")
+        >>> with scale.set(2.0):
+        ...     scale.get()
+        2.0
+        >>> scale.get() is None
+        True
+    """
+
+    def __init__(self, name: str) -> None:
+        self._of_context: ContextVar[tuple[_Block[T], ...]] = ContextVar(name, default=())
+        self._of_thread = _OfThread()
+
+    @contextmanager
+    def set(self, value: T) -> Iterator[T]:
+        """Inside, `get` returns ``value``."""
+        block, open_blocks = _Block(value), self._of_thread.blocks
+        self._of_context.set((*self._of_context.get(), block))
+        open_blocks.append(block)
+        try:
+            yield value
+        finally:
+            # a token would put back what stood there when this block began, which may have ended
+            block.active = False
+            self._of_context.set(tuple(x for x in self._of_context.get() if x is not block))
+            open_blocks.remove(block)
+
+    def get(self) -> T | None:
+        """The value of the innermost block around this call, or None outside of all."""
+        if torch.compiler.is_compiling():
+            blocks: Sequence[_Block[T]] = self._of_thread.blocks
+        else:
+            blocks = self._of_context.get()
+        if not blocks:
+            return None
+        active = [block for block in blocks if block.active]
+        return active[-1].value if active else None
