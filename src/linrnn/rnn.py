@@ -56,7 +56,8 @@ class RNN(nn.Module):
                         output of each layer and direction, and c_n, (..., batch, numbers), all of
                         the state: h_n is not read when the pair comes back as ``hx``. Of a state
                         that grows, as attention's does, c_n is a tuple of tensors; where a pattern
-                        names different mixers, a tuple over the layers.
+                        names different mixers, or the states of layers differ, a tuple over
+                        the layers.
 
     `state` takes it apart into the states of the mixers. Zeros of ``hidden_size`` numbers as ``hx``
     begin anew, also where the state has another size. For classification `last_output` means the
