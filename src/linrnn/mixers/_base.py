@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._added import asked_now
 from linrnn.mixers._choices import Choices
+from linrnn.mixers._updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
@@ -135,6 +136,19 @@ class Mixer(nn.Module):
     d_model: int
     """Channels in and out, an integer of at least 1."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._follow()
+
+    def __setstate__(self, state: Any) -> None:  # of a copy, or of one that was pickled
+        super().__setstate__(state)
+        self._follow()
+
+    def _follow(self) -> None:
+        cls = type(self)
+        if cls.after_update is not Mixer.after_update or cls.bounds is not Mixer.bounds:
+            follow(self)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "d_model":
             check_positive_int(type(self).__name__, d_model=value)
@@ -250,8 +264,20 @@ class Mixer(nn.Module):
         if self.training and found is not None:
             found.add(loss)
 
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """The least and the largest value of parameters that are constrained, by name."""
+        return {}
+
+    @torch.no_grad()
     def after_update(self) -> None:
-        """What training calls after every step of the optimiser; by default nothing."""
+        """Cut parameters off at `bounds`.
+
+        It is called after each step of an optimiser of `torch.optim` that moves a parameter of the
+        layer, whoever trains it: there is nothing to call in a loop of one's own. One that moves
+        parameters without such an optimiser calls it.
+        """
+        for name, (low, high) in self.bounds().items():
+            self.get_parameter(name).clamp_(low, high)
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"] | None:
         """Eigenvalues of a transition that does not depend on the input, else None."""
