@@ -129,6 +129,11 @@ class Mixer(nn.Module):
     recurrent_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
 
+    weight_parameters: ClassVar[tuple[str, ...] | None] = None
+    """Which parameters of the class itself, not of its parts, are weights: these have weight decay,
+    and biases, gains, skips and first states have none. None: those of two or more axes are. Parts
+    with parameters declare theirs in the same way; see `linrnn.nn.has_decay`."""
+
     constant_state: ClassVar[tuple[str, ...]] = ()
     """Keys of a state dict through which no gradient flows, such as positions or a running
     maximum that cancels out of every result."""

@@ -74,6 +74,8 @@ class ComplexRWKV(RWKV4):
         Key: peng2023rwkv.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(
         transition="complex diagonal",
         gate="learned",

@@ -51,6 +51,8 @@ class GatedDeltaNet(ConvDelta):
         2025, arXiv:2412.06464. Key: yang2025gated.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(
         transition="decay and delta",
         gate="input",

@@ -56,6 +56,8 @@ class GatedLRU(LearnedStart):
         arXiv:2309.01775. Key: zucchet2023gated.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "diagonal"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", output="gated")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "lam")

@@ -49,6 +49,8 @@ class GSS(Systems):
         Spaces", ICLR 2023, arXiv:2206.13947. Key: mehta2022long.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="systems", output="gated"
     )

@@ -63,6 +63,8 @@ class IndRNN(Gated):
         RNN", CVPR 2018, arXiv:1803.04831. Key: li2018independently.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "gated"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"

@@ -49,6 +49,8 @@ class KDA(ConvDelta):
         arXiv:2510.26692. Key: kimi2025linear.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(
         transition="decay and delta",
         gate="input",

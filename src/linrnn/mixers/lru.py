@@ -113,6 +113,8 @@ class LRU(Mixer):
         ICML 2023, arXiv:2303.06349. Key: orvieto2023resurrecting.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+
     family: ClassVar[str] = "diagonal"
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="vector", normaliser="scaled"

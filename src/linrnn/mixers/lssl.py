@@ -77,6 +77,8 @@ class LSSL(Mixer):
         State-Space Layers", NeurIPS 2021, arXiv:2110.13985. Key: gu2021combining.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="dense", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")

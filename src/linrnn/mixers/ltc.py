@@ -92,6 +92,8 @@ class LTC(FamilyRNN):
         Key: hasani2021liquid.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("w", "sensory_w")
+
     family: ClassVar[str] = "continuous"
     in_laws: ClassVar[Mapping[str, Any]] = {"unfolds": 2}
     choices = Choices(

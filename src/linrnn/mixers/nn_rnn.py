@@ -48,6 +48,8 @@ class NNRNN(ModReLURNN):
         Key: kerg2019nonnormal.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")

@@ -78,6 +78,8 @@ class RWKV4(Mixer):
         Key: peng2023rwkv.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(
         transition="diagonal", gate="learned", memory="vector", normaliser="sum", output="gated"

@@ -57,6 +57,8 @@ class RWKV6(MatrixRWKV):
         arXiv:2404.05892. Key: peng2024eagle.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("mix_up",)
+
     choices = Choices(
         transition="diagonal", gate="input", memory="matrix", normaliser="norm", output="gated"
     )
