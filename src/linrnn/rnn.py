@@ -27,6 +27,7 @@ from linrnn.errors import (
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._dense import TorchRNN
 from linrnn.nn.lengths import check_lengths
+from linrnn.nn.parameters import working_dtype
 from linrnn.ops._arguments import check_like_parameters, check_numbers
 from linrnn.state import map_state
 from linrnn.typing import Lengths, State
@@ -395,7 +396,7 @@ class RNN(nn.Module):
         if x.ndim != len(axes) + 1 or x.shape[-1] != self.input_size:
             shape = f"({', '.join(axes)}, input_size={self.input_size})"
             raise ShapeError(f"RNN: input must have shape {shape}, got {tuple(x.shape)}.")
-        check_like_parameters("RNN", "input", x, next(self.parameters()).dtype)
+        check_like_parameters("RNN", "input", x, working_dtype(self))
 
     def _check_state(self, hx: State, x: Tensor, batch: int | None) -> Any:
         """``hx`` of every layer and direction, or None where it stands for a new start."""

@@ -75,6 +75,7 @@ class ComplexRWKV(RWKV4):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay", "theta_log")
 
     choices = Choices(
         transition="complex diagonal",

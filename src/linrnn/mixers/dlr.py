@@ -52,6 +52,7 @@ class DLR(Filters):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_re", "A_im")
 
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 

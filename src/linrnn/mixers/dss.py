@@ -56,6 +56,7 @@ class DSS(Filters):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_re", "A_im", "log_dt")
 
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 

@@ -45,6 +45,7 @@ class ExpRNN(ModReLURNN):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("skew",)
 
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 

@@ -52,6 +52,7 @@ class GatedDeltaNet(ConvDelta):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
 
     choices = Choices(
         transition="decay and delta",

@@ -57,6 +57,7 @@ class GatedLRU(LearnedStart):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("nu_log", "lam")
 
     family: ClassVar[str] = "diagonal"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", output="gated")

@@ -50,6 +50,7 @@ class GSS(Systems):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_im_log")
 
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="systems", output="gated"

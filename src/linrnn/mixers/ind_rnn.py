@@ -64,6 +64,7 @@ class IndRNN(Gated):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("u",)
 
     family: ClassVar[str] = "gated"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", steps="nonlinear")

@@ -50,6 +50,7 @@ class KDA(ConvDelta):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
 
     choices = Choices(
         transition="decay and delta",

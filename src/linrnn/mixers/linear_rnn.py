@@ -45,6 +45,7 @@ class LinearRNN(DenseRNN):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = ("A",)
 
     choices = Choices(transition="dense", gate="learned", memory="vector")
 

@@ -114,6 +114,15 @@ class LRU(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = (
+        "nu_log",
+        "theta_log",
+        "theta",
+        "nu",
+        "lam_re",
+        "lam_im",
+        "gamma_log",
+    )
 
     family: ClassVar[str] = "diagonal"
     choices = Choices(

@@ -78,6 +78,15 @@ class LSSL(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = (
+        "log_dt",
+        "A_left",
+        "A_right",
+        "A_middle",
+        "A_diagonal",
+        "A_below",
+        "A_above",
+    )
 
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="dense", gate="learned", memory="systems")

@@ -69,6 +69,7 @@ class Mamba(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="diagonal", gate="input", memory="systems", output="gated")

@@ -57,6 +57,7 @@ class Mamba2(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     family: ClassVar[str] = "ssm"
     choices = Choices(

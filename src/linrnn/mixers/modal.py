@@ -57,6 +57,7 @@ class Modal(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("R_re", "R_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("nu_log", "theta")
 
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")

@@ -49,6 +49,7 @@ class NNRNN(ModReLURNN):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")
 
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 

@@ -59,6 +59,7 @@ class RGLRU(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("Lambda",)
 
     family: ClassVar[str] = "gated"
     choices = Choices(

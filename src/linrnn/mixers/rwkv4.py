@@ -79,6 +79,7 @@ class RWKV4(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay",)
 
     family: ClassVar[str] = "linear-attention"
     choices = Choices(

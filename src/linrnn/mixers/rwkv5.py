@@ -51,6 +51,7 @@ class RWKV5(MatrixRWKV):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay",)
 
     choices = Choices(
         transition="diagonal", gate="learned", memory="matrix", normaliser="norm", output="gated"

@@ -58,6 +58,7 @@ class RWKV6(MatrixRWKV):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("mix_up",)
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay",)
 
     choices = Choices(
         transition="diagonal", gate="input", memory="matrix", normaliser="norm", output="gated"

@@ -56,6 +56,7 @@ class S4(Filters):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "P_re", "P_im", "log_dt")
 
     choices = Choices(transition="low rank", gate="learned", memory="systems")
 

@@ -77,6 +77,7 @@ class S4D(Filters):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt")
 
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 

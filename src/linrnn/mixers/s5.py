@@ -74,6 +74,7 @@ class S5(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt")
 
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="complex diagonal", gate="learned", memory="vector")

@@ -44,6 +44,7 @@ class ScoRNN(ModReLURNN):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("skew",)
 
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 

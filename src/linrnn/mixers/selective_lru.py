@@ -69,6 +69,7 @@ class SelectiveLRU(LearnedStart):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("W", "C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("nu", "theta")
 
     family: ClassVar[str] = "diagonal"
     choices = Choices(

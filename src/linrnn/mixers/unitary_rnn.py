@@ -51,6 +51,7 @@ class UnitaryRNN(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("theta", "v")
 
     family: ClassVar[str] = "orthogonal"
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")

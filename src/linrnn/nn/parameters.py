@@ -43,6 +43,16 @@ def has_decay(module: nn.Module, name: str) -> bool:
     return parameter.ndim >= 2
 
 
+def working_dtype(module: nn.Module) -> torch.dtype:
+    """The dtype of a module's weights: a recurrence may keep parameters of more precision.
+
+    Example:
+        >>> working_dtype(nn.Linear(2, 3, dtype=torch.bfloat16))
+        torch.bfloat16
+    """
+    return min((p.dtype for p in module.parameters()), key=lambda dtype: dtype.itemsize)
+
+
 def empty_parameters(
     device: torch.device | str | None, dtype: torch.dtype | None
 ) -> Callable[..., nn.Parameter]:
