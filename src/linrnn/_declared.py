@@ -11,7 +11,9 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, get_type_hints
 
-SET_BY_THE_STACK = ("d_model", "layer", "n_layers", "device", "dtype")
+PLACE = ("layer", "n_layers")
+
+SET_BY_THE_STACK = ("d_model", *PLACE, "device", "dtype")
 """Arguments of a mixer that a stack gives it; all others are its options."""
 
 SET_BY_THE_TASK = ("d_input", "d_output", "encoder", "documents")

@@ -27,7 +27,7 @@ class Hidden:
     ``rest``    it is anything else: (h_n, c_n), where h_n is the last output and c_n the state as
                 real numbers (layers, batch, numbers), a complex one and a counter as two. A state
                 that grows with what was read is a tuple of its tensors, and of a stack whose mixers
-                differ c_n is a tuple over its layers, each with a first axis of 1.
+                or states differ c_n is a tuple over its layers, each with a first axis of 1.
 
     Args:
         mixers: in the order of h_n.
@@ -40,8 +40,10 @@ class Hidden:
         self, mixers: Sequence[Mixer], hidden_size: int, output_size: int, *, mixed: bool
     ) -> None:
         self.layers, self.hidden_size, self.output_size = len(mixers), hidden_size, output_size
-        self.mixed, self._specs = mixed, [mixer.state_spec() for mixer in mixers]
+        self._specs = [mixer.state_spec() for mixer in mixers]
         self.form, spec = "rest", self._specs[0]
+        # those of one class may depend on their place, as TransNormer's do
+        self.mixed = mixed = mixed or any(other != spec for other in self._specs)
         if not mixed and not mixers[0].like_lstm and self._fits(spec):
             self.form = "vector"
         if not mixed and isinstance(spec, dict) and spec.keys() == {"h", "c"}:

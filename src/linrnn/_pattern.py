@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from linrnn import mixers
 from linrnn._catalogue import registered, stems
-from linrnn._declared import SET_BY_THE_STACK
+from linrnn._declared import PLACE, SET_BY_THE_STACK
 from linrnn._import_path import check_trusted, import_class, import_path, is_import_path
 from linrnn.errors import ArgumentError, UnknownNameError, show
 from linrnn.mixers._base import Mixer
@@ -142,10 +142,12 @@ def option_names(mixer: OneMixer) -> list[str]:
 
 @dataclass(frozen=True)
 class Choice:
-    """The mixer of one layer."""
+    """The mixer of one layer, and the layer's place: the one way in which a stack is built."""
 
     mixer: OneMixer
     options: Mapping[str, Any]
+    place: Mapping[str, int]
+    """``layer``, counted from 0, and ``n_layers``, for a mixer that depends on them."""
     alone: bool
     """No other layer has it: an instance is taken as it is, and not copied."""
 
@@ -153,28 +155,34 @@ class Choice:
         """Whether its constructor has an argument of that name."""
         return option in inspect.signature(mixers.load(self.mixer)).parameters
 
-    def build(
-        self, d_model: int, place: Mapping[str, int], *, both_ways: bool = False, **factory: Any
-    ) -> Mixer:
+    def build(self, d_model: int, *, both_ways: bool = False, **factory: Any) -> Mixer:
         """The mixer of the layer.
 
         Args:
             d_model: channels in and out.
-            place: ``layer`` and ``n_layers``, for a mixer that depends on them.
             both_ways: a second one reads backward.
             **factory: ``device`` and ``dtype``.
 
         Raises:
             UnknownNameError, ArgumentError: see `linrnn.mixers.build`.
         """
-        own = place if self.takes("n_layers") else {}
+        own = self.place if self.takes("n_layers") else {}
         if isinstance(self.mixer, Mixer):
             mixers.check_instance(self.mixer, d_model, self.options, **factory)
-            what = "mixer: an instance for several layers"
-            mixer = self.mixer if self.alone else mixers.redrawn(what, self.mixer, **own)
+            mixer = self.mixer if self.alone else _another(self.mixer, own)
             return Bidirectional(mixer) if both_ways else mixer
         build = Bidirectional.build if both_ways else mixers.build
         return build(self.mixer, d_model, {**self.options, **own}, **factory)
+
+
+def _another(mixer: Mixer, place: Mapping[str, int]) -> Mixer:
+    """One of the same kind with parameters drawn anew: for its place, if it depends on that."""
+    if not place:
+        return mixers.redrawn("mixer: an instance for several layers", mixer)
+    like = next(mixer.parameters())
+    options = {**_constructed(mixer), **place}
+    other = type(mixer)(d_model=mixer.d_model, **options, device=like.device, dtype=like.dtype)
+    return other.train(mixer.training)
 
 
 def choose(
@@ -200,7 +208,10 @@ def choose(
         )
     placed = [parts[layer % len(parts)] for layer in range(n_layers)]
     count = {id(p): sum(p is other for other in placed) for p in parts}
-    return [Choice(p, own[label(p)], count[id(p)] == 1) for p in placed]
+    return [
+        Choice(p, own[label(p)], {"layer": layer, "n_layers": n_layers}, count[id(p)] == 1)
+        for layer, p in enumerate(placed)
+    ]
 
 
 def stored(
@@ -284,17 +295,19 @@ def _constructed(mixer: Mixer) -> dict[str, Any]:
         several = value if isinstance(value, tuple | list) else (value,)
         if not all(isinstance(v, _PLAIN) for v in several):
             raise ArgumentError(
-                f"mixer {name}: to be stored, an instance must keep its argument {option!r} as a "
-                f"number, text or flag of that name, got "
+                f"mixer {name}: to be made anew, an instance must keep its argument {option!r} as "
+                f"a number, text or flag of that name, got "
                 f"{'none' if value is mixer else type(value).__name__}. Give its class, with "
                 "mixer_options."
             )
         found[option] = list(value) if isinstance(value, tuple) else value
-    again = type(mixer)(d_model=mixer.d_model, device="meta", **found)
+    takes = inspect.signature(type(mixer)).parameters
+    place = {key: getattr(mixer, key) for key in PLACE if key in takes}
+    again = type(mixer)(d_model=mixer.d_model, device="meta", **found, **place)
     if _sizes(again) != _sizes(mixer):
         raise ArgumentError(
-            f"mixer {name}: to be stored, an instance must be what its class makes of its options, "
-            "got other parameters. Write a class of your own."
+            f"mixer {name}: to be made anew, an instance must be what its class makes of its "
+            "options, got other parameters. Write a class of your own."
         )
     return found
 

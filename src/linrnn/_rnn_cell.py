@@ -55,10 +55,10 @@ class Cell(nn.Module):
         if self.native:
             own = {"d_state": width} | ({"proj_size": proj_size} if projects else {})
             choice = replace(choice, options={**choice.options, **own})
-            mixer = choice.build(input_size, {}, **factory)
+            mixer = choice.build(input_size, **factory)
             mixer.out_proj = nn.Identity()  # the states themselves, not back to the input's width
         else:
-            mixer = choice.build(width, {}, **factory)
+            mixer = choice.build(width, **factory)
             if input_size != width:
                 self.in_proj = nn.Linear(input_size, width, bias, **factory)
         self.mixer, self.width = mixer, proj_size if projects else width

@@ -211,12 +211,12 @@ class SequenceModel(nn.Module):
         self.bidirectional = bidirectional
         self.blocks = nn.ModuleList()
         depths = shape.depths()
-        for layer, choice in enumerate(choose(where, mixer, mixer_options, len(depths))):
-            place: dict[str, Any] = {"layer": layer, "n_layers": len(depths)}
-            wider = expand ** depths[layer]
+        choices = choose(where, mixer, mixer_options, len(depths))
+        for choice, depth in zip(choices, depths, strict=True):
+            wider = expand**depth
             self.blocks.append(
                 Block(
-                    choice.build(wider * d_model, place, both_ways=bidirectional, **factory),
+                    choice.build(wider * d_model, both_ways=bidirectional, **factory),
                     kind=block,
                     norm=norm,
                     norm_eps=norm_eps,
@@ -225,7 +225,7 @@ class SequenceModel(nn.Module):
                     dropout=dropout,
                     conv_width=conv_width,
                     d_ffn=None if d_ffn is None else wider * d_ffn,
-                    **place,
+                    **choice.place,
                     **factory,
                 )
             )

@@ -27,6 +27,7 @@ from linrnn.errors import (
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._dense import TorchRNN
 from linrnn.nn.lengths import check_lengths
+from linrnn.nn.parameters import working_dtype
 from linrnn.ops._arguments import check_like_parameters, check_numbers
 from linrnn.state import map_state
 from linrnn.typing import Lengths, State
@@ -56,7 +57,8 @@ class RNN(nn.Module):
                         output of each layer and direction, and c_n, (..., batch, numbers), all of
                         the state: h_n is not read when the pair comes back as ``hx``. Of a state
                         that grows, as attention's does, c_n is a tuple of tensors; where a pattern
-                        names different mixers, a tuple over the layers.
+                        names different mixers, or the states of layers differ, a tuple over
+                        the layers.
 
     `state` takes it apart into the states of the mixers. Zeros of ``hidden_size`` numbers as ``hx``
     begin anew, also where the state has another size. For classification `last_output` means the
@@ -394,7 +396,7 @@ class RNN(nn.Module):
         if x.ndim != len(axes) + 1 or x.shape[-1] != self.input_size:
             shape = f"({', '.join(axes)}, input_size={self.input_size})"
             raise ShapeError(f"RNN: input must have shape {shape}, got {tuple(x.shape)}.")
-        check_like_parameters("RNN", "input", x, next(self.parameters()).dtype)
+        check_like_parameters("RNN", "input", x, working_dtype(self))
 
     def _check_state(self, hx: State, x: Tensor, batch: int | None) -> Any:
         """``hx`` of every layer and direction, or None where it stands for a new start."""

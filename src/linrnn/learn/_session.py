@@ -16,7 +16,6 @@ from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int, check_shape
 from linrnn.learn._base import Learner, Loop, Step
 from linrnn.learn._batch import Batch
-from linrnn.mixers import Mixer
 from linrnn.typing import State
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -191,9 +190,6 @@ class LearningSession:
             limit = self.clip or float("inf")
             nn.utils.clip_grads_with_norm_(self.model.parameters(), limit, norm)
             self.optimizer.step()
-            for part in self.model.modules():
-                if isinstance(part, Mixer):
-                    part.after_update()
         self.model.zero_grad(set_to_none=True)
 
     @contextmanager

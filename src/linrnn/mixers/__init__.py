@@ -156,13 +156,12 @@ def check_instance(
         )
 
 
-def redrawn(what: str, mixer: "Mixer", **place: int) -> "Mixer":
+def redrawn(what: str, mixer: "Mixer") -> "Mixer":
     """A copy with parameters drawn anew.
 
     Args:
         what: says in the message what could be done without.
         mixer: to copy.
-        **place: attributes that differ, such as its place in a stack.
 
     Raises:
         ArgumentError: it has no ``reset_parameters`` to draw them with.
@@ -174,8 +173,6 @@ def redrawn(what: str, mixer: "Mixer", **place: int) -> "Mixer":
             f"{type(mixer).__name__} without."
         )
     other = copy.deepcopy(mixer)
-    for name, value in place.items():
-        setattr(other, name, value)
     other.reset_parameters()  # type: ignore[operator]
     return other
 

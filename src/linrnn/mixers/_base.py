@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._added import asked_now
 from linrnn.mixers._choices import Choices
+from linrnn.mixers._updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
@@ -128,6 +129,16 @@ class Mixer(nn.Module):
     recurrent_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
 
+    weight_parameters: ClassVar[tuple[str, ...] | None] = None
+    """Which parameters of the class itself, not of its parts, are weights: these have weight decay,
+    and biases, gains, skips and first states have none. None: those of two or more axes are. Parts
+    with parameters declare theirs in the same way; see `linrnn.nn.has_decay`."""
+
+    single_precision: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are float32 at least, whatever the dtype of the others: eigenvalues, angles
+    and step sizes, whose rounding to half precision is felt at every step and adds up over time.
+    Neither ``dtype=`` of the constructor nor ``.to(torch.bfloat16)`` makes them smaller."""
+
     constant_state: ClassVar[tuple[str, ...]] = ()
     """Keys of a state dict through which no gradient flows, such as positions or a running
     maximum that cancels out of every result."""
@@ -135,10 +146,44 @@ class Mixer(nn.Module):
     d_model: int
     """Channels in and out, an integer of at least 1."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._follow()
+
+    def __setstate__(self, state: Any) -> None:  # of a copy, or of one that was pickled
+        super().__setstate__(state)
+        self._follow()
+
+    def _follow(self) -> None:
+        cls = type(self)
+        if cls.after_update is not Mixer.after_update or cls.bounds is not Mixer.bounds:
+            follow(self)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "d_model":
             check_positive_int(type(self).__name__, d_model=value)
         super().__setattr__(name, value)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As of `torch.nn.Module`; one of `single_precision` becomes float32 at least."""
+        if param is not None and name in self.single_precision and _is_half(param):
+            param = nn.Parameter(param.detach().float(), param.requires_grad)
+        super().register_parameter(name, param)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Mixer":
+        """What ``.to`` and its like do: `single_precision` stays, on the device of the others."""
+        own = [(name, self._parameters.get(name)) for name in self.single_precision]
+        before = [(name, p.detach(), p.grad) for name, p in own if p is not None]
+        before = [(name, x, g if g is None else g.detach()) for name, x, g in before]
+        super()._apply(fn, recurse)
+        for name, value, grad in before:
+            parameter = self._parameters[name]
+            if parameter is not None and _is_half(parameter):
+                device = parameter.device
+                parameter.grad = None
+                parameter.data = value.to(device)
+                parameter.grad = None if grad is None else grad.to(device)
+        return self
 
     def state_spec(self) -> Spec:
         """What the state is made of: a part, or a plain tree of parts, of `linrnn.state_spec`."""
@@ -250,8 +295,20 @@ class Mixer(nn.Module):
         if self.training and found is not None:
             found.add(loss)
 
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """The least and the largest value of parameters that are constrained, by name."""
+        return {}
+
+    @torch.no_grad()
     def after_update(self) -> None:
-        """What training calls after every step of the optimiser; by default nothing."""
+        """Cut parameters off at `bounds`.
+
+        It is called after each step of an optimiser of `torch.optim` that moves a parameter of the
+        layer, whoever trains it: there is nothing to call in a loop of one's own. One that moves
+        parameters without such an optimiser calls it.
+        """
+        for name, (low, high) in self.bounds().items():
+            self.get_parameter(name).clamp_(low, high)
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"] | None:
         """Eigenvalues of a transition that does not depend on the input, else None."""
@@ -392,6 +449,10 @@ class Mixer(nn.Module):
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
         return check_state(where, state, self.state_spec(), x.shape[0], x.device, dtype)
+
+
+def _is_half(x: Tensor) -> bool:
+    return x.dtype in (torch.bfloat16, torch.float16)
 
 
 def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:

@@ -34,6 +34,8 @@ class Columns(LearnedStart):
         learn_initial: learn the state that a sequence begins from.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "gated"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     learned: ClassVar[tuple[str, ...]] = ("h", "c")

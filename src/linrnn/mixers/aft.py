@@ -58,6 +58,8 @@ class AFT(Mixer):
         Key: zhai2021attention.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(
         transition="identity", gate="none", memory="vector", normaliser="sum", output="gated"

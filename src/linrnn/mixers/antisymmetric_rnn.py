@@ -61,6 +61,8 @@ class AntisymmetricRNN(CellRNN):
         2019, arXiv:1902.09689. Key: chang2019antisymmetric.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("M",)
+
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}

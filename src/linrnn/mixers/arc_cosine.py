@@ -50,6 +50,8 @@ class ArcCosine(RFA):
         et al., "Random Feature Attention", 2021, arXiv:2103.02143. Key: cho2009kernel.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
     division = "clamp"

@@ -54,6 +54,8 @@ class ARN(Mixer):
         Key: hao2019modeling.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("weight_ih", "weight_hh")
+
     family: ClassVar[str] = "attention"
     choices = Choices(
         transition="dense", gate="state", memory="past", normaliser="softmax", steps="nonlinear"

@@ -1,6 +1,6 @@
 """Block-recurrent transformer: a bank of states beside a sliding window."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -60,6 +60,8 @@ class BlockRecurrent(SegmentMixer):
         Hutchins et al., "Block-Recurrent Transformers", NeurIPS 2022, arXiv:2203.07852.
         Key: hutchins2022block.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ("id",)
 
     choices = Choices(
         transition="attention",
@@ -278,6 +280,8 @@ def _gated(gate: str, c: Tensor, z: Tensor, read: Tensor, weights: Tensors) -> T
 
 class _StateUpdate(nn.Module):
     """The weights of what is made of states, in the order in which `_updated` takes them."""
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ("gate_weight",)
 
     def __init__(
         self, d_model: int, width: int, d_inner: int, gate: str, update: str, **to: Any

@@ -63,6 +63,8 @@ class BlockState(SegmentMixer):
         Key: fathi2023block.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("id", "read_out")
+
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="systems", normaliser="softmax"
     )

@@ -89,6 +89,8 @@ class CfC(FamilyRNN):
         2022, arXiv:2106.13898. Key: hasani2022closed.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "continuous"
     choices = Choices(transition="dense", gate="state", memory="vector", steps="nonlinear")
     family_of_cells: ClassVar[Family] = Family(_cells)

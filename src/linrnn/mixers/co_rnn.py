@@ -69,6 +69,8 @@ class CoRNN(CellRNN):
         arXiv:2010.00951. Key: rusch2020coupled.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("W", "W_hat")
+
     family: ClassVar[str] = "oscillator"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}

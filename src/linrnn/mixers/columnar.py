@@ -1,6 +1,6 @@
 """A columnar network: LSTMs of one number each, of which none sees another."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ class Columnar(Columns):
         Javed, Shah, Sutton and White, "Scalable Real-Time Recurrent Learning Using
         Columnar-Constructive Networks", JMLR 24, 2023, arXiv:2302.05326. Key: javed2023scalable.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     choices = Choices(
         transition="diagonal", gate="state", memory="vector", steps="nonlinear", output="gated"

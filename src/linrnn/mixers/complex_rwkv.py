@@ -74,6 +74,9 @@ class ComplexRWKV(RWKV4):
         Key: peng2023rwkv.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay", "theta_log")
+
     choices = Choices(
         transition="complex diagonal",
         gate="learned",

@@ -51,6 +51,9 @@ class DLR(Filters):
         Linear RNNs", 2022, arXiv:2212.00768. Key: gupta2022simplifying.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_re", "A_im")
+
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_re", "A_im")

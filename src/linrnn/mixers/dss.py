@@ -55,6 +55,9 @@ class DSS(Filters):
         NeurIPS 2022, arXiv:2203.14343. Key: gupta2022diagonal.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_re", "A_im", "log_dt")
+
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_re", "A_im", "log_dt")

@@ -56,6 +56,8 @@ class ELSTM(Gated):
         Recurrent Learning", 2023, arXiv:2305.19044. Key: irie2023exploring.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("W_o",)
+
     choices = Choices(
         transition="diagonal",
         gate="state",

@@ -44,6 +44,9 @@ class ExpRNN(ModReLURNN):
         arXiv:1901.08428; dynamic: arXiv:1909.09501. Key: lezcano2019cheap.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("skew",)
+
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew",)

@@ -93,6 +93,8 @@ class FastGRNN(FamilyRNN):
         Neural Network", NeurIPS 2018, arXiv:1901.02358. Key: kusupati2018fastgrnn.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("W", "U", "W_1", "U_1")
+
     family: ClassVar[str] = "gated"
     timed: ClassVar[bool] = False
     choices = Choices(transition="dense", gate="state", memory="vector", steps="nonlinear")

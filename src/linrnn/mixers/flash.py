@@ -47,6 +47,8 @@ class FLASH(GAU):
         Key: hua2022transformer.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("W_in", "W_out")
+
     choices = Choices(transition="identity", gate="none", memory="matrix", output="gated")
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"

@@ -51,6 +51,9 @@ class GatedDeltaNet(ConvDelta):
         2025, arXiv:2412.06464. Key: yang2025gated.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
+
     choices = Choices(
         transition="decay and delta",
         gate="input",

@@ -56,6 +56,9 @@ class GatedLRU(LearnedStart):
         arXiv:2309.01775. Key: zucchet2023gated.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("nu_log", "lam")
+
     family: ClassVar[str] = "diagonal"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", output="gated")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "lam")

@@ -76,6 +76,8 @@ class GAU(Mixer):
         Key: hua2022transformer.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("W_in", "W_out")
+
     family: ClassVar[str] = "attention"
     choices = Choices(transition="none", gate="none", memory="past", output="gated")
     widening: ClassVar[bool] = True

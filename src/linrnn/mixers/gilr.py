@@ -1,6 +1,6 @@
 """GILR, the gated impulse linear recurrence."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ class GILR(Gated):
         Martin and Cundy, "Parallelizing Linear Recurrent Neural Nets Over Sequence Length",
         ICLR 2018, arXiv:1709.04057. Key: martin2018parallelizing.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     choices = Choices(transition="diagonal", gate="input", memory="vector", normaliser="convex")
 

@@ -47,6 +47,8 @@ class GRU(TorchRNN):
         Machine Translation", EMNLP 2014, arXiv:1406.1078. Key: cho2014learning.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("weight_ih_l0", "weight_hh_l0")
+
     choices = Choices(
         transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )

@@ -49,6 +49,9 @@ class GSS(Systems):
         Spaces", ICLR 2023, arXiv:2206.13947. Key: mehta2022long.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_im_log")
+
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="systems", output="gated"
     )

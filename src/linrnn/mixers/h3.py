@@ -57,6 +57,8 @@ class H3(Mixer):
         ICLR 2023, arXiv:2212.14052. Key: fu2022hungry.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "ssm"
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="systems", output="gated"

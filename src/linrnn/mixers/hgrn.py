@@ -62,6 +62,8 @@ class HGRN(LearnedStart):
         NeurIPS 2023, arXiv:2311.04823. Key: qin2023hierarchically.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "gated"
     choices = Choices(
         transition="complex diagonal",

@@ -49,6 +49,8 @@ class HGRN2(Mixer):
         Key: qin2024hgrn2.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="diagonal", gate="input", memory="matrix", normaliser="convex")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("bound",)

@@ -75,6 +75,8 @@ class HiPPO(Mixer):
         Projections", NeurIPS 2020, arXiv:2008.07669. Key: gu2020hippo.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("f_h", "u_c")
+
     family: ClassVar[str] = "ssm"
     choices = Choices(
         transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"

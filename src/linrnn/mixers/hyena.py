@@ -75,6 +75,8 @@ class Hyena(GatedFilters):
         arXiv:2302.10866. Key: poli2023hyena.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "convolution"
     choices = Choices(transition="none", gate="none", memory="past", output="gated")
     forms: ClassVar[tuple[str, ...]] = ("conv",)

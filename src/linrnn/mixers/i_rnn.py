@@ -61,6 +61,8 @@ class IRNN(CellRNN):
         and Exploding Gradients?", 2020, arXiv:1908.08574. Key: kag2020rnns.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("U",)
+
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 

@@ -63,6 +63,9 @@ class IndRNN(Gated):
         RNN", CVPR 2018, arXiv:1803.04831. Key: li2018independently.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("u",)
+
     family: ClassVar[str] = "gated"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
@@ -123,12 +126,12 @@ class IndRNN(Gated):
             self.out_proj.reset_parameters()
         self._reset_start()
 
-    @torch.no_grad()
-    def after_update(self) -> None:
-        """See `Mixer.after_update`: |u| comes back to its bound."""
-        if self.t_max is not None:
-            bound = self._to_last(self.gamma)
-            self.u.clamp_(-bound, bound)
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """See `Mixer.bounds`: |u| is at most gamma^(1 / t_max)."""
+        if self.t_max is None:
+            return {}
+        largest = self._to_last(self.gamma)
+        return {"u": (-largest, largest)}
 
     def state_spec(self) -> Part:
         """See `Mixer.state_spec`."""

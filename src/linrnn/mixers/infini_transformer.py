@@ -1,6 +1,6 @@
 """Infini-attention: softmax within a segment, a linear memory of all before it."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,8 @@ class InfiniTransformer(SegmentMixer):
         Munkhdalai, Faruqui and Gopal, "Leave No Context Behind: Efficient Infinite Context
         Transformers with Infini-attention", 2024, arXiv:2404.07143. Key: munkhdalai2024leave.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
 

@@ -49,6 +49,9 @@ class KDA(ConvDelta):
         arXiv:2510.26692. Key: kimi2025linear.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
+
     choices = Choices(
         transition="decay and delta",
         gate="input",

@@ -44,6 +44,9 @@ class LinearRNN(DenseRNN):
         ICML 2023, arXiv:2303.06349. Key: orvieto2023resurrecting.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = ("A",)
+
     choices = Choices(transition="dense", gate="learned", memory="vector")
 
     forms: ClassVar[tuple[str, ...]] = ("chunked", "loop")

@@ -46,6 +46,8 @@ class LipschitzRNN(Lipschitz):
         Key: erichson2020lipschitz.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("M_A", "M_W")
+
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}

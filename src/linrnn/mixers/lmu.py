@@ -82,6 +82,8 @@ class LMU(Mixer):
         chilkuri2021parallelizing). Key: voelker2019legendre.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("E_x", "W_x", "W_m", "E_h", "E_m", "W_h")
+
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     cost: Literal["parallel", "sequential", "quadratic"] = "sequential"  # type: ignore[misc]

@@ -113,6 +113,17 @@ class LRU(Mixer):
         ICML 2023, arXiv:2303.06349. Key: orvieto2023resurrecting.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = (
+        "nu_log",
+        "theta_log",
+        "theta",
+        "nu",
+        "lam_re",
+        "lam_im",
+        "gamma_log",
+    )
+
     family: ClassVar[str] = "diagonal"
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="vector", normaliser="scaled"

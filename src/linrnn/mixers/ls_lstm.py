@@ -43,6 +43,8 @@ class LSLSTM(Gated):
         ICLR 2018, arXiv:1709.04057. Key: martin2018parallelizing.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(
         transition="diagonal", gate="state", memory="vector", steps="staged", output="gated"
     )

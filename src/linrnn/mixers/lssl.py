@@ -77,6 +77,17 @@ class LSSL(Mixer):
         State-Space Layers", NeurIPS 2021, arXiv:2110.13985. Key: gu2021combining.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = (
+        "log_dt",
+        "A_left",
+        "A_right",
+        "A_middle",
+        "A_diagonal",
+        "A_below",
+        "A_above",
+    )
+
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="dense", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")

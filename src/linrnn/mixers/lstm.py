@@ -64,6 +64,11 @@ class LSTM(TorchRNN):
         Key: hochreiter1997long.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = (
+        *("weight_ih_l0", "weight_hh_l0"),
+        *("weight_hr_l0", "weight_ch_l0"),
+    )
+
     choices = Choices(
         transition="dense", gate="state", memory="vector", steps="nonlinear", output="gated"
     )

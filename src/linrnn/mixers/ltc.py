@@ -1,6 +1,7 @@
 """Liquid time-constant network."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -91,6 +92,8 @@ class LTC(FamilyRNN):
         Key: hasani2021liquid.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("w", "sensory_w")
+
     family: ClassVar[str] = "continuous"
     in_laws: ClassVar[Mapping[str, Any]] = {"unfolds": 2}
     choices = Choices(
@@ -137,12 +140,9 @@ class LTC(FamilyRNN):
         for zeros in (self.input_b, self.output_b):
             nn.init.zeros_(zeros)
 
-    @torch.no_grad()
-    def after_update(self) -> None:
-        """Cut what must be positive off at 0, unless it is so by softplus."""
-        if self.positive == "clip":
-            for name in _POSITIVE:
-                self.get_parameter(name).clamp_(min=0)
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """See `Mixer.bounds`: what must be positive is at least 0, unless it is so by softplus."""
+        return dict.fromkeys(_POSITIVE, (0.0, inf)) if self.positive == "clip" else {}
 
     def _key(self) -> tuple[Any, ...]:
         return self.d_model, self.d_state, self.unfolds, self.epsilon

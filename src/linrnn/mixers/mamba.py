@@ -68,6 +68,9 @@ class Mamba(Mixer):
         arXiv:2312.00752. Key: gu2023mamba.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
+
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="diagonal", gate="input", memory="systems", output="gated")
     widening: ClassVar[bool] = True

@@ -56,6 +56,9 @@ class Mamba2(Mixer):
         Structured State Space Duality", 2024, arXiv:2405.21060. Key: dao2024transformers.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
+
     family: ClassVar[str] = "ssm"
     choices = Choices(
         transition="scalar", gate="input", memory="matrix", normaliser="norm", output="gated"

@@ -71,6 +71,8 @@ class Mega(Mixer):
         Key: ma2023mega.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("beta", "eta")
+
     family: ClassVar[str] = "attention"
     choices = Choices(
         transition="diagonal",

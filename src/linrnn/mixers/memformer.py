@@ -1,6 +1,6 @@
 """Memformer: slots that tokens look at, and that look at the tokens of a segment."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -57,6 +57,8 @@ class Memformer(SegmentMixer):
         Wu, Lan, Qian, Gu, Geramifard and Yu, "Memformer: A Memory-Augmented Transformer for
         Sequence Modeling", AACL Findings 2022, arXiv:2010.06891. Key: wu2020memformer.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     choices = Choices(
         transition="attention",

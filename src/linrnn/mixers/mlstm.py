@@ -53,6 +53,8 @@ class MLSTM(Mixer):
         Key: beck2024xlstm.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(
         transition="scalar", gate="input", memory="matrix", normaliser="sum", output="gated"

@@ -56,6 +56,9 @@ class Modal(Mixer):
         Convolutions", NeurIPS 2023, arXiv:2310.18780. Key: massaroli2023laughing.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("R_re", "R_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("nu_log", "theta")
+
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")

@@ -48,6 +48,9 @@ class NNRNN(ModReLURNN):
         Key: kerg2019nonnormal.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")
+
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")

@@ -65,6 +65,8 @@ class NoisyRNN(Lipschitz):
         Lim et al., "Noisy Recurrent Neural Networks", 2021, arXiv:2102.04877. Key: lim2021noisy.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("M_A", "M_W")
+
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     random_training: ClassVar[bool] = True

@@ -82,6 +82,8 @@ class ODERNN(FamilyRNN):
         2019, arXiv:1907.03907. Key: rubanova2019latent.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "continuous"
     choices = Choices(
         transition="flow", gate="state", memory="vector", normaliser="convex", steps="nonlinear"

@@ -78,6 +78,8 @@ class PTNCN(CellRNN):
         Distributed Representations", 2020, arXiv:1810.07411. Key: ororbia2020continual.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("M1", "W1", "W2", "E1", "E2")
+
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     timed: ClassVar[bool] = False

@@ -51,6 +51,8 @@ class PLRNN(CellRNN):
         2017, arXiv:1612.07846. Key: durstewitz2017state.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "dense"
     timed: ClassVar[bool] = False
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")

@@ -1,6 +1,6 @@
 """QRNN, the quasi-recurrent network."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,8 @@ class QRNN(Gated):
         Bradbury et al., "Quasi-Recurrent Neural Networks", ICLR 2017, arXiv:1611.01576.
         Key: bradbury2017quasi.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     choices = Choices(
         transition="diagonal", gate="input", memory="vector", normaliser="convex", output="gated"

@@ -58,6 +58,8 @@ class RTransformer(Mixer):
         2019, arXiv:1907.05572. Key: wang2019rtransformer.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("weight_ih", "weight_hh")
+
     family: ClassVar[str] = "attention"
     choices = Choices(transition="none", gate="none", memory="past", normaliser="softmax")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"

@@ -60,6 +60,8 @@ class RAN(SegmentMixer):
         arXiv:2306.06843. Key: li2023recurrent.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(
         transition="attention",
         gate="none",

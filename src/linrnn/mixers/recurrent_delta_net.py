@@ -46,6 +46,8 @@ class RecurrentDeltaNet(Mixer):
         NeurIPS 2021, arXiv:2106.06295. Key: irie2021going.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="delta", gate="state", memory="matrix", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"

@@ -59,6 +59,8 @@ class RecurrentPosition(Mixer):
         Translation", EMNLP 2019. Key: chen2019recurrent.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "attention"
     choices = Choices(
         transition="dense", gate="learned", memory="past", normaliser="softmax", steps="nonlinear"

@@ -44,6 +44,8 @@ class ReLURNN(ElmanRNN):
         Units", 2015, arXiv:1504.00941. Key: le2015simple.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     nonlinearity: ClassVar[Literal["tanh", "relu"]] = "relu"

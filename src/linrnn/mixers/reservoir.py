@@ -67,6 +67,8 @@ class Reservoir(CellRNN):
         GMD Report 148, 2001. Key: jaeger2001echo.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("W", "V")
+
     family: ClassVar[str] = "dense"
     timed: ClassVar[bool] = False
     choices = Choices(transition="dense", gate="fixed", memory="vector", steps="nonlinear")

@@ -55,6 +55,8 @@ class RFA(RandomFeatureAttention):
         Peng et al., "Random Feature Attention", 2021, arXiv:2103.02143. Key: peng2021random.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="scalar", gate="input", memory="matrix", normaliser="sum")
     division = "abs"

@@ -58,6 +58,9 @@ class RGLRU(Mixer):
         Language Models", 2024, arXiv:2402.19427. Key: de2024griffin.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("Lambda",)
+
     family: ClassVar[str] = "gated"
     choices = Choices(
         transition="diagonal", gate="input", memory="vector", normaliser="scaled", output="gated"

@@ -1,6 +1,6 @@
 """Recurrent memory transformer: rows of memory around each segment."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +53,8 @@ class RMT(SegmentMixer):
         Bulatov, Kuratov and Burtsev, "Recurrent Memory Transformer", NeurIPS 2022,
         arXiv:2207.06881. Key: bulatov2022recurrent.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     choices = Choices(
         transition="attention",

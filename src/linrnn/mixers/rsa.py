@@ -62,6 +62,8 @@ class RSA(Mixer):
         Huang et al., "Encoding Recurrence into Transformers", ICLR 2023. Key: huang2023encoding.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "attention"
     choices = Choices(
         transition="complex diagonal", gate="learned", memory="past", normaliser="softmax"

@@ -78,6 +78,9 @@ class RWKV4(Mixer):
         Key: peng2023rwkv.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay",)
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(
         transition="diagonal", gate="learned", memory="vector", normaliser="sum", output="gated"

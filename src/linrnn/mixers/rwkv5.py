@@ -50,6 +50,9 @@ class RWKV5(MatrixRWKV):
         arXiv:2404.05892. Key: peng2024eagle.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay",)
+
     choices = Choices(
         transition="diagonal", gate="learned", memory="matrix", normaliser="norm", output="gated"
     )

@@ -57,6 +57,9 @@ class RWKV6(MatrixRWKV):
         arXiv:2404.05892. Key: peng2024eagle.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("mix_up",)
+    single_precision: ClassVar[tuple[str, ...]] = ("time_decay",)
+
     choices = Choices(
         transition="diagonal", gate="input", memory="matrix", normaliser="norm", output="gated"
     )

@@ -62,6 +62,8 @@ class RWKV7(MatrixRWKV):
         arXiv:2503.14456. Key: peng2025goose.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(
         transition="decay and delta",
         gate="input",

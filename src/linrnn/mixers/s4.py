@@ -55,6 +55,9 @@ class S4(Filters):
         ICLR 2022, arXiv:2111.00396. Key: gu2021efficiently.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "P_re", "P_im", "log_dt")
+
     choices = Choices(transition="low rank", gate="learned", memory="systems")
 
     ops: ClassVar[ModuleType] = dplr

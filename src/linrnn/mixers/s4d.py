@@ -76,6 +76,9 @@ class S4D(Filters):
         Space Models", NeurIPS 2022, arXiv:2206.11893. Key: gu2022parameterization.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt")
+
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "log_dt", "B_re", "B_im")

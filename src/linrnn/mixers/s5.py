@@ -73,6 +73,9 @@ class S5(Mixer):
         ICLR 2023, arXiv:2208.04933. Key: smith2022simplified.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+    single_precision: ClassVar[tuple[str, ...]] = ("A_re", "A_im", "log_dt")
+
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="complex diagonal", gate="learned", memory="vector")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")

@@ -43,6 +43,9 @@ class ScoRNN(ModReLURNN):
         arXiv:1707.09520. Key: helfrich2017orthogonal.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("skew",)
+
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew",)

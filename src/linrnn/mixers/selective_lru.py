@@ -68,6 +68,9 @@ class SelectiveLRU(LearnedStart):
         Arponen, "Linear Recurrent Units and Attention", blog post, 2023. Key: arponen2023linear.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("W", "C_re", "C_im")
+    single_precision: ClassVar[tuple[str, ...]] = ("nu", "theta")
+
     family: ClassVar[str] = "diagonal"
     choices = Choices(
         transition="complex diagonal", gate="input", memory="vector", normaliser="scaled"

@@ -50,6 +50,8 @@ class SGConv(Mixer):
         Modeling?", ICLR 2023, arXiv:2210.09298. Key: li2023makes.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "convolution"
     choices = Choices(transition="none", gate="none", memory="past")
     forms: ClassVar[tuple[str, ...]] = ("conv",)

@@ -50,6 +50,9 @@ class SLRU(Mixer):
         Su, blog post on the LRU paper (kexue.fm/archives/9554), 2023. Key: su2023google.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("nu_log",)
+
     family: ClassVar[str] = "diagonal"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", normaliser="scaled")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")

@@ -84,6 +84,8 @@ class SLSTM(Mixer):
         Key: beck2024xlstm.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "gated"
     choices = Choices(
         transition="dense",

@@ -72,6 +72,8 @@ class SRU(Gated):
         arXiv:1709.02755. Key: lei2018simple.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     choices = Choices(
         transition="diagonal",
         gate="state",

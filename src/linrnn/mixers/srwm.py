@@ -48,6 +48,8 @@ class SRWM(Mixer):
         2022, arXiv:2202.05780. Key: irie2022modern.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="delta", gate="state", memory="matrix", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"

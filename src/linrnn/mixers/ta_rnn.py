@@ -88,6 +88,8 @@ class TARNN(CellRNN):
         Kag & Saligrama, "Time Adaptive Recurrent Neural Network", CVPR, 2021. Key: kag2021time.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("U_1", "U_2", "U_g", "B_2")
+
     family: ClassVar[str] = "dense"
     choices = Choices(
         transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"

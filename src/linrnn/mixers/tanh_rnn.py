@@ -54,6 +54,8 @@ class TanhRNN(ElmanRNN):
         Elman, "Finding Structure in Time", Cognitive Science, 1990. Key: elman1990finding.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("C",)
+
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     nonlinearity: ClassVar[Literal["tanh", "relu"]] = "tanh"

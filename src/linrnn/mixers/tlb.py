@@ -1,6 +1,6 @@
 """Temporal latent bottleneck: a fast stream in chunks, beside a state that moves once a chunk."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +56,8 @@ class TLB(SegmentMixer):
         Mechanisms in Sequence Learning", NeurIPS 2022, arXiv:2205.14794.
         Key: didolkar2022temporal.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ("place",)
 
     choices = Choices(
         transition="attention",
@@ -154,6 +156,8 @@ class TLB(SegmentMixer):
 
 class _Block(nn.Module):
     """Attention and a network behind it, with the norms of both."""
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, d_model: int, width: int, d_inner: int, **to: Any) -> None:
         super().__init__()

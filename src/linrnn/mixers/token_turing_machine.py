@@ -191,6 +191,8 @@ class TokenTuringMachine(SegmentMixer):
 class _Summary(nn.Module):
     """The weights of S, in the order in which `_judged` takes them."""
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("place",)
+
     def __init__(
         self, kind: str, d_model: int, d_inner: int, out: int, rows: int, **to: Any
     ) -> None:

@@ -59,6 +59,8 @@ class TransNormer(KernelAttention):
         Qin et al., "The Devil in Linear Transformer", 2022, arXiv:2210.10340. Key: qin2022devil.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="norm")
     constant_state: ClassVar[tuple[str, ...]] = ("position",)

@@ -56,6 +56,8 @@ class TransNormerLLM(Mixer):
         TransNormer", 2023, arXiv:2307.14995. Key: qin2023transnormerllm.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "linear-attention"
     choices = Choices(
         transition="scalar", gate="fixed", memory="matrix", normaliser="norm", output="gated"

@@ -60,6 +60,8 @@ class UnICORNN(CellRNN):
         2021, arXiv:2103.05487. Key: rusch2021unicornn.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     family: ClassVar[str] = "oscillator"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", steps="nonlinear")
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}

@@ -50,6 +50,9 @@ class UnitaryRNN(Mixer):
         Key: arjovsky2015unitary.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("theta", "v")
+
     family: ClassVar[str] = "orthogonal"
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"

@@ -51,6 +51,8 @@ class WaveMachine(CellRNN):
         Key: keller2023neural.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("w_y", "w_z")
+
     family: ClassVar[str] = "oscillator"
     choices = Choices(transition="local", gate="learned", memory="vector", steps="nonlinear")
     cells: ClassVar[Mapping[str, Timed]] = timed(wave_machine=co_rnn)

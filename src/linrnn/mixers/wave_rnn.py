@@ -66,6 +66,8 @@ class WaveRNN(FamilyRNN):
         arXiv:2309.08045. Key: keller2023traveling.
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ("w",)
+
     family: ClassVar[str] = "oscillator"
     choices = Choices(transition="local", gate="learned", memory="vector", steps="nonlinear")
     timed: ClassVar[bool] = False

@@ -26,6 +26,7 @@ from linrnn.nn.mode_bank import ModeBank as ModeBank
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pair import Pair as Pair
 from linrnn.nn.parameters import empty_parameters as empty_parameters
+from linrnn.nn.parameters import has_decay as has_decay
 from linrnn.nn.parameters import lecun_normal as lecun_normal
 from linrnn.nn.pool import Pool as Pool
 from linrnn.nn.relative import RelativePositions as RelativePositions
@@ -66,6 +67,7 @@ __all__ = [
     "dpfp",
     "empty_parameters",
     "feature_map",
+    "has_decay",
     "head_norm",
     "held_gain",
     "l2_normalise",

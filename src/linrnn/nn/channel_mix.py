@@ -1,6 +1,6 @@
 """RWKV's channel mixing: a gated squared-ReLU network that sees the current and previous step."""
 
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +48,8 @@ class ChannelMix(nn.Module):
     Reference:
         Peng et al., "RWKV: Reinventing RNNs for the Transformer Era", 2023, arXiv:2305.13048.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 """Short causal convolution along time, and its shortest: the previous step."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +33,8 @@ class CausalConv(nn.Module):
         >>> y.shape, past.shape
         (torch.Size([2, 10, 4]), torch.Size([2, 2, 4]))
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ("weight",)
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Projections to heads and back, and small maps between."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -173,6 +173,8 @@ class HeadNorm(nn.Module):
         torch.Size([5, 7, 8])
     """
 
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+
     def __init__(
         self,
         n_heads: int,
@@ -256,6 +258,8 @@ class BlockDiagonal(nn.Module):
         >>> BlockDiagonal(6, 2)(torch.zeros(5, 6)).shape
         torch.Size([5, 6])
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ("weight",)
 
     def __init__(self, width: int, blocks: int, *, bias: bool = True, **factory: Any) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import log
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ class LTISteps(nn.Module):
         rule: see `linrnn.nn.discretise.dense`.
         learn: make the logarithm of dt a parameter.
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     a: Tensor
     b: Tensor

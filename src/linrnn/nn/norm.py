@@ -1,6 +1,6 @@
 """Normalisation of the residual stream."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ NORMS = ("batch", "layer", "rms", "none")
 
 class _BatchNorm(nn.BatchNorm1d):
     """Batch normalisation of the channels of (B, T, D) or (B, D): statistics over all the rest."""
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis.

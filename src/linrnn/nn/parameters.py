@@ -1,9 +1,56 @@
-"""Parameters before they are drawn."""
+"""Parameters before they are drawn, and what they are."""
 
 from collections.abc import Callable
 
 import torch
 from torch import nn
+
+_WEIGHTED = (
+    *(nn.Linear, nn.Bilinear, nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention),
+    *(nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase),
+)
+_UNWEIGHTED = (
+    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.PReLU),
+    *(nn.modules.batchnorm._NormBase, nn.modules.instancenorm._InstanceNorm),
+)
+
+
+def has_decay(module: nn.Module, name: str) -> bool:
+    """Whether weight decay is for a parameter: a weight, and no bias, gain, skip or first state.
+
+    The class of the module says so by ``weight_parameters``, the names of its own parameters that
+    are weights. Of modules of torch.nn weights are those of maps, convolutions, embeddings and
+    recurrent layers, and none of a norm. Of a class that says nothing they are the parameters of
+    two or more axes.
+
+    Args:
+        module: that the parameter belongs to itself, and not to a part of it.
+        name: of the parameter.
+
+    Example:
+        >>> linear, norm = nn.Linear(2, 3), nn.LayerNorm(3)
+        >>> has_decay(linear, "weight"), has_decay(linear, "bias"), has_decay(norm, "weight")
+        (True, False, False)
+    """
+    declared: tuple[str, ...] | None = getattr(module, "weight_parameters", None)
+    if declared is not None:
+        return name in declared
+    if isinstance(module, _UNWEIGHTED):
+        return False
+    if isinstance(module, _WEIGHTED):
+        return "weight" in name
+    parameter = module.get_parameter(name)
+    return parameter.ndim >= 2
+
+
+def working_dtype(module: nn.Module) -> torch.dtype:
+    """The dtype of a module's weights: a recurrence may keep parameters of more precision.
+
+    Example:
+        >>> working_dtype(nn.Linear(2, 3, dtype=torch.bfloat16))
+        torch.bfloat16
+    """
+    return min((p.dtype for p in module.parameters()), key=lambda dtype: dtype.itemsize)
 
 
 def empty_parameters(

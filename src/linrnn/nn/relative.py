@@ -1,7 +1,7 @@
 """Relative positions of Transformer-XL, without its shift."""
 
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,8 @@ class RelativePositions(nn.Module):
         >>> place.distances(5, torch.zeros(1)).shape
         torch.Size([2, 5, 4])
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, d_model: int, n_heads: int, d_head: int, **factory: Any) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ from torch import Tensor
 from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
 from linrnn.mixers._added import added_losses
 from linrnn.mixers._base import Mixer
+from linrnn.nn.parameters import working_dtype
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
 from linrnn.testing._checkpointed import same_when_checkpointed
 from linrnn.testing._derivatives import check_derivatives
@@ -84,7 +85,7 @@ def causal(make: MakeMixer) -> None:
 def _untouched_by_huge_values(mixer: Mixer) -> None:
     """Neither earlier steps of a row nor other rows, by what one step of the row holds."""
     time = 5 * TIME  # several blocks or chunks, where there are any
-    x = signal(BATCH, time, WIDTH, dtype=next(mixer.parameters()).dtype)
+    x = signal(BATCH, time, WIDTH, dtype=working_dtype(mixer))
     try:
         y, _ = mixer(x)
     except ArgumentError:  # a form with a limit of its own

@@ -9,6 +9,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers._base import Mixer
+from linrnn.nn.parameters import working_dtype
 from linrnn.state import leaves, map_state
 from linrnn.testing._tolerance import check_close, check_true
 from linrnn.typing import State
@@ -63,7 +64,7 @@ def busy_state(mixer: Mixer, batch: int = BATCH) -> State:
         BrokenLawError: a part of the state lost its gradient and `Mixer.constant_state` does not
             say that it has none.
     """
-    x = signal(batch, 5, mixer.d_model, dtype=next(mixer.parameters()).dtype, seed=2)
+    x = signal(batch, 5, mixer.d_model, dtype=working_dtype(mixer), seed=2)
     state = mixer(x.requires_grad_())[1]  # a part may hold nothing but past inputs
     for path, h in tree_flatten_with_path(state)[0]:
         constant = any(getattr(key, "key", None) in mixer.constant_state for key in path)

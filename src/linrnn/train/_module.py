@@ -14,7 +14,6 @@ from linrnn.errors import ArgumentError, MissingExtraError, check_in
 from linrnn.learn import Batch, Learner, Loop, Step
 from linrnn.learn._batch import read, unpack
 from linrnn.mixers._added import AddedLosses, added_losses
-from linrnn.mixers._base import Mixer
 from linrnn.state import detach, flatten, map_state, unflatten
 from linrnn.train._config import OptimConfig
 from linrnn.train._nonfinite import Guard, LeftOut, bad_gradient, bad_state, watch
@@ -210,7 +209,6 @@ class TrainingModule(LightningModule):
         self.done_steps += 1
         if not self.left_out:
             self.learner.after_update(self.model)
-            self._tell_mixers()
             self.guard.good_step()
         self.left_out = False
 
@@ -345,13 +343,6 @@ class TrainingModule(LightningModule):
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.learner.after_update(self.model)
-        self._tell_mixers()
-
-    def _tell_mixers(self) -> None:
-        """That the weights have moved."""
-        for part in self.model.modules():
-            if isinstance(part, Mixer):
-                part.after_update()
 
     @contextmanager
     def _outside(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from linrnn.mixers import Mixer
+from linrnn.nn import has_decay
 from linrnn.train._config import OptimConfig
 
 
@@ -15,8 +16,9 @@ def param_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
 
     Parameters that a mixer names in ``recurrent_parameters`` learn at ``lr *
     recurrent_lr_factor`` without weight decay: decay would pull eigenvalues to a place of its own.
-    Of the rest, vectors and scalars (biases, norms, skips) have no weight decay. What asks for no
-    gradient, as of a reservoir, is left out.
+    Of the rest, weights have weight decay, and biases, gains, skips and first states have none:
+    each module says which is which, `linrnn.nn.has_decay`. What asks for no gradient, as of a
+    reservoir, is left out.
 
     Args:
         model: any module; its mixers are found wherever they are.
@@ -39,16 +41,16 @@ def param_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
         for name, parameter in module.named_parameters()
         if name in module.recurrent_parameters
     }
-    slow: list[nn.Parameter] = []
-    weights: list[nn.Parameter] = []
-    vectors: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
-            continue
-        if id(parameter) in recurrent:
-            slow.append(parameter)
-        else:
-            (weights if parameter.ndim >= 2 else vectors).append(parameter)
+    decayed = {
+        id(parameter)
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if has_decay(module, name)
+    }
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    slow = [p for p in trained if id(p) in recurrent]
+    weights = [p for p in trained if id(p) in decayed - recurrent]
+    vectors = [p for p in trained if id(p) not in decayed | recurrent]
     lr = config.lr
     groups = [
         _group("recurrent", slow, lr * config.recurrent_lr_factor, 0.0),
