@@ -156,6 +156,7 @@ class Folder:
         with _named(path):
             if make and self.look(name) is None:
                 _make(self._at(name), self.handle)
+                self.sync()  # or a power cut takes the name, and all that is in the folder
             found = self.look(name)
             if found is not None:
                 _check_folder(path, found)
@@ -193,7 +194,7 @@ def folder_at(path: Path, inside: Path | None = None, *, make: bool = False) -> 
     steps = _steps(path, top)
     with _named(top):
         if make:
-            top.mkdir(parents=True, exist_ok=True)
+            _make_all(top)
         if not stat.S_ISDIR(os.stat(top).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(top))
         flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _CAREFUL
@@ -325,6 +326,27 @@ def _named(path: Path) -> Iterator[None]:
         raise
     except ValueError as error:  # a zero byte, or what the file system cannot spell
         raise DoorError(path, "a name that no file can have") from error
+
+
+def _make_all(path: Path) -> None:
+    """Make a folder and those above where they are missing, and have the disk hold their names."""
+    missing = []
+    while not path.is_dir() and path != path.parent:
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        _make(str(folder), None)
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a power cut; nothing on systems without such a call."""
+    if _BELOW:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CAREFUL)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _make(name: str, handle: int | None) -> None:

@@ -116,11 +116,14 @@ def append(path: Path, data: bytes, *, inside: Path | None = None) -> None:
     """
     try:
         with folder_at(path.parent, inside) as folder:
+            new = folder.look(path.name) is None
             handle = folder.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        with os.fdopen(handle, "ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            with os.fdopen(handle, "ab") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                folder.sync()
     except OSError as error:
         raise cannot_write(path, error) from error
 

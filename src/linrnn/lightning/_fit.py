@@ -4,7 +4,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +16,13 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from linrnn._door import folder_at
 from linrnn._reading import reading
-from linrnn._storage import read_json, write_atomically
+from linrnn._storage import cannot_write, read_json, remove_leftovers, write_atomically
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -33,10 +34,11 @@ from linrnn.errors import (
 from linrnn.learn import Learner
 from linrnn.lightning._batches import PrepareBatch, as_batch
 from linrnn.lightning._io import NEWEST, FolderIO
-from linrnn.lightning._keeper import Keeper, restore
+from linrnn.lightning._keeper import FILES, Keeper, restore
 from linrnn.lightning._losses import Scored
 from linrnn.lightning._module import Optim, RecurrentModule
 from linrnn.train import OptimConfig
+from linrnn.train._folder import locked_folder
 from linrnn.train._threads import check_threads, trial_of_training
 
 
@@ -165,41 +167,41 @@ def fit(
         "precision": precision,
         "model": [f"{name} {tuple(x.shape)}" for name, x in model.state_dict().items()],
     }
-    folder = None if out is None else _folder(Path(out), settings)
-    keeper = Keeper(
-        monitor or ("val_loss" if validated else "train_loss"),
-        higher=mode == "max",
-        folder=folder,
-        seed=seed,
-    )
-    if folder is not None and (folder / _DONE).exists():
-        keeper.read(folder)
-        return _result(keeper, module, None)
-    made = Trainer(
-        max_epochs=epochs,
-        accelerator=accelerator,
-        devices=devices,  # type: ignore[arg-type]
-        strategy=strategy,
-        precision=precision,
-        callbacks=[*callbacks, keeper],
-        logger=logger,
-        plugins=[FolderIO(), *_list(given.pop("plugins", ()))],
-        **({"enable_model_summary": False, "default_root_dir": out} | given),
-    )
-    _check_sharded(made, folder)
-    keeper.threads = _threads(threads, module, train_loader, made)
-    newest = None if folder is None or not (folder / NEWEST).exists() else folder / NEWEST
-    if newest is not None:
-        rank_zero_info(f"fit: goes on from {newest}")
-    data = {"datamodule": train_loader} if bundle else {"train_dataloaders": train_loader}
-    with _as_before(seed), _elsewhere(made, keeper) as written, _interruptible(made):
-        made.fit(module, val_dataloaders=val_loader, ckpt_path=newest, **data)
-        if written is not None:
-            keeper.read(written)
-    if folder is not None and made.is_global_zero:
-        keeper.write()
-        write_atomically(folder / _DONE, b"")
-    return _result(keeper, module, made)
+    with nullcontext() if out is None else _folder(Path(out), settings) as folder:
+        keeper = Keeper(
+            monitor or ("val_loss" if validated else "train_loss"),
+            higher=mode == "max",
+            folder=folder,
+            seed=seed,
+        )
+        if folder is not None and (folder / _DONE).exists():
+            keeper.read(folder)
+            return _result(keeper, module, None)
+        made = Trainer(
+            max_epochs=epochs,
+            accelerator=accelerator,
+            devices=devices,  # type: ignore[arg-type]
+            strategy=strategy,
+            precision=precision,
+            callbacks=[*callbacks, keeper],
+            logger=logger,
+            plugins=[FolderIO(), *_list(given.pop("plugins", ()))],
+            **({"enable_model_summary": False, "default_root_dir": out} | given),
+        )
+        _check_sharded(made, folder)
+        keeper.threads = _threads(threads, module, train_loader, made)
+        newest = None if folder is None or not (folder / NEWEST).exists() else folder / NEWEST
+        if newest is not None:
+            rank_zero_info(f"fit: goes on from {newest}")
+        data = {"datamodule": train_loader} if bundle else {"train_dataloaders": train_loader}
+        with _as_before(seed), _elsewhere(made, keeper) as written, _interruptible(made):
+            made.fit(module, val_dataloaders=val_loader, ckpt_path=newest, **data)
+            if written is not None:
+                keeper.read(written)
+        if folder is not None and made.is_global_zero:
+            keeper.write()
+            write_atomically(folder / _DONE, b"")
+        return _result(keeper, module, made)
 
 
 _DONE, _SETTINGS = "complete", "fit.json"
@@ -218,22 +220,46 @@ def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) ->
     )
 
 
-def _folder(path: Path, settings: Mapping[str, Any]) -> Path:
-    """A folder for `fit`, new or one that it has begun with the same settings.
+@contextmanager
+def _folder(path: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+    """A folder for `fit`, new or one that it has begun with the same settings, locked.
+
+    What a killed process left half-written is removed. Of several processes the first one locks.
 
     Raises:
         RunFolderError: it is something else.
+        InUseError: another training has it.
     """
     if path.exists() and not path.is_dir():
         raise RunFolderError(f"{path}: out must be a folder, got a file. Choose another.")
-    written = path / _SETTINGS
     others = [p.name for p in path.iterdir()] if path.is_dir() else []
+    if _SETTINGS not in others and not all(name.startswith(".") for name in others):
+        raise RunFolderError(
+            f"{path}: out must be new, empty, or a folder of fit, got one with {min(others)} "
+            f"and without {_SETTINGS}. Choose another."
+        )
+    if rank_zero_only.rank != 0:
+        yield _begun(path, settings)
+        return
+    try:
+        with folder_at(path, make=True):
+            pass
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with locked_folder(path):
+        for name in (_SETTINGS, _DONE, *FILES):
+            remove_leftovers(path / name)
+        yield _begun(path, settings)
+
+
+def _begun(path: Path, settings: Mapping[str, Any]) -> Path:
+    """The folder, whose settings are written now or are these.
+
+    Raises:
+        RunFolderError: they are others.
+    """
+    written = path / _SETTINGS
     if not written.exists():
-        if not all(name.startswith(".") for name in others):
-            raise RunFolderError(
-                f"{path}: out must be new, empty, or a folder of fit, got one with {min(others)} "
-                f"and without {_SETTINGS}. Choose another."
-            )
         write_atomically(written, json.dumps(settings, indent=1).encode())
         return path
     with reading(written, RunFolderError, "be complete JSON", "Choose another folder."):

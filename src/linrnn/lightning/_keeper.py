@@ -21,6 +21,7 @@ from linrnn.train._checkpoint import load_tensors, save_tensors
 from linrnn.train._seeding import derive
 
 WEIGHTS, HISTORY = "model.safetensors", "history.json"
+FILES = (NEWEST, WEIGHTS, HISTORY)
 
 
 class Keeper(Checkpoint):

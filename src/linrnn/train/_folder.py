@@ -39,6 +39,34 @@ class InUseError(RunFolderError):
     """Another process trains into the folder."""
 
 
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Keep other processes from training into a folder; the lock ends with the process.
+
+    Raises:
+        InUseError: another process trains into it.
+        RunFolderError: the folder cannot be written to.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(path / _LOCK))
+        except BlockingIOError as error:
+            raise InUseError(
+                f"{path}: a run folder must be trained by one process at a time, got a second "
+                "one. Wait for the first, or stop it."
+            ) from error
+        except DoorError as error:
+            raise RunFolderError(
+                f"{path / _LOCK}: the lock must be a regular file, got {error}. Remove it."
+            ) from error
+        except OSError as error:
+            raise RunFolderError(
+                f"{path}: the run folder must be writable, got: {error.strerror}. Copy it to a "
+                "place that is, and continue there."
+            ) from error
+        yield
+
+
 class RunFolder:
     """Paths and records of one run.
 
@@ -254,23 +282,7 @@ class RunFolder:
             RunFolderError: the folder cannot be written to, or a link leads out of it.
         """
         self.check_below()
-        with ExitStack() as held:
-            try:
-                held.enter_context(exclusive(self.path / _LOCK))
-            except BlockingIOError as error:
-                raise InUseError(
-                    f"{self.path}: a run folder must be trained by one process at a time, got a "
-                    "second one. Wait for the first, or stop it."
-                ) from error
-            except DoorError as error:
-                raise RunFolderError(
-                    f"{self.path / _LOCK}: the lock must be a regular file, got {error}. Remove it."
-                ) from error
-            except OSError as error:
-                raise RunFolderError(
-                    f"{self.path}: the run folder must be writable, got: {error.strerror}. "
-                    "Copy it to a place that is, and continue there."
-                ) from error
+        with locked_folder(self.path):
             yield
 
     def check_below(self) -> None:

@@ -33,6 +33,7 @@ from linrnn.errors import (
     UnknownNameError,
 )
 from linrnn.lightning import RecurrentModule, TaskDataModule
+from linrnn.train._folder import InUseError, locked_folder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -401,6 +402,23 @@ def test_a_complete_folder_is_read_and_another_setting_refused(data, tmp_path):
         train(Theirs(), loader, epochs=3, out=out)
     with pytest.raises(RunFolderError, match="model must be as when the folder was begun"):
         train(Theirs(width=3), loader, epochs=2, out=out)
+
+
+def test_a_folder_is_trained_into_by_one_process_at_a_time(data, tmp_path):
+    out, loader = tmp_path / "runs" / "out", DataLoader(data, 8)
+    train(Theirs(), loader, out=out)
+    with locked_folder(out), pytest.raises(InUseError, match="one process at a time"):
+        train(Theirs(), loader, out=out)
+
+
+def test_what_a_kill_left_half_written_is_removed_by_the_next_call(data, tmp_path):
+    out, loader = tmp_path / "out", DataLoader(data, 8)
+    train(Theirs(), loader, out=out)
+    whole = sorted(os.listdir(out))
+    for name in ("model.safetensors", "last.safetensors", "history.json", "fit.json"):
+        (out / f".{name}.0badcafe").write_bytes(b"half")
+    train(Theirs(), loader, out=out)
+    assert sorted(os.listdir(out)) == whole
 
 
 def test_a_damaged_checkpoint_is_an_error(data, tmp_path):
