@@ -1,0 +1,206 @@
+"""The law of ranges: whatever numbers are in the parameters, a layer is right or refuses."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers._base import Mixer
+from linrnn.state import leaves
+from linrnn.testing._mixer_runs import TIME, WIDTH, MakeMixer, build, signal
+from linrnn.testing._options import texts_and_flags
+from linrnn.testing._tolerance import check_true, difference, epsilon
+
+PUSHED = (0.0, 10.0, -10.0, 100.0, -100.0, 1000.0, -1000.0)
+LONG_PUSHED = (1.0, -1.0, 10.0, -100.0)
+OPTIONS_PUSHED = (0.0, 10.0, -100.0, 1000.0)
+LONG = 1024  # steps of a recipe
+SHORT = 7  # where one step is a step of Python
+_WEIGHTS = 100.0  # of products; behind more of them float32 leaves nothing of a norm's gradient
+_LARGEST = 1e30
+"""Of what float64 computes: beyond it products of two such numbers are none of float32."""
+_SMALLEST = 1e-6  # an absolute error: a flat activation, as gelu of -10, has no slope in float32
+_ROUNDINGS = 2**13  # a matrix exponential of float32 and its gradient take 6,000
+_SENSITIVE = 4096.0  # of how far one rounding of each intermediate number moves the truth
+_UNKNOWABLE = 0.01  # part of the output that one rounding changes, as where a norm divides 0 by 0
+_DRAWS = 2
+
+Results = dict[str, Tensor]
+
+
+class Push(NamedTuple):
+    """One case: parameters by name, filled with numbers between half of one and the whole."""
+
+    numbers: Mapping[str, float]
+    options: Mapping[str, Any]
+    time: int
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{name} = {value:g}" for name, value in self.numbers.items())
+        options = f", {dict(self.options)}" if self.options else ""
+        return f"{numbers}{options}, {self.time} steps"
+
+
+def ranges(make: MakeMixer) -> None:
+    """Any parameter may be anything from -1000 to 1000, and those of the recurrence all at once.
+
+    Matrices that are none of the recurrence are anything from -100 to 100.
+
+    Outputs, states and gradients of float32 are finite, and those of float64, up to what one
+    rounding of each intermediate number changes; or the call is refused by an `ArgumentError`.
+    Left out is what float64 finds too large for float32: it overflows. The parameters of
+    `Mixer.recurrent_parameters` are pushed over the steps of a recipe, and with every option, too.
+    """
+    for push in pushes(make):
+        keeps(make, push)
+
+
+def pushes(make: MakeMixer) -> Iterator[Push]:
+    """Every case of a mixer."""
+    first = build(make)
+    time = TIME if first.cost == "parallel" else SHORT
+    yield from _of(first, {}, PUSHED, time, every=True)
+    if first.cost == "parallel":
+        yield from _of(first, {}, LONG_PUSHED, LONG, every=False)
+    for options in texts_and_flags(make):
+        yield from _of(build(make, **options), options, OPTIONS_PUSHED, time, every=False)
+
+
+def _of(
+    mixer: Mixer, options: Mapping[str, Any], values: Sequence[float], time: int, *, every: bool
+) -> Iterator[Push]:
+    parameters = {name: p for name, p in mixer.named_parameters() if p.is_floating_point()}
+    roles = set(mixer.recurrent_parameters)
+    recurrent = [name for name in parameters if name.rpartition(".")[2] in roles]
+    for value in values:
+        for name in parameters if every else recurrent:
+            if abs(value) <= _WEIGHTS or parameters[name].ndim < 2 or name in recurrent:
+                yield Push({name: value}, options, time)
+        if len(recurrent) > 1:
+            yield Push(dict.fromkeys(recurrent, value), options, time)
+
+
+def keeps(make: MakeMixer, push: Push) -> None:
+    """Raise `BrokenLawError` unless the law holds in one case."""
+    single, wide = _pair(make, push)
+    x = signal(2, push.time, WIDTH, dtype=torch.float32)
+    try:
+        truth, got = _results(wide, x.double()), _results(single, x)
+    except ArgumentError:
+        return
+    growth = _largest_eigenvalue(wide)
+    if growth > 1 and push.time * log(growth) > log(_LARGEST):
+        return
+    finite = all(bool(value.isfinite().all()) for value in truth.values())
+    if not finite and _overflows(wide, x.double()):
+        return
+    for name, value in truth.items():
+        check_true(f"{push}: {name} is not finite in float64", bool(value.isfinite().all()))
+    if max(_size(value) for value in truth.values()) > _LARGEST:
+        return
+    for name, value in got.items():
+        check_true(f"{push}: {name} is not finite in float32", bool(value.isfinite().all()))
+    allowed = {n: _SMALLEST + _ROUNDINGS * _EPS * _size(v) for n, v in truth.items()}
+    errors = {name: difference(value, truth[name]) for name, value in got.items()}
+    if all(error <= allowed[name] for name, error in errors.items()):
+        return
+    moved = _sensitivity(wide, x.double(), truth)
+    if moved["y"] > _UNKNOWABLE * _size(truth["y"]):
+        return
+    for name, more in moved.items():
+        allowed[name] += _SENSITIVE * more
+    for name, error in errors.items():
+        check_true(
+            f"{push}: {name} of float32 differs by {error:.3g} from float64 at a scale of "
+            f"{_size(truth[name]):.3g}; allowed {allowed[name]:.3g}",
+            error <= allowed[name],
+        )
+
+
+_EPS = epsilon(torch.float32)
+
+
+def _largest_eigenvalue(mixer: Mixer) -> float:
+    """Its modulus, of a transition that does not depend on the input; else 0."""
+    found = mixer.eigenvalues()
+    return 0.0 if found is None else _size(found.detach())
+
+
+def _size(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def _pair(make: MakeMixer, push: Push) -> tuple[Mixer, Mixer]:
+    """The same numbers in float32 and in float64."""
+    single = build(make, dtype=torch.float32, **push.options)
+    with torch.no_grad():
+        for name, parameter in single.named_parameters():
+            if name in push.numbers:
+                # not all alike, for then a norm divides 0 by 0
+                parts = 0.75 + 0.25 * signal(*parameter.shape, seed=6).sin()
+                parameter.copy_(push.numbers[name] * parts)
+    wide = build(make, **push.options)
+    wide.load_state_dict(single.state_dict())
+    return single, wide
+
+
+def _results(mixer: Mixer, x: Tensor) -> Results:
+    """Output, last state and the gradients of input and parameters, by name."""
+    x = x.clone().requires_grad_()
+    y, last = mixer(x)
+    found = {"y": y, **{f"state[{i}]": h for i, h in enumerate(leaves(last))}}
+    sources = {"x": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
+    if y.requires_grad:
+        cotangent = signal(*y.shape, seed=3).to(y.dtype)
+        grads = torch.autograd.grad(y, list(sources.values()), cotangent, allow_unused=True)
+        found |= {f"grad {n}": g for n, g in zip(sources, grads, strict=True) if g is not None}
+    return {n: v.detach() for n, v in found.items() if v.is_floating_point() or v.is_complex()}
+
+
+class _Rounding(TorchDispatchMode):
+    """Inside, every operator's result is off by about one rounding of float32, at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if any(part.alias_info is not None for part in func._schema.returns):
+            return found  # a view, or written in place
+        return tree_map_only(Tensor, self._rounded, found)
+
+    def _rounded(self, x: Tensor) -> Tensor:
+        if x.dtype not in (torch.float64, torch.complex128):
+            return x
+        noise = torch.randn(x.shape, dtype=torch.float64, generator=self._generator)
+        return x * (1 + _EPS * noise)
+
+
+def _sensitivity(wide: Mixer, x: Tensor, truth: Results) -> dict[str, float]:
+    """How far the truth moves where every intermediate number is rounded to float32."""
+    moved = dict.fromkeys(truth, 0.0)
+    for seed in range(_DRAWS):
+        with _Rounding(seed):
+            rounded = _results(wide, x)
+        for name, value in rounded.items():
+            moved[name] = max(moved[name], difference(value, truth[name]))
+    return moved
+
+
+@torch.no_grad()
+def _overflows(mixer: Mixer, x: Tensor) -> bool:
+    """Whether a loop of steps grows beyond what products of float64 can hold."""
+    state = mixer.init_state(len(x))
+    for x_t in x.unbind(1):
+        y, state = mixer.step(x_t, state)
+        if any(bool((h.abs() > _LARGEST**3).any()) for h in (y, *leaves(state)) if h.numel()):
+            return True
+    return False
