@@ -1,6 +1,8 @@
 """The law of ranges: whatever numbers are in the parameters, a layer is right or refuses."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
 from math import log
 from typing import Any, NamedTuple
 
@@ -14,14 +16,15 @@ from linrnn.mixers._base import Mixer
 from linrnn.state import leaves
 from linrnn.testing._mixer_runs import TIME, WIDTH, MakeMixer, build, signal
 from linrnn.testing._options import texts_and_flags
-from linrnn.testing._tolerance import check_true, difference, epsilon
+from linrnn.testing._tolerance import BrokenLawError, check_true, difference, epsilon
 
-PUSHED = (0.0, 10.0, -10.0, 100.0, -100.0, 1000.0, -1000.0)
-LONG_PUSHED = (1.0, -1.0, 10.0, -100.0)
-OPTIONS_PUSHED = (0.0, 10.0, -100.0, 1000.0)
+RECURRENT = (0.0, 10.0, -10.0, 100.0, -100.0, 1000.0, -1000.0)
+FEWER = (0.0, 10.0, -100.0, 1000.0)
+VECTORS = (0.0, 10.0, -10.0, 1000.0, -1000.0)
+MATRICES = (0.0, 100.0, -100.0)  # behind more, float32 leaves nothing of the gradient of a norm
+LONG_PUSHED = (1.0, 10.0, -100.0)
 LONG = 1024  # steps of a recipe
 SHORT = 7  # where one step is a step of Python
-_WEIGHTS = 100.0  # of products; behind more of them float32 leaves nothing of a norm's gradient
 _LARGEST = 1e30
 """Of what float64 computes: beyond it products of two such numbers are none of float32."""
 _SMALLEST = 1e-6  # an absolute error: a flat activation, as gelu of -10, has no slope in float32
@@ -37,64 +40,91 @@ class Push(NamedTuple):
     """One case: parameters by name, filled with numbers between half of one and the whole."""
 
     numbers: Mapping[str, float]
-    options: Mapping[str, Any]
     time: int
+    """Steps that are read."""
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{name} = {value:g}" for name, value in self.numbers.items())
-        options = f", {dict(self.options)}" if self.options else ""
-        return f"{numbers}{options}, {self.time} steps"
+        return f"{numbers}, {self.time} steps"
 
 
 def ranges(make: MakeMixer) -> None:
     """Any parameter may be anything from -1000 to 1000, and those of the recurrence all at once.
 
-    Matrices that are none of the recurrence are anything from -100 to 100.
-
-    Outputs, states and gradients of float32 are finite, and those of float64, up to what one
-    rounding of each intermediate number changes; or the call is refused by an `ArgumentError`.
-    Left out is what float64 finds too large for float32: it overflows. The parameters of
+    Matrices that are none of the recurrence are anything from -100 to 100. Outputs, states and
+    gradients of float32 are finite, and those of float64, up to what one rounding of each
+    intermediate number changes; or the call is refused by an `ArgumentError`. Left out is what
+    float64 finds too large for float32: it overflows. The parameters of
     `Mixer.recurrent_parameters` are pushed over the steps of a recipe, and with every option, too.
     """
-    for push in pushes(make):
-        keeps(make, push)
+    for options, twins in every_twins(make):
+        for push in pushes(twins.wide, every=not options):
+            try:
+                keeps(twins, push)
+            except BrokenLawError as error:
+                raise BrokenLawError(f"{options or 'defaults'}: {error}") from error
 
 
-def pushes(make: MakeMixer) -> Iterator[Push]:
-    """Every case of a mixer."""
-    first = build(make)
-    time = TIME if first.cost == "parallel" else SHORT
-    yield from _of(first, {}, PUSHED, time, every=True)
-    if first.cost == "parallel":
-        yield from _of(first, {}, LONG_PUSHED, LONG, every=False)
-    for options in texts_and_flags(make):
-        yield from _of(build(make, **options), options, OPTIONS_PUSHED, time, every=False)
+class Twins:
+    """The same numbers in a layer of float32 and in one of float64."""
+
+    def __init__(self, make: MakeMixer, **options: Any) -> None:
+        self.single = build(make, dtype=torch.float32, **options)
+        self.wide = build(make, **options)
+        self._start = copy.deepcopy(self.single.state_dict())
+
+    @torch.no_grad()
+    def fill(self, numbers: Mapping[str, float]) -> None:
+        """Set these parameters, and all others to what they began as."""
+        self.single.load_state_dict(self._start)
+        for name, parameter in self.single.named_parameters():
+            if name in numbers:
+                # not all alike, for then a norm divides 0 by 0
+                parts = 0.75 + 0.25 * signal(*parameter.shape, seed=6).sin()
+                parameter.copy_(numbers[name] * parts)
+        self.wide.load_state_dict(self.single.state_dict())
 
 
-def _of(
-    mixer: Mixer, options: Mapping[str, Any], values: Sequence[float], time: int, *, every: bool
-) -> Iterator[Push]:
+def every_twins(make: MakeMixer) -> Iterator[tuple[dict[str, Any], Twins]]:
+    """With the defaults, and with each other value of a text or a flag."""
+    for options in ({}, *texts_and_flags(make)):
+        yield options, Twins(make, **options)
+
+
+def pushes(mixer: Mixer, *, every: bool) -> Iterator[Push]:
+    """The cases: of ``every`` parameter, else of those of the recurrence."""
     parameters = {name: p for name, p in mixer.named_parameters() if p.is_floating_point()}
     roles = set(mixer.recurrent_parameters)
     recurrent = [name for name in parameters if name.rpartition(".")[2] in roles]
-    for value in values:
-        for name in parameters if every else recurrent:
-            if abs(value) <= _WEIGHTS or parameters[name].ndim < 2 or name in recurrent:
-                yield Push({name: value}, options, time)
-        if len(recurrent) > 1:
-            yield Push(dict.fromkeys(recurrent, value), options, time)
+    parallel = mixer.cost == "parallel"
+    time = TIME if parallel else SHORT
+    for name, value in itertools.product(recurrent, RECURRENT if every else FEWER):
+        yield Push({name: value}, time)
+    if len(recurrent) > 1:
+        for value in RECURRENT if every else FEWER:
+            yield Push(dict.fromkeys(recurrent, value), time)
+    if not every:
+        return
+    for name, p in parameters.items():
+        if name not in recurrent:
+            for value in VECTORS if p.ndim < 2 else MATRICES:
+                yield Push({name: value}, time)
+    if parallel and recurrent:
+        for value in LONG_PUSHED:
+            for name in recurrent:
+                yield Push({name: value}, LONG)
+            yield Push(dict.fromkeys(recurrent, value), LONG)
 
 
-def keeps(make: MakeMixer, push: Push) -> None:
+def keeps(twins: Twins, push: Push) -> None:
     """Raise `BrokenLawError` unless the law holds in one case."""
-    single, wide = _pair(make, push)
-    x = signal(2, push.time, WIDTH, dtype=torch.float32)
+    twins.fill(push.numbers)
+    wide, x = twins.wide, signal(2, push.time, WIDTH, dtype=torch.float32)
     try:
-        truth, got = _results(wide, x.double()), _results(single, x)
+        truth, got = _results(wide, x.double()), _results(twins.single, x)
     except ArgumentError:
         return
-    growth = _largest_eigenvalue(wide)
-    if growth > 1 and push.time * log(growth) > log(_LARGEST):
+    if _grows(wide, push.time):
         return
     finite = all(bool(value.isfinite().all()) for value in truth.values())
     if not finite and _overflows(wide, x.double()):
@@ -105,6 +135,10 @@ def keeps(make: MakeMixer, push: Push) -> None:
         return
     for name, value in got.items():
         check_true(f"{push}: {name} is not finite in float32", bool(value.isfinite().all()))
+    _check_errors(push, wide, x, truth, got)
+
+
+def _check_errors(push: Push, wide: Mixer, x: Tensor, truth: Results, got: Results) -> None:
     allowed = {n: _SMALLEST + _ROUNDINGS * _EPS * _size(v) for n, v in truth.items()}
     errors = {name: difference(value, truth[name]) for name, value in got.items()}
     if all(error <= allowed[name] for name, error in errors.items()):
@@ -112,41 +146,27 @@ def keeps(make: MakeMixer, push: Push) -> None:
     moved = _sensitivity(wide, x.double(), truth)
     if moved["y"] > _UNKNOWABLE * _size(truth["y"]):
         return
-    for name, more in moved.items():
-        allowed[name] += _SENSITIVE * more
     for name, error in errors.items():
+        limit = allowed[name] + _SENSITIVE * moved[name]
         check_true(
             f"{push}: {name} of float32 differs by {error:.3g} from float64 at a scale of "
-            f"{_size(truth[name]):.3g}; allowed {allowed[name]:.3g}",
-            error <= allowed[name],
+            f"{_size(truth[name]):.3g}; allowed {limit:.3g}",
+            error <= limit,
         )
 
 
 _EPS = epsilon(torch.float32)
 
 
-def _largest_eigenvalue(mixer: Mixer) -> float:
-    """Its modulus, of a transition that does not depend on the input; else 0."""
+def _grows(mixer: Mixer, time: int) -> bool:
+    """Whether a transition that does not depend on the input makes so many steps overflow."""
     found = mixer.eigenvalues()
-    return 0.0 if found is None else _size(found.detach())
+    largest = 0.0 if found is None else _size(found.detach())
+    return largest > 1 and time * log(largest) > log(_LARGEST)
 
 
 def _size(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
-
-
-def _pair(make: MakeMixer, push: Push) -> tuple[Mixer, Mixer]:
-    """The same numbers in float32 and in float64."""
-    single = build(make, dtype=torch.float32, **push.options)
-    with torch.no_grad():
-        for name, parameter in single.named_parameters():
-            if name in push.numbers:
-                # not all alike, for then a norm divides 0 by 0
-                parts = 0.75 + 0.25 * signal(*parameter.shape, seed=6).sin()
-                parameter.copy_(push.numbers[name] * parts)
-    wide = build(make, **push.options)
-    wide.load_state_dict(single.state_dict())
-    return single, wide
 
 
 def _results(mixer: Mixer, x: Tensor) -> Results:
