@@ -22,7 +22,7 @@ RECURRENT = (0.0, 10.0, -10.0, 100.0, -100.0, 1000.0, -1000.0)
 FEWER = (0.0, 10.0, -100.0, 1000.0)
 VECTORS = (0.0, 10.0, -10.0, 1000.0, -1000.0)
 MATRICES = (0.0, 100.0, -100.0)  # behind more, float32 leaves nothing of the gradient of a norm
-LONG_PUSHED = (1.0, 10.0, -100.0)
+LONG_PUSHED = (1.0, 3.0, -100.0)
 LONG = 1024  # steps of a recipe
 SHORT = 7  # where one step is a step of Python
 _LARGEST = 1e30
@@ -57,8 +57,12 @@ def ranges(make: MakeMixer) -> None:
     float64 finds too large for float32: it overflows. The parameters of
     `Mixer.recurrent_parameters` are pushed over the steps of a recipe, and with every option, too.
     """
+    usual: set[str] = set()
     for options, twins in every_twins(make):
-        for push in pushes(twins.wide, every=not options):
+        names = {name for name, _ in twins.wide.named_parameters()}
+        other_parameters = not names <= usual
+        usual |= names
+        for push in pushes(twins.wide, every=not options, long=other_parameters):
             try:
                 keeps(twins, push)
             except BrokenLawError as error:
@@ -91,8 +95,8 @@ def every_twins(make: MakeMixer) -> Iterator[tuple[dict[str, Any], Twins]]:
         yield options, Twins(make, **options)
 
 
-def pushes(mixer: Mixer, *, every: bool) -> Iterator[Push]:
-    """The cases: of ``every`` parameter, else of those of the recurrence."""
+def pushes(mixer: Mixer, *, every: bool, long: bool) -> Iterator[Push]:
+    """The cases: of ``every`` parameter, else of those of the recurrence; and of many steps."""
     parameters = {name: p for name, p in mixer.named_parameters() if p.is_floating_point()}
     roles = set(mixer.recurrent_parameters)
     recurrent = [name for name in parameters if name.rpartition(".")[2] in roles]
@@ -103,13 +107,11 @@ def pushes(mixer: Mixer, *, every: bool) -> Iterator[Push]:
     if len(recurrent) > 1:
         for value in RECURRENT if every else FEWER:
             yield Push(dict.fromkeys(recurrent, value), time)
-    if not every:
-        return
-    for name, p in parameters.items():
+    for name, p in parameters.items() if every else ():
         if name not in recurrent:
             for value in VECTORS if p.ndim < 2 else MATRICES:
                 yield Push({name: value}, time)
-    if parallel and recurrent:
+    if long and parallel and recurrent:
         for value in LONG_PUSHED:
             for name in recurrent:
                 yield Push({name: value}, LONG)
@@ -124,11 +126,11 @@ def keeps(twins: Twins, push: Push) -> None:
         truth, got = _results(wide, x.double()), _results(twins.single, x)
     except ArgumentError:
         return
-    if _grows(wide, push.time):
+    finite = [all(bool(v.isfinite().all()) for v in found.values()) for found in (truth, got)]
+    if not finite[0] and (_grows(wide, push.time) or _overflows(wide, x.double())):
         return
-    finite = all(bool(value.isfinite().all()) for value in truth.values())
-    if not finite and _overflows(wide, x.double()):
-        return
+    if finite[0] and not finite[1] and push.time < LONG and _grows(wide, push.time):
+        return  # a gradient that is large on its way through so few steps, and not at its end
     for name, value in truth.items():
         check_true(f"{push}: {name} is not finite in float64", bool(value.isfinite().all()))
     if max(_size(value) for value in truth.values()) > _LARGEST:
