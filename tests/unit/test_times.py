@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from linrnn import RNN, SequenceModel, mixers
 from linrnn.cli.list import main as list_main
 from linrnn.errors import ArgumentError, DTypeError, ShapeError
-from linrnn.mixers import GRU, LRU, S5, Bidirectional
+from linrnn.mixers import GRU, LRU, S5, Bidirectional, CoRNN
 from linrnn.state import leaves
 from linrnn.streaming import Session, Sessions
 
@@ -251,6 +251,11 @@ def test_what_is_refused():
             ArgumentError,
             r"^GRU\.step: dt must be None, for this layer counts steps and knows no time",
             lambda: GRU(3).step(x[:, 0], GRU(3).init_state(2), dt=dt[:, 0]),
+        ),
+        (
+            ArgumentError,
+            r"^CoRNN\.forward: dt must leave outputs and states finite, got times up to 1e\+06",
+            lambda: CoRNN(3)(x.float(), dt=torch.full((2, x.shape[1]), 1e6)),
         ),
         (
             ArgumentError,

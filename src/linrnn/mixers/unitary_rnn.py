@@ -115,4 +115,4 @@ def _reflected(W: Tensor, v: Tensor) -> Tensor:
     """Every column of W reflected at the plane that v stands on; as it is where v is 0."""
     v = v / v.abs().detach().max().clamp(min=torch.finfo(v.real.dtype).tiny)  # or squares underflow
     square = (v.abs() ** 2).sum()
-    return W - 2 * v[:, None] * (v.conj()[:, None] * W).sum(0) / square.clamp(min=1)
+    return W - 2 * v[:, None] * (v.conj()[:, None] * W).sum(0) / square.clamp(min=0.5)
