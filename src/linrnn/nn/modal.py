@@ -222,7 +222,8 @@ def _fits(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Fit]:
 
 def _error(modes: Modes, kernel: Tensor) -> Tensor:
     norm = kernel.norm(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
-    return (modes.kernel(kernel.shape[1]) - kernel).norm(dim=1) / norm
+    found: Tensor = (modes.kernel(kernel.shape[1]) - kernel).norm(dim=1) / norm
+    return found
 
 
 def _floors_of_all(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Tensor]:

@@ -61,11 +61,12 @@ def texts_and_flags(make: MakeMixer) -> Iterator[dict[str, Any]]:
         for value in values[1:]:
             if not isinstance(value, (str, bool)):
                 continue
+            options: dict[str, Any] = {name: value}
             try:
-                build(make, **{name: value})
+                build(make, **options)
             except (LinrnnError, TypeError):
                 continue
-            yield {name: value}
+            yield options
 
 
 def sizes(mixer: type[Mixer]) -> list[str]:
