@@ -254,7 +254,7 @@ def test_what_is_refused():
         ),
         (
             ArgumentError,
-            r"^CoRNN\.forward: dt must leave outputs and states finite, got times up to 1e\+06",
+            r"^CoRNN\.forward: dt must leave outputs and states finite, got times up to 1e\+06 in",
             lambda: CoRNN(3)(x.float(), dt=torch.full((2, x.shape[1]), 1e6)),
         ),
         (
@@ -267,3 +267,15 @@ def test_what_is_refused():
         with pytest.raises(error, match=words):
             attempt()
     assert session.steps == 0
+
+
+def test_a_gap_that_is_too_long_names_its_row_and_what_was_no_number_passes():
+    torch.manual_seed(0)
+    layer, x, dt = CoRNN(3), torch.randn(3, 40, 3), torch.ones(3, 40)
+    dt[2] = 1e6
+    with pytest.raises(ArgumentError, match=r"up to 1e\+06 in row 2"):
+        layer(x, dt=dt)
+    x[2, 5] = float("nan")  # a row that was no number before is nobody else's matter
+    y, _ = layer(x, dt=dt)
+    assert y[:2].isfinite().all()
+    assert not y[2].isfinite().all()

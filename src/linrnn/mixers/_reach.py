@@ -1,11 +1,12 @@
 """Times between steps that carry a layer's numbers too far to be numbers, and their gradients."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
+from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import may_look
 from linrnn.state import leaves
 from linrnn.typing import State
@@ -33,20 +34,29 @@ def check_reach(where: str, dt: Tensor, x: Tensor, start: State, y: Tensor, stat
     results = [y, *_numbers(state)]
     if not all(may_look(h) for h in (x, *results)):
         return
-    if _within(results):
+    beyond = _beyond(results)
+    if not bool(beyond.any()):
         return
-    if _within([x, *_numbers(start)]):
+    beyond &= ~_beyond([x, *_numbers(start)])
+    if bool(beyond.any()):
+        row = int(beyond.nonzero()[0])
         raise ArgumentError(
             f"{where}: dt must leave outputs and states finite, got times up to "
-            f"{dt.detach().max().item():.6g} that make them too large. Divide the times by their "
-            "median, or set step_size where the layer has one."
+            f"{dt.detach()[row].max().item():.6g} in row {row}, which make them too large. Divide "
+            "the times by their median, or set step_size where the layer has one."
         )
 
 
-def _numbers(state: State) -> Iterable[Tensor]:
+def _numbers(state: State) -> list[Tensor]:
     return [h for h in leaves(state) if h.is_floating_point() or h.is_complex()]
 
 
-def _within(numbers: Iterable[Tensor]) -> bool:
-    """Whether all are below the fourth root of the largest number; false of NaN."""
-    return all(bool((h.detach().abs() < torch.finfo(h.dtype).max ** 0.25).all()) for h in numbers)
+def _beyond(numbers: Sequence[Tensor]) -> Tensor:
+    """Rows with a number that is none, or beyond the fourth root of the largest: (batch,)."""
+    small = [(h.detach().abs() < _limit(h.dtype))[..., None] for h in numbers]
+    return ~torch.stack([x.flatten(1).all(1) for x in small]).all(0)
+
+
+def _limit(dtype: torch.dtype) -> float:
+    wide = accumulator_dtype(dtype.to_real())
+    return float(torch.finfo(wide).max ** 0.25)
