@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._starts import LearnedStart
-from linrnn.nn.parameters import LARGEST_LOG, bounded_exp, empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import linear_scan
 from linrnn.ops._precision import wide
@@ -184,7 +184,7 @@ class SelectiveLRU(LearnedStart):
 
     def _log_modulus(self, z: Tensor) -> Tensor:
         """``Re g``."""
-        return -F.softplus(z) if self.gate == "stable" else (-z).clamp(-LARGEST_LOG, LARGEST_LOG)
+        return -F.softplus(z) if self.gate == "stable" else -z
 
     def _rotation(self) -> Tensor:
         """``exp(-i theta)``, (N,)."""
