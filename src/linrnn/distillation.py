@@ -32,7 +32,8 @@ class LayerFit(NamedTuple):
     """(filters, channels), float64: norm of the difference over that of the filter, both over the
     steps that were fitted."""
     floors: Tensor
-    """(filters, channels): no recurrence of the order comes nearer, by its Hankel matrix."""
+    """(filters, channels): no recurrence of the order comes nearer over the steps that were fitted,
+    by Hankel matrices of these."""
     singular: Tensor
     """(filters, channels): the Hankel matrix's first singular value that the order leaves out, as
     part of the largest; the spectral norm of no difference is smaller (Adamyan, Arov and Krein)."""
@@ -78,7 +79,8 @@ def distill(
         order: of the recurrence that stands for a filter, in real numbers of its state; a mode
             that stands for a pair of poles counts two.
         length: steps of the filters that are fitted: those of the training sequences.
-        rows: of the Hankel matrix, at most half the length is taken.
+        rows: of the Hankel matrix that is tried first, at most half the length is taken; see
+            `linrnn.nn.modal.fit_modes`.
 
     Returns:
         The distilled copy, and errors for each layer.

@@ -24,6 +24,8 @@ class Part(NamedTuple):
     """Name and size of each axis after the batch; None where it grows with what was read."""
     start: float = 0.0
     """The number in every place before the first step."""
+    double: bool = False
+    """Whether it has the precision and range of float64, whatever the parameters have."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -34,7 +36,7 @@ class Part(NamedTuple):
         """Of the tensor, for parameters or a wish of the real dtype ``real``."""
         if self.kind == "integer":
             return torch.int64
-        wide = accumulator_dtype(real)
+        wide = torch.float64 if self.double else accumulator_dtype(real)
         if self.kind == "real":
             return wide
         return torch.complex128 if wide == torch.float64 else torch.complex64
@@ -54,9 +56,14 @@ def real(*, start: float = 0.0, **axes: int | None) -> Part:
     return Part("real", axes, start)
 
 
-def complex_(**axes: int | None) -> Part:
-    """A complex part of a state."""
-    return Part("complex", axes)
+def complex_(*, double: bool = False, **axes: int | None) -> Part:
+    """A complex part of a state; complex128 in every layer if ``double``.
+
+    Example:
+        >>> complex_(modes=4, double=True).dtype(torch.float32)
+        torch.complex128
+    """
+    return Part("complex", axes, double=double)
 
 
 def integer(**axes: int | None) -> Part:

@@ -397,6 +397,28 @@ class FormThatIgnoresTime(LRU):
     without_dt = ("conv",)
 
 
+class GradientOfNothing(LRU):
+    """ranges: a decay of 0 has the gradient ``0 * inf``."""
+
+    def _coordinates(self):
+        return torch.exp(-self.nu_log.exp()), self.theta_log.clamp(max=40).exp()
+
+
+class HasNoSlope(LRU):
+    """ranges: large input weights lose their digits, and nothing is infinite."""
+
+    def _project_in(self, x):
+        y = super()._project_in(x)
+        return (y + 1e7) - 1e7 if y.dtype == torch.float32 else y
+
+
+class RootOfATime(LRU):
+    """times: the gradient of a root is infinite where a time is 0."""
+
+    def _transition(self, dt):
+        return super()._transition(None if dt is None else dt.sqrt() ** 2)
+
+
 BROKEN_MIXERS = [
     ("forms_agree", ForgetsState),
     ("forms_agree", DropsStateGradient),
@@ -448,6 +470,9 @@ BROKEN_MIXERS = [
     ("times", TakesAnyTime),
     ("times", SwallowsTime),
     ("times", FormThatIgnoresTime),
+    ("times", RootOfATime),
+    ("ranges", GradientOfNothing),
+    ("ranges", HasNoSlope),
 ]
 
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from linrnn import RNN, SequenceModel, mixers
 from linrnn.cli.list import main as list_main
 from linrnn.errors import ArgumentError, DTypeError, ShapeError
-from linrnn.mixers import GRU, LRU, S5, Bidirectional
+from linrnn.mixers import GRU, LRU, S5, Bidirectional, CoRNN
 from linrnn.state import leaves
 from linrnn.streaming import Session, Sessions
 
@@ -233,7 +233,7 @@ def test_what_is_refused():
         (DTypeError, r"^Session\.feed: dt must be real", lambda: session.feed(x[0, 0], 1j)),
         (
             ArgumentError,
-            r"dt must be at least 0, got -1 at \(0,\)",
+            r"dt must be at least 0 and at most 1e\+18, got -1 at \(0,\)",
             lambda: session.feed(x[0, 0], -1),
         ),
         (
@@ -254,7 +254,12 @@ def test_what_is_refused():
         ),
         (
             ArgumentError,
-            r"^S5\.forward: dt must be at least 0, got -0\.25 at \(0, 0\)\. Sort the time stamps",
+            r"^CoRNN\.forward: dt must leave outputs and states finite, got times up to 1e\+06 in",
+            lambda: CoRNN(3)(x.float(), dt=torch.full((2, x.shape[1]), 1e6)),
+        ),
+        (
+            ArgumentError,
+            r"^S5\.forward: dt must be at least 0 and at most 1e\+18, got -0\.25 at \(0",
             lambda: S5(4)(signal(1, 1, 4), dt=torch.tensor([[-0.25]])),
         ),
     ]
@@ -262,3 +267,15 @@ def test_what_is_refused():
         with pytest.raises(error, match=words):
             attempt()
     assert session.steps == 0
+
+
+def test_a_gap_that_is_too_long_names_its_row_and_what_was_no_number_passes():
+    torch.manual_seed(0)
+    layer, x, dt = CoRNN(3), torch.randn(3, 40, 3), torch.ones(3, 40)
+    dt[2] = 1e6
+    with pytest.raises(ArgumentError, match=r"up to 1e\+06 in row 2"):
+        layer(x, dt=dt)
+    x[2, 5] = float("nan")  # a row that was no number before is nobody else's matter
+    y, _ = layer(x, dt=dt)
+    assert y[:2].isfinite().all()
+    assert not y[2].isfinite().all()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._added import asked_now
 from linrnn.mixers._choices import Choices
+from linrnn.mixers._reach import LONGEST_TIME, check_reach
 from linrnn.mixers._updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
@@ -46,8 +47,8 @@ class Mixer(nn.Module):
         DTypeError: an input that is not real floating point, or a state of another tree or kind.
         DeviceError: an input, state or reset mask on another device than the parameters.
         ArgumentError: a reset mask for a form that cannot reset; a time for a mixer, or a form,
-            that knows none, or a negative one; in every constructor, a size below 1 or an option
-            outside its range.
+            that knows none, a negative one, or times that make states too large to be numbers;
+            in every constructor, a size below 1 or an option outside its range.
         UnknownNameError: an option that is none of those there are.
 
     Example:
@@ -247,6 +248,8 @@ class Mixer(nn.Module):
         if x.shape[1] == 0:
             return x, start
         y, state = self._read(x, start, reset, *times)
+        if dt is not None:
+            check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
         return y.to(x.dtype), state
 
     def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[ReadToken, State]:
@@ -256,7 +259,10 @@ class Mixer(nn.Module):
         """
         self._check_input(x_t, time=False)
         times = self._times("step", dt, x_t)
-        y, state = self._step(x_t, self._start(state, x_t), *times)
+        start = self._start(state, x_t)
+        y, state = self._step(x_t, start, *times)
+        if dt is not None:
+            check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
         return y.to(x_t.dtype), state
 
     def init_state(
@@ -465,7 +471,7 @@ def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:
 
 
 def check_times(where: str, dt: object, x: Tensor) -> None:
-    """Raise unless ``dt`` is a real number of at least 0 for every step of x (batch, [time, ] ...).
+    """Raise unless ``dt`` is a real number from 0 to 1e18 for each step of x (batch, [time, ] ...).
 
     Its values are looked at where they can be seen without waiting for a device.
 
@@ -479,9 +485,12 @@ def check_times(where: str, dt: object, x: Tensor) -> None:
         del axes["time"]
     check_shape(where, "dt", dt.shape, axes)
     check_device(where, "x", x.device, dt=dt)
-    if dt.device.type == "cpu" and eager(dt) and bool((dt < 0).any()):
-        place = tuple((dt < 0).nonzero()[0].tolist())
-        raise ArgumentError(
-            f"{where}: dt must be at least 0, got {dt[place].item():.6g} at {place}. Sort the time "
-            "stamps of a sequence, and pass their differences."
-        )
+    if dt.device.type == "cpu" and eager(dt):
+        wrong = ~((dt >= 0) & (dt <= LONGEST_TIME) & dt.isfinite())
+        if bool(wrong.any()):
+            place = tuple(wrong.nonzero()[0].tolist())
+            raise ArgumentError(
+                f"{where}: dt must be at least 0 and at most {LONGEST_TIME:g}, got "
+                f"{dt[place].item():.6g} at {place}. Sort the time stamps of a sequence, and pass "
+                "their differences."
+            )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell
 from linrnn.mixers._choices import Choices
 from linrnn.mixers.rwkv4 import RWKV4
+from linrnn.nn.parameters import bounded_exp
 from linrnn.nn.ring import check_phase, uniform
 from linrnn.ops._precision import wide
 from linrnn.ops.weighted_mean import EMPTY, shares, wkv_at_once
@@ -136,6 +137,6 @@ class ComplexRWKV(RWKV4):
         return torch.view_as_complex(v.unflatten(-1, (self.d_state, 2)))
 
     def _constants(self) -> dict[str, Any]:
-        theta = wide(self.theta_log).exp()
+        theta = bounded_exp(wide(self.theta_log))
         c = torch.complex(wide(self.c_re), wide(self.c_im))
         return {**super()._constants(), "turn": torch.polar(torch.ones_like(theta), theta), "c": c}

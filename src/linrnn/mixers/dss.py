@@ -5,13 +5,22 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Filters, copy, double, held
+from linrnn.nn.discretise import exp_less_one
 from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import siso
+from linrnn.ops._modes import may_look
+from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
+
+_GROWTH = 600.0
+"""Of a growing mode, logarithm: exp(-600) and its products with weights are numbers of float64."""
+
+_NEAR_0 = 1e-7  # of a squared denominator, from the public code, which adds it
+_NO_DIRECTION = 1e-30  # the size of a Lambda that is as good as 0
 
 
 class DSS(Filters):
@@ -26,7 +35,8 @@ class DSS(Filters):
         dt = exp(log_dt), times the time since the step before where that is given; with
         separate_dt one for the real and one for the imaginary part of Lambda.
         All modes are kept, none stands for a pair. Initially Lambda is -1/2 and the positive half
-        of the frequencies of HiPPO-LegS of size 2 d_state, C has normal parts of variance 1.
+        of the frequencies of HiPPO-LegS of size 2 d_state, C has normal parts of variance 1, and
+        the two dt of a channel are one.
         Parameters: A_log or A_re, and A_im (d_state,); log_dt (d_model,), or (d_model, 2) if
         separate; C_re and C_im (d_model, d_state); D (d_model,)
 
@@ -40,10 +50,13 @@ class DSS(Filters):
         form: how a sequence is computed, with the same numbers: "scan" or "conv", as in S4D.
 
     Departures from the paper:
-        Quotients are exact, where the paper adds 1e-7 to squares. With "softmax" Lambda may be
-        learned to grow: up to ``length`` steps all numbers are bounded while
-        ``Re Lambda dt length`` is below 80; longer streams grow on. GELU, the linear layer and the
-        norm of the paper's layer belong to the block around a mixer.
+        Of a quotient 1 / z, |z|^2 is at least 1e-7, where the public code adds 1e-7 to it: only
+        "softmax" has such, and its weight is 0 where Lambda is. With "softmax" Lambda may be
+        learned to grow. The largest power of a row is taken out, as in the public code, and
+        the state is of double precision: up to ``length`` steps all numbers are bounded while
+        ``Re Lambda dt length`` is at most 600; more is an error, and in compiled graphs is taken
+        for 600. Longer streams grow on. GELU, the linear layer and the norm of the paper's
+        layer belong to the block around a mixer.
 
     Example:
         >>> y, state = DSS(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -99,8 +112,8 @@ class DSS(Filters):
         copy(lam.real.neg().log(), self.A_log)
         copy(lam, self.A_re)
         copy(lam.imag, self.A_im)
-        drawn = draw_log_dt(self.log_dt.numel(), self.dt_min, self.dt_max)
-        copy(drawn.view(self.log_dt.shape), self.log_dt)
+        drawn = draw_log_dt(self.d_model, self.dt_min, self.dt_max)
+        copy(drawn[:, None].expand(-1, 2) if self.separate_dt else drawn, self.log_dt)
         for weight in (self.C_re, self.C_im, self.D):
             nn.init.normal_(weight)
 
@@ -108,19 +121,65 @@ class DSS(Filters):
         """``a`` of all channels, one after the other."""
         return self.system().a.flatten()
 
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`: of double precision where modes may grow."""
+        return complex_(double=self.kernel == "softmax", d_model=self.d_model, modes=self.modes)
+
     def system(self, times: Tensor | None = None) -> siso.System:
-        """The discretised systems, in double precision; of times (...) those of each."""
-        re = self.A_re if self.A_log is None else -self.A_log.double().exp()
+        """The discretised systems, in double precision; of times (...) those of each.
+
+        Raises:
+            ArgumentError: a mode grows by more over ``length`` steps than a state can hold.
+        """
+        re = self.A_re if self.A_log is None else -bounded_exp(self.A_log.double())
         assert re is not None
-        lam, dt = double(re, self.A_im), self.log_dt.double().exp()[..., None]
+        lam, dt = double(re, self.A_im), bounded_exp(self.log_dt.double())[..., None]
         if self.separate_dt:
             rate = torch.complex(dt[:, 0] * lam.real, dt[:, 1] * lam.imag)
+            dt = _common_dt(dt[:, 0], dt[:, 1], lam)
         else:
             rate = dt * lam
-        a, gain = held(rate, times)
-        b = gain * rate / lam if self.separate_dt else gain * dt
         c = double(self.C_re, self.C_im)
-        if self.kernel == "softmax":  # a power above 1 divides b, or c would underflow
-            most = rate.real.clamp(min=0) * self.length
-            b, c = b * (-most).exp(), c / ((rate * self.length - most).exp() - (-most).exp())
-        return siso.System(a, b, c, self.D)
+        if self.kernel == "exp":
+            a, gain = held(rate, times)
+            return siso.System(a, gain * dt, c, self.D)
+        rate = self._limited(rate)
+        a, gain = held(rate, times)
+        # a power above 1 divides b, or c would underflow
+        b = gain * dt * (-rate.real.clamp(min=0) * self.length).exp()
+        return siso.System(a, b, c * lam * _inverse(self._total(rate) * lam), self.D)
+
+    def _limited(self, rate: Tensor) -> Tensor:
+        """``rate``, unless its growth over ``length`` steps is too large for a state.
+
+        Raises:
+            ArgumentError: it is. Where nobody may look at numbers, the rate is cut instead.
+        """
+        growth = rate.real * self.length
+        if may_look(growth) and bool((growth > _GROWTH).any()):
+            raise ArgumentError(
+                f"DSS: Re Lambda * dt * length must be at most {_GROWTH:g}, got "
+                f"{growth.max().item():.6g}. Lower A_re or log_dt, or train with gradient "
+                "clipping: kernel='softmax' learns growing modes too."
+            )
+        return torch.complex(rate.real.clamp(max=_GROWTH / self.length), rate.imag)
+
+    def _total(self, rate: Tensor) -> Tensor:
+        """``a^length - 1``, over ``|a|^length`` where a grows: the largest power is 1."""
+        falling = torch.where(rate.real > 0, -rate, rate)
+        less_one = exp_less_one(falling, rate.real.new_tensor(float(self.length)))[1]
+        angle = rate.imag * self.length
+        turn = torch.polar(torch.ones_like(angle), angle)
+        return less_one * torch.where(rate.real > 0, -turn, 1)
+
+
+def _common_dt(dt_re: Tensor, dt_im: Tensor, lam: Tensor) -> Tensor:
+    """``(dt_re Re lam + i dt_im Im lam) / lam``; where lam is 0, dt_re."""
+    along = lam / lam.abs().clamp(min=_NO_DIRECTION)
+    more = dt_im - dt_re
+    return torch.complex(dt_re + more * along.imag.square(), more * along.real * along.imag)
+
+
+def _inverse(x: Tensor) -> Tensor:
+    """``1 / x``, or ``conj(x) / 1e-7`` where ``|x|^2`` is less."""
+    return x.conj() / (x.real.square() + x.imag.square()).clamp(min=_NEAR_0)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._delta import ConvDelta
-from linrnn.nn import empty_parameters, softplus_steps
+from linrnn.nn import bounded_exp, empty_parameters, softplus_steps
 from linrnn.ops._precision import wide
 
 
@@ -103,4 +103,4 @@ class GatedDeltaNet(ConvDelta):
 
     def _log_decay(self, x: Tensor) -> Tensor:
         step = F.softplus(wide(self.a_proj(x)) + wide(self.dt_bias))
-        return -wide(self.A_log).exp() * step
+        return -bounded_exp(wide(self.A_log)) * step

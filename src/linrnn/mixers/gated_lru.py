@@ -9,7 +9,7 @@ from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._starts import LearnedStart
-from linrnn.nn import check_ring, lecun_normal, ring, uniform
+from linrnn.nn import bounded_exp, check_ring, lecun_normal, ring, uniform
 from linrnn.ops._parts import parts
 from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
@@ -119,7 +119,7 @@ class GatedLRU(LearnedStart):
     def _decay(self) -> Tensor:
         """``lam``, at least float32."""
         if self.nu_log is not None:
-            return torch.exp(-wide(self.nu_log).exp())
+            return torch.exp(-bounded_exp(wide(self.nu_log)))
         return wide(self.get_parameter("lam"))
 
     def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Systems, double, held
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import siso
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
@@ -104,7 +104,7 @@ class GSS(Systems):
 
     def system(self, times: Tensor | None = None) -> siso.System:
         """The discretised systems, in double precision; of times (...) those of each."""
-        lam = double(-self.A_log.double().exp(), self.A_im_log.double().exp())[None]
+        lam = double(-bounded_exp(self.A_log.double()), bounded_exp(self.A_im_log.double()))[None]
         a, b = held(lam, times)
         return siso.System(a, b, double(self.C_re, self.C_im), self.D)
 

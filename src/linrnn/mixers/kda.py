@@ -9,7 +9,7 @@ from torch import Tensor
 from linrnn.errors import check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._delta import ConvDelta
-from linrnn.nn import LowRank, empty_parameters, softplus_steps
+from linrnn.nn import LowRank, bounded_exp, empty_parameters, softplus_steps
 from linrnn.ops._precision import wide
 
 
@@ -100,5 +100,5 @@ class KDA(ConvDelta):
 
     def _log_decay(self, x: Tensor) -> Tensor:
         step = F.softplus(wide(self.g_proj(x)) + wide(self.dt_bias))
-        g: Tensor = -wide(self.A_log).exp()[:, None] * step.unflatten(-1, (self.n_heads, -1))
+        g: Tensor = -bounded_exp(wide(self.A_log))[:, None] * step.unflatten(-1, (self.n_heads, -1))
         return g

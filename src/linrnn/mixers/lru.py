@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._choices import Choices
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.ops._precision import wide
@@ -220,7 +220,7 @@ class LRU(Mixer):
         b = wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(x_t.shape[0], self.d_state, 2)
         gamma_log = self.gamma_log
         if gamma_log is not None:
-            b = b * wide(gamma_log).exp().unsqueeze(1)  # (B, N, 2)
+            b = b * bounded_exp(wide(gamma_log)).unsqueeze(1)  # (B, N, 2)
         if self.form == "real":
             pair = b + turn(*self._blocks(), torch.view_as_real(h))
             h = torch.view_as_complex(pair)
@@ -238,9 +238,9 @@ class LRU(Mixer):
         if self.parametrisation == "naive":
             lam = torch.complex(first, second)
             return torch.polar(torch.exp(dt * lam.abs().log()), dt * lam.angle())
-        nu = first if self.parametrisation == "exponential" else first.exp()
-        theta = second.exp() if self.parametrisation == "stable" else second
-        return torch.polar(torch.exp(-nu * dt), theta * dt)
+        nu = first if self.parametrisation == "exponential" else bounded_exp(first)
+        theta = bounded_exp(second) if self.parametrisation == "stable" else second
+        return torch.polar(bounded_exp(-nu * dt), theta * dt)
 
     def _coordinates(self) -> tuple[Tensor, Tensor]:
         """Radius and angle of ``lam``; for "naive" its real and imaginary part."""
@@ -248,8 +248,8 @@ class LRU(Mixer):
         first, second = wide(getattr(self, names[0])), wide(getattr(self, names[1]))
         if self.parametrisation == "naive":
             return first, second
-        nu = first if self.parametrisation == "exponential" else first.exp()
-        return torch.exp(-nu), second.exp() if self.parametrisation == "stable" else second
+        nu = first if self.parametrisation == "exponential" else bounded_exp(first)
+        return bounded_exp(-nu), bounded_exp(second) if self.parametrisation == "stable" else second
 
     def _blocks(self) -> tuple[Tensor, Tensor]:
         """Real and imaginary part of ``lam``, without complex arithmetic."""
@@ -262,7 +262,7 @@ class LRU(Mixer):
         """``gamma * (B x)``, real and imaginary part side by side: (batch, time, d_state, 2)."""
         B: Tensor = self.B
         if self.gamma_log is not None:  # cheaper on the weights than on a sequence
-            B = B * self.gamma_log.exp()[:, None, None]
+            B = B * bounded_exp(self.gamma_log)[:, None, None]
         return wide(F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2)))
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:

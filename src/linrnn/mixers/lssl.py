@@ -13,8 +13,9 @@ from linrnn.mixers._choices import Choices
 from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import MEASURES, check_dt, draw_log_dt, hippo
 from linrnn.nn.legs import legs_bilinear
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import dense_ssm
+from linrnn.ops._modes import may_look
 from linrnn.ops._precision import without_autocast
 from linrnn.state_spec import Part, real
 
@@ -148,19 +149,29 @@ class LSSL(Mixer):
         return real(d_model=self.d_model, d_state=self.d_state)
 
     def continuous(self) -> tuple[Tensor, Tensor]:
-        """A (d_state, d_state) and B (d_state,), float64."""
+        """A (d_state, d_state) and B (d_state,), float64.
+
+        Raises:
+            ArgumentError: A is learned, and its matrix T has become singular.
+        """
         A, B = (x.to(self.log_dt.device) for x in hippo(self.measure, self.d_state))
         if not self.learn_A:
             return A, B
         p = {name: getattr(self, f"A_{name}").double() for name in structured("legs", 1)}
         T = torch.diag(p["diagonal"])
         T = T + torch.diag(p["below"], -1) + torch.diag(p["above"], 1)
-        inner = torch.diag(p["middle"]) + torch.linalg.inv(T)
+        inverse, error = torch.linalg.inv_ex(T)
+        if may_look(T) and bool(error):
+            raise ArgumentError(
+                "LSSL: the tridiagonal matrix of A must have an inverse, got one that is singular. "
+                "Lower the learning rate of A_diagonal, A_below and A_above."
+            )
+        inner = torch.diag(p["middle"]) + inverse
         return -p["left"][:, None] * inner * p["right"], B
 
     def system(self) -> dense_ssm.DenseSystem:
         """The systems of all channels, in steps."""
-        dt = self.log_dt.double().exp()
+        dt = bounded_exp(self.log_dt.double())
         if self._is_plain():
             eye = torch.eye(self.d_state, dtype=dt.dtype, device=dt.device)
             a = legs_bilinear(
@@ -188,7 +199,7 @@ class LSSL(Mixer):
         with without_autocast(x_t.device):
             u = x_t.to(h.dtype)
             if self._is_plain():
-                h = legs_bilinear(h, u, self.log_dt.to(h.dtype).exp())
+                h = legs_bilinear(h, u, bounded_exp(self.log_dt.to(h.dtype)))
                 s = dense_ssm.read_out(self.C, self.D, u, h)
             else:
                 s, h = dense_ssm.step(self.system(), u, h)

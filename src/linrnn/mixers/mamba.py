@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._choices import Choices
-from linrnn.nn import CausalConv, softplus_steps
+from linrnn.nn import CausalConv, bounded_exp, softplus_steps
 from linrnn.nn.affine import affine_of
 from linrnn.ops import selective_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
@@ -203,7 +203,7 @@ class Mamba(Mixer):
         y, h = selective_scan(
             s,
             steps,
-            -torch.exp(self.A_log.to(state["h"].dtype)),
+            -bounded_exp(self.A_log.to(state["h"].dtype)),
             B,
             C,
             self.D,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._choices import Choices
-from linrnn.nn import CausalConv, HeadNorm, empty_parameters, softplus_steps
+from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softplus_steps
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
@@ -142,7 +142,7 @@ class Mamba2(Mixer):
         if times is not None:
             dt = times[..., None] * dt
         with without_autocast(x.device):
-            g = -wide(self.A_log).exp() * dt
+            g = -bounded_exp(wide(self.A_log)) * dt
             o, memory = outer_scan(C, B, dt[..., None] * s, g, state["memory"], reset=reset)
             # by channel: its gradient, sums over time, then has the same bits with any threads
             D = wide(self.D).repeat_interleave(self.d_head)

@@ -12,7 +12,7 @@ from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._choices import Choices
 from linrnn.nn.long_conv import window_decays
 from linrnn.nn.modal import Modes
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import siso
 from linrnn.ops._pairs import columns, rows
 from linrnn.ops._precision import without_autocast
@@ -120,7 +120,7 @@ class Modal(Mixer):
 
     def system(self) -> siso.System:
         """``h_{t+1}`` and ``Re(R h_{t+1})``, in double precision."""
-        a = torch.polar((-self.nu_log.double().exp()).exp(), self.theta.double())
+        a = torch.polar((-bounded_exp(self.nu_log.double())).exp(), self.theta.double())
         c = torch.complex(self.R_re.double(), self.R_im.double())
         return siso.System(a, torch.ones_like(a), c, torch.zeros_like(self.D))
 

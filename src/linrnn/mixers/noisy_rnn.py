@@ -119,6 +119,11 @@ class NoisyRNN(Lipschitz):
         if self.noise == "em":
             scale = {"add": self.sigma_add, "mult": self.sigma_mult}
             dB = self.step_size**0.5 * torch.randn_like(like)
-            return {**given, **scale, "dB": dB if dt is None else dB * wide(dt)[..., None].sqrt()}
+            return {**given, **scale, "dB": dB if dt is None else dB * _root(wide(dt))[..., None]}
         given["added"] = self.sigma_add * torch.randn_like(like)
         return {**given, "times": 1 - self.sigma_mult * torch.rand_like(like)}
+
+
+def _root(x: Tensor) -> Tensor:
+    """The square root, whose gradient is 0 and not infinite where x is 0."""
+    return torch.where(x > 0, torch.where(x > 0, x, 1).sqrt(), 0)

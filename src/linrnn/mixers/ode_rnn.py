@@ -13,7 +13,7 @@ from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._flow import SOLVERS, flow, small_normal
 from linrnn.nn.affine import affine_of
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.dense_recurrence import CELLS
 
 _GATES = ("xr", "xz", "xn")
@@ -142,4 +142,4 @@ class ODERNN(FamilyRNN):
             (W, a), (R, b) = affine_of(self.inner, x), affine_of(self.outer, x)
             return given | {"W": W, "a": a, "R": R, "b": b}
         assert self.log_rate is not None
-        return given | {"rate": self.log_rate.exp()}
+        return given | {"rate": bounded_exp(self.log_rate)}

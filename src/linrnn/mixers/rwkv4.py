@@ -20,7 +20,7 @@ from linrnn.nn.channel_mix import (
     token_shift,
     zigzag,
 )
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import ring, uniform
 from linrnn.ops import cell_scan
 from linrnn.ops._native_step import NativeStep, Weight, matrices_of
@@ -193,7 +193,7 @@ class RWKV4(Mixer):
 
     def _constants(self) -> dict[str, Any]:
         """Those of the cell."""
-        return {"decay": wide(self.time_decay).exp(), "bonus": wide(self.time_first)}
+        return {"decay": bounded_exp(wide(self.time_decay)), "bonus": wide(self.time_first)}
 
     def _values(self, v: Tensor) -> Tensor:
         """(..., N) values from what `value` projected."""

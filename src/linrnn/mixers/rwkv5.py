@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._rwkv import MatrixRWKV, initial_bonus
-from linrnn.nn import empty_parameters
+from linrnn.nn import bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
@@ -99,7 +99,7 @@ class RWKV5(MatrixRWKV):
         r, k, v, g = (now + back * (1 - mu) for mu in (self.mu_r, self.mu_k, self.mu_v, self.mu_g))
         r, k, v = self._heads(self.receptance(r), self.key(k), self.value(v))
         with without_autocast(x.device):
-            decay, bonus = -wide(self.time_decay).exp(), wide(self.time_first)
+            decay, bonus = -bounded_exp(wide(self.time_decay)), wide(self.time_first)
             o, memory = outer_scan(r, k, v, decay, state["memory"], bonus=bonus, reset=reset)
         y = self._out(self._normed(o) * wide(F.silu(self.gate(g))))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

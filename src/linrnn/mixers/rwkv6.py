@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._rwkv import CORRECTION, MatrixRWKV, initial_bonus
-from linrnn.nn import LowRank, empty_parameters
+from linrnn.nn import LowRank, bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.outer_scan import outer_scan
@@ -122,6 +122,8 @@ class RWKV6(MatrixRWKV):
         r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
         with without_autocast(x.device):
             bonus = wide(self.time_first)
-            o, memory = outer_scan(r, k, v, -d.exp(), state["memory"], bonus=bonus, reset=reset)
+            o, memory = outer_scan(
+                r, k, v, -bounded_exp(d), state["memory"], bonus=bonus, reset=reset
+            )
         y = self._out(self._normed(o) * wide(F.silu(self.gate(g))))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -10,7 +10,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._systems import Filters, copy, double
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, nplr
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import dplr
 from linrnn.typing import Complex
 
@@ -112,7 +112,10 @@ class S4(Filters):
 
     def system(self, times: Tensor | None = None) -> dplr.System:
         """The systems, in double precision; of times (...) with the dt of each."""
-        lam, dt = double(-self.A_log.double().exp(), self.A_im), self.log_dt.double().exp()
+        lam, dt = (
+            double(-bounded_exp(self.A_log.double()), self.A_im),
+            bounded_exp(self.log_dt.double()),
+        )
         if times is not None:
             dt = times.double()[..., None] * dt
         P, B = double(self.P_re, self.P_im), double(self.B_re, self.B_im)

@@ -18,7 +18,7 @@ from linrnn.nn.hippo import (
     hippo_normal,
     initial_eigenvalues,
 )
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import siso
 from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import Inexact
@@ -162,8 +162,8 @@ class S4D(Filters):
 
     def system(self, times: Tensor | None = None) -> siso.System:
         """The discretised systems, in double precision; of times (...) those of each."""
-        A = self._each(double(-self.A_log.double().exp(), self.A_im))
-        dt = self.log_dt.double().exp()[:, None]
+        A = self._each(double(-bounded_exp(self.A_log.double()), self.A_im))
+        dt = bounded_exp(self.log_dt.double())[:, None]
         if times is not None:
             dt = times.double()[..., None, None] * dt
         a, b = DISCRETISATIONS[self.discretisation](A, dt)

@@ -12,7 +12,7 @@ from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._choices import Choices
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, complex_
@@ -182,7 +182,7 @@ class S5(Mixer):
     def _discretise(self, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """``(a, gain)``, each (P,), of times (...) each (..., P), computed in double precision."""
         re = self.A_re.double().clamp(max=_CLIP) if self.clip_eigs else self.A_re.double()
-        dt = self.step_rescale * self.log_dt.double().exp()
+        dt = self.step_rescale * bounded_exp(self.log_dt.double())
         if times is not None:
             dt = times.double()[..., None] * dt
         a, gain = DISCRETISATIONS[self.discretisation](torch.complex(re, self.A_im.double()), dt)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._choices import Choices
 from linrnn.mixers._starts import LearnedStart
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import linear_scan
 from linrnn.ops._precision import wide
@@ -196,7 +196,7 @@ class SelectiveLRU(LearnedStart):
 
     def _decay(self, z: Tensor) -> Tensor:
         """``exp(g)``; of the stable gate the modulus is a sigmoid, at most 1 in any rounding."""
-        modulus = torch.sigmoid(-z) if self.gate == "stable" else torch.exp(-z)
+        modulus = torch.sigmoid(-z) if self.gate == "stable" else bounded_exp(-z)
         return modulus * self._rotation()
 
     def _run_scan(self, z: Tensor, b: Tensor, start: Any, reset: Tensor | None) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._choices import Choices
 from linrnn.nn.affine import affine_of
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_ring, ring, uniform
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.ops._precision import wide
@@ -102,7 +102,7 @@ class SLRU(Mixer):
 
     def decay(self, dt: Tensor | None = None) -> Float[Tensor, "*batch_time d_state"]:
         """``lam``, real, at least float32; of times (...) ``lam^dt``, (..., d_state)."""
-        nu = wide(self.nu_log).exp()
+        nu = bounded_exp(wide(self.nu_log))
         return torch.exp(-nu if dt is None else -nu * dt.unsqueeze(-1))
 
     def eigenvalues(self) -> Tensor:
@@ -126,7 +126,7 @@ class SLRU(Mixer):
 
     def _project_in(self, x: Tensor) -> Tensor:
         """``gamma * (W x + b)``, gamma multiplied into the small factors."""
-        gamma, (weight, b) = self.gamma_log.exp(), affine_of(self.in_proj, x)
+        gamma, (weight, b) = bounded_exp(self.gamma_log), affine_of(self.in_proj, x)
         return wide(F.linear(x.to(weight.dtype), weight * gamma[:, None], b * gamma))
 
     def _project_out(self, h: Tensor) -> Tensor:

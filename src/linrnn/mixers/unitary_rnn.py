@@ -25,7 +25,7 @@ class UnitaryRNN(Mixer):
         h_t = modReLU(T x_t + W h_{t-1})                                    h in C^{d_state}
         modReLU(a) = a / |a| * relu(|a| + b)
         W = D_3 R_2 F^{-1} D_2 P R_1 F D_1
-        D_j = diag(exp(i theta_j)),   R_j = 1 - 2 v_j v_j^H / |v_j|^2
+        D_j = diag(exp(i theta_j)),   R_j = 1 - 2 v_j v_j^H / |v_j|^2,   1 where v_j = 0
         y_t = W_out [Re h_t; Im h_t] + b_out
         F is the unitary discrete Fourier transform and P a permutation, drawn once. W is unitary,
         has 7 d_state parameters, and is not any unitary matrix. Initially theta is uniform on
@@ -115,5 +115,7 @@ class UnitaryRNN(Mixer):
 
 
 def _reflected(W: Tensor, v: Tensor) -> Tensor:
-    """Every column of W reflected at the plane that v stands on."""
-    return W - 2 * v[:, None] * (v.conj()[:, None] * W).sum(0) / (v.abs() ** 2).sum()
+    """Every column of W reflected at the plane that v stands on; as it is where v is 0."""
+    v = v / v.abs().detach().max().clamp(min=torch.finfo(v.real.dtype).tiny)  # or squares underflow
+    square = (v.abs() ** 2).sum()
+    return W - 2 * v[:, None] * (v.conj()[:, None] * W).sum(0) / square.clamp(min=0.5)

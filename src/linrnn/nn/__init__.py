@@ -25,6 +25,7 @@ from linrnn.nn.mlp import GatedMLP as GatedMLP
 from linrnn.nn.mode_bank import ModeBank as ModeBank
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pair import Pair as Pair
+from linrnn.nn.parameters import bounded_exp as bounded_exp
 from linrnn.nn.parameters import empty_parameters as empty_parameters
 from linrnn.nn.parameters import has_decay as has_decay
 from linrnn.nn.parameters import lecun_normal as lecun_normal
@@ -61,6 +62,7 @@ __all__ = [
     "RelativePositions",
     "Resample",
     "RotaryScaling",
+    "bounded_exp",
     "check_phase",
     "check_ring",
     "default_heads",

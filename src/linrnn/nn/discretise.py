@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_in
+from linrnn.nn.parameters import LARGEST_LOG
+
+_SMALL = 1e-2  # where z is smaller, six terms of the series are exact to 2e-16
+_TERMS = 6
 
 
 def zoh(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
@@ -19,6 +23,8 @@ def zoh(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
     Equation::
 
         a = exp(dt lam)        gain = (exp(dt lam) - 1) / lam,  dt where lam is 0
+
+    Growth is that of ``dt Re lam = 40`` at most.
 
     Args:
         lam: eigenvalues of the continuous system, real or complex.
@@ -31,17 +37,32 @@ def zoh(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
         >>> zoh(torch.tensor([0.0, -1e-6]), torch.tensor(1e-3))[1]
         tensor([0.0010, 0.0010])
     """
-    growth = (lam.real * dt).exp()
-    less_one = torch.expm1(lam.real * dt)  # exp(z) - 1 would lose every digit of a small z
-    a = growth
-    if lam.is_complex():
-        angle = lam.imag * dt
-        cos, sin, half = angle.cos(), angle.sin(), (0.5 * angle).sin()
-        a = torch.complex(growth * cos, growth * sin)
-        less_one = torch.complex(less_one * cos - 2 * half * half, growth * sin)
-    zero = lam == 0
-    gain = less_one / torch.where(zero, 1, lam)
-    return a, torch.where(zero, dt.to(gain.dtype), gain)
+    a, less_one, z = exp_less_one(lam, dt)
+    small = z.abs() < _SMALL
+    gain = less_one / torch.where(small, 1, lam)
+    # 1 + z/2 + z^2/6 + ...: near 0 the quotient has no gradient, whose two parts cancel
+    series = torch.ones_like(z)
+    for n in range(_TERMS, 1, -1):
+        series = 1 + torch.where(small, z, 0) / n * series
+    return a, torch.where(small, dt * series, gain)
+
+
+def exp_less_one(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``exp(dt lam)``, ``exp(dt lam) - 1`` to the last digit however small, and ``dt lam``.
+
+    Example:
+        >>> exp_less_one(torch.tensor(-1e-6), torch.tensor(1e-3))[1]
+        tensor(-1.0000e-09)
+    """
+    real = (lam.real * dt).clamp(max=LARGEST_LOG)  # growth that overflows in a few steps anyway
+    growth, less_one = real.exp(), torch.expm1(real)
+    if not lam.is_complex():
+        return growth, less_one, real
+    angle = lam.imag * dt
+    cos, sin, half = angle.cos(), angle.sin(), (0.5 * angle).sin()
+    a = torch.complex(growth * cos, growth * sin)
+    less_one = torch.complex(less_one * cos - 2 * half * half, growth * sin)
+    return a, less_one, torch.complex(real, angle)
 
 
 def generalised(lam: Tensor, dt: Tensor, alpha: float) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.nn.discretise import dense
+from linrnn.nn.parameters import bounded_exp
 from linrnn.ops import accumulator_dtype
 
 
@@ -71,7 +72,7 @@ class LTISteps(nn.Module):
         if self.log_dt is None:
             return self.a, self.b
         A, B = (x.to(self.log_dt.device) for x in self._system)
-        a, b = dense(A, B, self.log_dt.double().exp(), self._rule)
+        a, b = dense(A, B, bounded_exp(self.log_dt.double()), self._rule)
         dtype = accumulator_dtype(self.log_dt.dtype)
         return a.to(dtype), b.to(dtype)
 

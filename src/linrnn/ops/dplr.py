@@ -19,7 +19,7 @@ from torch import Tensor
 from linrnn.ops._blocks import add_now, convolve_shapes, scan_all, scan_shapes
 from linrnn.ops._dplr_powers import Matrices
 from linrnn.ops._fft import causal_product
-from linrnn.ops._modes import seen_zero
+from linrnn.ops._modes import may_look, seen_zero
 from linrnn.ops._opaque import opaque
 from linrnn.ops._pairs import columns, conjugate, pairs, rows
 from linrnn.ops.cauchy import cauchy
@@ -27,6 +27,7 @@ from linrnn.ops.cauchy import cauchy
 BLOCK = 32  # longer ones take more powers, shorter ones more products by a dense matrix
 LONG = 1024  # steps from which powers are a small part, and blocks are twice as long
 RESET_BLOCK = 16
+_TINY = 1e-8  # of a pole: its fourth power and the inverse of that float32 still holds
 
 
 class System(NamedTuple):
@@ -168,15 +169,18 @@ def kernel(
         system: whose dt is (channels,).
         time: how many values.
         after: ``c A^time`` of the transition, (H, K), of `Matrices`.
-        dtype: complex; that of the sums.
+        dtype: complex; that of the sums, unless poles are too near to 0 or too far for it.
     """
     rank, half = system.P.shape[1], 0.5 * system.dt[:, None]
     cut = conjugate(pairs(columns(system.c) - after, system.c))
     c, P = 0.5 * cut, system.P.transpose(0, 1)
     left, right = torch.cat([c[None], conjugate(P)]), torch.cat([system.b[None], P])
+    w = half * system.lam
+    if may_look(w) and not bool(((w.abs() > _TINY) & (w.abs() < 1 / _TINY)).all()):
+        dtype = torch.complex128
     v = (left[:, None] * right).flatten(0, 1).to(dtype)
     angle = torch.arange(time // 2 + 1, device=c.device).double() * (2 * torch.pi / time)
-    q = cauchy(v, half * system.lam, angle).unflatten(0, (1 + rank, 1 + rank))
+    q = cauchy(v, w, angle).unflatten(0, (1 + rank, 1 + rank))
     q = q.permute(2, 3, 0, 1)  # (H, nodes, ., .)
     shift = (half * (1 + torch.complex(angle.cos(), -angle.sin()))).to(dtype)
     inverse = _inverse(shift[..., None, None] * q[..., 1:, 1:])

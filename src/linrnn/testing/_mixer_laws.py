@@ -35,6 +35,7 @@ from linrnn.testing._mixer_runs import (
     stepwise,
 )
 from linrnn.testing._mixer_runs import FORM_ROUNDINGS as FORM_ROUNDINGS
+from linrnn.testing._range_laws import ranges
 from linrnn.testing._small_laws import small
 from linrnn.testing._time_laws import GRADCHECK, times
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
@@ -408,6 +409,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         small,
         bad_input,
         times,
+        ranges,
     )
 }
 

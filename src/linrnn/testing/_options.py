@@ -49,6 +49,26 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         yield options
 
 
+def texts_and_flags(make: MakeMixer) -> Iterator[dict[str, Any]]:
+    """Each other value of each option that is a text of a list or a flag, alone.
+
+    Example:
+        >>> from linrnn.mixers import DLR
+        >>> list(texts_and_flags(DLR))
+        [{'kind': 'imaginary'}, {'kind': 'real'}, {'form': 'conv'}]
+    """
+    for name, values in _values(type(build(make))).items():
+        for value in values[1:]:
+            if not isinstance(value, (str, bool)):
+                continue
+            options: dict[str, Any] = {name: value}
+            try:
+                build(make, **options)
+            except (LinrnnError, TypeError):
+                continue
+            yield options
+
+
 def sizes(mixer: type[Mixer]) -> list[str]:
     """The options that are whole numbers, in the order of the constructor.
 

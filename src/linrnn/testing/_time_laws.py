@@ -1,5 +1,6 @@
 """The law of time: what a layer makes of the time between steps, or that it refuses to be told."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,16 +25,19 @@ from linrnn.testing._mixer_runs import (
     signal,
     stepwise,
 )
+from linrnn.testing._options import texts_and_flags
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true
 from linrnn.typing import State
 
 GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
+EDGES = (0.0, 1e-30, 1e3, 1e6, 1e18)
 SIZES = ((11, 13), (2, 37))  # of the calls one graph must serve
 
 
 def times(make: MakeMixer) -> None:
     """Times of one are none; others are read alike in one call, in pieces and in steps, or refused.
 
+    Times of 0, and of any size, have finite results and gradients, in training too, or are refused.
     By every form that takes them, with every gradient, that of the times too; resets start
     sequences of their own; a graph is open in its sizes; what is no time is refused.
     """
@@ -54,6 +58,7 @@ def times(make: MakeMixer) -> None:
     _gradients(mixer)
     _numbers_of_any_kind(make, mixer, x, state, dt)
     _what_is_no_time(mixer, x, state, dt)
+    _edges(make)
     single = build(make, dtype=torch.float32)
     calls = [_call(single, *size) for size in SIZES]
     check_dynamic("forward with dt", single, calls, compiled=False)  # `compiles` takes longer
@@ -154,6 +159,31 @@ def _numbers_of_any_kind(
     check_true("another shape on the meta device", y.shape == x.shape and all(same))
 
 
+def _edges(make: MakeMixer) -> None:
+    """Times of 0, next to it, and huge, at every step or at one: finite, or refused."""
+    x = signal(2, TIME, WIDTH, dtype=torch.float32)
+    for options in ({}, *texts_and_flags(make)):
+        mixer = build(make, dtype=torch.float32, **options)
+        if getattr(mixer, "form", None) in mixer.without_dt:
+            continue
+        for training in {False, mixer.random_training}:
+            mixer.train(training)
+            for size, everywhere in itertools.product(EDGES, (True, False)):
+                dt = torch.ones(2, TIME)
+                dt[:, slice(None) if everywhere else TIME // 2] = size
+                try:
+                    got = results(mixer, mixer, x, mixer.init_state(2), dt=dt)
+                except ArgumentError:
+                    continue
+                where = "everywhere" if everywhere else "at one step"
+                for name, value in got.items():
+                    check_true(
+                        f"times of {size:g} {where}, {options}, training {training}: {name} is not "
+                        "finite",
+                        bool(value.isfinite().all()),
+                    )
+
+
 def _what_is_no_time(mixer: Mixer, x: Tensor, state: State, dt: Tensor) -> None:
     x_t, negative = x[:, 0], dt.clone()
     negative[1, 3] = -0.5
@@ -166,6 +196,8 @@ def _what_is_no_time(mixer: Mixer, x: Tensor, state: State, dt: Tensor) -> None:
         ("complex times", DTypeError, lambda: mixer(x, state, dt=dt.to(torch.complex128))),
         ("a number", DTypeError, lambda: mixer(x, state, dt=0.5)),
         ("another device", DeviceError, lambda: mixer(x, state, dt=dt.to("meta"))),
+        ("an endless time", ArgumentError, lambda: mixer(x, state, dt=dt / 0)),
+        ("no number", ArgumentError, lambda: mixer(x, state, dt=dt * float("nan"))),
         ("a negative time", ArgumentError, lambda: mixer(x, state, dt=negative)),
         ("a negative one of a step", ArgumentError, lambda: mixer.step(x_t, state, dt=-dt[:, 0])),
     ]

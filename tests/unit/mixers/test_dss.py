@@ -58,6 +58,61 @@ def test_kernel_is_the_published_one(form, name, separate_dt):
     np.testing.assert_allclose(impulse(layer, 70), kernel(layer, 70), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("growth", [50, 90, 200, 599])
+@pytest.mark.parametrize("separate_dt", [False, True])
+@each_form
+def test_growing_modes_are_the_published_ones_in_float32(form, separate_dt, growth):
+    """Beyond 88 ``exp`` of the growth is no number of float32; the largest power is taken out."""
+    layer = make(kernel="softmax", length=70, separate_dt=separate_dt, form=form)
+    with torch.no_grad():
+        layer.log_dt.fill_(-2.0)
+        rate = growth / layer.length / np.exp(-2.0)
+        layer.A_re.copy_(torch.tensor([rate, 0.3 * rate, 0.0, -0.1, -rate]))
+    single = make(kernel="softmax", length=70, separate_dt=separate_dt, form=form).float()
+    single.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 70, 3, dtype=torch.float64)
+    y, wide_y = single(x.float())[0], layer(x)[0]
+    torch.testing.assert_close(y.double(), wide_y, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(impulse(layer, 70), kernel(layer, 70), rtol=1e-8, atol=1e-9)
+    grads, wide_grads = (
+        torch.autograd.grad(out.square().sum(), tuple(m.parameters()))
+        for out, m in ((y, single), (wide_y, layer))
+    )
+    for got, expected in zip(grads, wide_grads, strict=True):
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(got.double(), expected, rtol=1e-3, atol=1e-3 * scale)
+
+
+def test_more_growth_than_a_state_holds_is_refused():
+    layer = make(kernel="softmax", length=70).float()
+    layer.A_re.data.fill_(1e4)
+    with pytest.raises(ArgumentError, match=r"^DSS: Re Lambda \* dt \* length must be at most 600"):
+        layer(torch.randn(1, 5, 3))
+
+
+@pytest.mark.parametrize("kernel", ["exp", "softmax"])
+@pytest.mark.parametrize("separate_dt", [False, True])
+def test_a_mode_at_zero_is_finite_with_its_gradients(kernel, separate_dt):
+    layer = make(kernel=kernel, separate_dt=separate_dt).float()
+    with torch.no_grad():
+        (layer.A_log if kernel == "exp" else layer.A_re).fill_(-1e3 if kernel == "exp" else 0.0)
+        layer.A_im.zero_()
+    y, last = layer(torch.randn(2, 30, 3))
+    grads = torch.autograd.grad(y.sum() + last.real.sum(), tuple(layer.parameters()))
+    assert all(bool(x.isfinite().all()) for x in (y, last.real, *grads))
+    if kernel == "softmax":  # as by the public code, whose inverse of 0 is 0
+        torch.testing.assert_close(impulse(layer.double(), 30), torch.zeros(30, 3).double())
+
+
+def test_a_saved_state_of_single_precision_goes_on():
+    layer = make(kernel="softmax").float()
+    x = torch.randn(2, 30, 3)
+    last = layer(x)[1]
+    assert last.dtype == torch.complex128
+    again, _ = layer(x, last.to(torch.complex64))
+    torch.testing.assert_close(again, layer(x, last)[0], rtol=1e-4, atol=1e-4)
+
+
 @each_form
 def test_start_pieces_and_steps(form):
     layer = make(2, kernel="softmax", form=form)

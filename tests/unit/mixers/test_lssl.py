@@ -119,3 +119,12 @@ def test_initial_parameters_are_the_published_ones():
 def test_errors(options, text):
     with pytest.raises(LinrnnError, match=text):
         LSSL(4, **options)
+
+
+def test_a_learned_matrix_without_an_inverse_is_refused():
+    layer = LSSL(4, d_state=3, learn_A=True)
+    layer.A_diagonal.data.zero_()
+    with pytest.raises(
+        LinrnnError, match=r"^LSSL: the tridiagonal matrix of A must have an inverse"
+    ):
+        layer(torch.randn(1, 5, 4))

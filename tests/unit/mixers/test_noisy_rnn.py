@@ -90,3 +90,11 @@ def test_errors():
         NoisyRNN(4, sigma_add=-1)
     with pytest.raises(UnknownNameError, match="noise"):
         NoisyRNN(4, noise="none")
+
+
+@pytest.mark.parametrize("noise", ["em", "code"])
+def test_a_time_of_zero_has_a_gradient(noise):
+    layer = NoisyRNN(4, noise=noise).train()
+    dt = torch.zeros(2, 9).requires_grad_()
+    (grad,) = torch.autograd.grad(layer(torch.randn(2, 9, 4), dt=dt)[0].sum(), dt)
+    assert grad.isfinite().all()

@@ -171,3 +171,16 @@ def test_entries_of_a_skew_matrix_are_counted():
 def test_options_that_do_not_fit_are_refused(name, options, message):
     with pytest.raises((ArgumentError, UnknownNameError), match=message):
         load(name)(4, **options)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e30])
+def test_a_reflection_is_that_of_its_direction_and_none_at_zero(size):
+    torch.manual_seed(0)
+    layer = UnitaryRNN(4, d_state=6)
+    with torch.no_grad():
+        layer.v.mul_(size)
+    W = layer.transition()
+    torch.testing.assert_close(W.mH @ W, torch.eye(6, dtype=W.dtype), rtol=0, atol=1e-5)
+    y, _ = layer(torch.randn(2, 9, 4))
+    grads = torch.autograd.grad(y.sum(), tuple(layer.parameters()))
+    assert all(bool(g.isfinite().all()) for g in grads)

@@ -357,3 +357,27 @@ def test_an_odd_real_system_is_fine():
 def test_conv_form_refuses_a_reset():
     with pytest.raises(ArgumentError, match="reset must be None for form='conv'"):
         S4D(2, form="conv")(torch.ones(1, 3, 2), reset=torch.zeros(1, 3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("form", S4D.forms)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_modes_next_to_zero_have_gradients(form, dtype):
+    """exp(-200) is 1e-87, whose square has no inverse: a mode that sums what it reads."""
+    layer = make(form=form).to(dtype)
+    with torch.no_grad():
+        layer.A_log.fill_(-200)
+        layer.A_im.zero_()
+    x = torch.randn(2, 40, 3, dtype=dtype)
+    y, _ = layer(x)
+    gain = 2 * layer.C_re.sum(1) * layer.log_dt.exp()
+    expected = x.cumsum(1) * gain + layer.D * x
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+    wanted = (layer.log_dt, layer.C_re, layer.D)
+    for got, other in zip(
+        torch.autograd.grad(y.sum(), (*wanted, layer.A_log, layer.A_im)),
+        (*torch.autograd.grad(expected.sum(), wanted), None, None),
+        strict=True,
+    ):
+        assert got.isfinite().all()
+        if other is not None:
+            torch.testing.assert_close(got, other, rtol=1e-3, atol=1e-3)

@@ -125,3 +125,13 @@ def test_a_dense_system_has_second_derivatives_in_every_mode(rule):
     A, B = hippo("legt", 5)
     arguments = {"A": A, "B": B, "dt": torch.tensor([0.02, 0.1], dtype=torch.float64)}
     check_derivatives(str(rule), lambda **moved: dense(**moved, rule=rule), arguments)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-87, 1e-20, 1e-8, 0.009999, 0.010001, 0.5])
+def test_gain_of_zoh_has_the_gradient_of_its_series_however_small(size):
+    """d/dz of (exp(z) - 1) / z is 1/2 + z/3 + z^2/8 + ..., to the last term that counts."""
+    z = torch.tensor(complex(-0.6 * size, 0.8 * size), dtype=torch.complex128).requires_grad_()
+    one = torch.ones((), dtype=torch.float64)
+    (slope,) = torch.autograd.grad(zoh(z, one)[1].real, z)
+    terms = [(n - 1) / np.prod(np.arange(1.0, n + 1)) * z.detach() ** (n - 2) for n in range(2, 30)]
+    torch.testing.assert_close(slope.conj(), sum(terms), rtol=1e-12, atol=0)

@@ -6,7 +6,8 @@ import scipy.signal
 import torch
 
 from linrnn.errors import ArgumentError, ShapeError
-from linrnn.nn.modal import STABLE, fit_modes, fit_orders, hankel_values
+from linrnn.nn import modal
+from linrnn.nn.modal import STABLE, Modes, fit_modes, fit_orders, hankel_values
 
 TIME = 96
 #: Of channels of one order: all poles real, two pairs, a pair and two real ones.
@@ -79,6 +80,39 @@ def test_several_orders_are_each_alone_and_none_is_below_its_floor():
         if order == 12:  # three channels are of order 4, and noise must not spoil them
             assert (error[2:] < 1e-9).all()
             assert (fit.floor[:2] > 0).all()
+
+
+def crowded(modes, apart, time):
+    """The response of so many pairs of poles whose angles are so far apart, at one modulus."""
+    angle = apart * torch.arange(modes, dtype=torch.float64)[None]
+    residues = torch.randn(
+        1, modes, dtype=torch.complex128, generator=torch.Generator().manual_seed(0)
+    )
+    poles = torch.polar(torch.full_like(angle, 0.9995), angle)
+    return Modes(poles, residues, torch.zeros(1, dtype=torch.float64)).kernel(time)
+
+
+def test_a_recurrence_is_found_that_the_first_matrix_cannot_tell_apart():
+    (fit,) = fit_orders(crowded(32, 0.006, 2048), [64])  # by 512 rows it is 0.05
+    assert fit.error.item() < 1e-9
+
+
+def test_slow_poles_are_found_in_more_numbers_than_the_widest_matrix_sees(monkeypatch):
+    monkeypatch.setattr(modal, "WIDEST", 128)
+    (fit,) = fit_orders(crowded(16, 0.024, 1024), [32], rows=64)  # by 128 rows it is 0.3
+    assert fit.error.item() < 1e-9
+
+
+def test_error_and_floor_are_those_of_the_whole_filter():
+    t = torch.arange(400, dtype=torch.float64)
+    kernel = (0.99**t * torch.cos(0.3 * t))[None]
+    kernel[0, 200:240] += torch.randn(
+        40, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
+    (fit,) = fit_orders(kernel, [2], rows=16)  # 32 numbers are a recurrence of order 2
+    error = (fit.modes.kernel(400) - kernel).norm(dim=1) / kernel.norm(dim=1)
+    torch.testing.assert_close(fit.error, error)
+    assert 0.1 < fit.floor.item() < fit.error.item()
 
 
 def test_a_kernel_that_has_not_faded_where_it_ends_is_met_by_one_that_fades():
