@@ -1,6 +1,11 @@
-"""What a state is made of: names, shapes and kinds, from which it is made and checked."""
+"""What a state is made of: names, shapes and kinds, from which it is made and checked.
 
-from collections.abc import Mapping, Sequence
+A state of zeros is the state before the first step, whatever a layer begins from: programs write
+``h * (1 - done)`` and ``torch.zeros_like(h)``. Where a layer begins from another number, a state
+has 0 for it, and the layer computes with `opened`; what comes out is `closed`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
@@ -22,8 +27,8 @@ class Part(NamedTuple):
     """Real and complex parts have at least the precision of float32."""
     axes: Mapping[str, int | None]
     """Name and size of each axis after the batch; None where it grows with what was read."""
-    start: float = 0.0
-    """The number in every place before the first step."""
+    start: float | Tensor = 0.0
+    """The number, or numbers (axes after the batch), in every place before the first step, for which a state has 0: see `opened`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,7 +77,7 @@ def initial(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    """The state before the first step.
+    """The state before the first step, zeros.
 
     Args:
         where: the layer, for messages.
@@ -93,13 +98,50 @@ def initial(
 
 def _fill(spec: Spec, batch: int, device: torch.device | str, dtype: torch.dtype) -> Any:
     if isinstance(spec, Part):
-        shape, dtype = (batch, *spec.shape), spec.dtype(dtype)
-        if spec.start:
-            return torch.full(shape, spec.start, device=device, dtype=dtype)
-        return torch.zeros(shape, device=device, dtype=dtype)
+        return torch.zeros((batch, *spec.shape), device=device, dtype=spec.dtype(dtype))
     if isinstance(spec, dict):
         return {name: _fill(part, batch, device, dtype) for name, part in spec.items()}
     return type(spec)([_fill(part, batch, device, dtype) for part in spec])
+
+
+def opened(state: Any, spec: Spec) -> Any:
+    """The numbers a layer computes with: 0 becomes where a part starts, others stay as they are.
+
+    A shift of all numbers would round: of ``h - 1/2`` a small h is gone, and of ``log n`` no shift
+    makes the logarithm of nothing 0. So a state holds the numbers themselves, and 0 is set apart.
+    """
+    if isinstance(spec, Part):
+        return _begun(state, spec.start) if _starts(spec) else state
+    return _each(opened, state, spec) if _starts(spec) else state
+
+
+def closed(state: Any, spec: Spec) -> Any:
+    """The inverse of `opened`: what comes to exactly 0 is kept as the least normal number.
+
+    That is 1e-38 in float32: of a logarithm a factor of 1, of a positive number an underflow.
+    """
+    if isinstance(spec, Part):
+        return _begun(state, torch.finfo(state.dtype).tiny) if _starts(spec) else state
+    return _each(closed, state, spec) if _starts(spec) else state
+
+
+def _begun(h: Tensor, start: float | Tensor) -> Tensor:
+    """``h`` with ``start`` where it is 0; both have a gradient there."""
+    start = start.to(h) if isinstance(start, Tensor) else start
+    return torch.where(h == 0, h + start, h)
+
+
+def _starts(spec: Spec) -> bool:
+    """Whether a part starts from another number than 0."""
+    if isinstance(spec, Part):
+        return isinstance(spec.start, Tensor) or spec.start != 0
+    return any([_starts(part) for part in (spec.values() if isinstance(spec, dict) else spec)])
+
+
+def _each(function: Callable[[Any, Any], Any], state: Any, spec: Any) -> Any:
+    if isinstance(spec, dict):
+        return {name: function(state[name], part) for name, part in spec.items()}
+    return type(spec)([function(h, part) for h, part in zip(state, spec, strict=True)])
 
 
 def check_start(where: str, batch_size: object, device: object, dtype: object) -> None:

@@ -15,7 +15,7 @@ from linrnn.ops._arguments import check_device, check_numbers, check_reset, trac
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager
 from linrnn.ops._sequence_parallel import _entered, refuse
-from linrnn.state_spec import Spec, check_state, initial, of_state
+from linrnn.state_spec import Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
 
 FFT_REACHES_BACK = (
@@ -198,11 +198,12 @@ class Mixer(nn.Module):
         if reset is not None:
             self._check_reset(reset, x)
         times = self._times("forward", dt, x)
-        start = self._start(state, x)
+        spec = self.state_spec()
+        start = self._start(state, x, spec)
         if x.shape[1] == 0:
             return x, start
-        y, state = self._read(x, start, reset, *times)
-        return y.to(x.dtype), state
+        y, state = self._read(x, self._opened(start, spec), reset, *times)
+        return y.to(x.dtype), self._closed(state, spec)
 
     def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[ReadToken, State]:
         """Read one time step (batch, d_model) in constant time: ``(y_t, state)``.
@@ -211,8 +212,10 @@ class Mixer(nn.Module):
         """
         self._check_input(x_t, time=False)
         times = self._times("step", dt, x_t)
-        y, state = self._step(x_t, self._start(state, x_t), *times)
-        return y.to(x_t.dtype), state
+        spec = self.state_spec()
+        start = self._opened(self._start(state, x_t, spec), spec)
+        y, state = self._step(x_t, start, *times)
+        return y.to(x_t.dtype), self._closed(state, spec)
 
     def init_state(
         self,
@@ -221,9 +224,9 @@ class Mixer(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> State:
-        """The state before the first step, for ``batch_size`` sequences.
+        """The state before the first step, zeros, for ``batch_size`` sequences.
 
-        Device and dtype default to those of the parameters; ``dtype`` is a real dtype, of which
+        A row of zeros in any state begins anew, so ``h * (1 - done)`` does. Device and dtype default to those of the parameters; ``dtype`` is a real dtype, of which
         a complex state takes the complex counterpart and half precision becomes float32.
         """
         where, like = type(self).__name__, self._parameter()
@@ -382,7 +385,15 @@ class Mixer(nn.Module):
                 f"Use form={other!r}, or split the batch at the resets."
             )
 
-    def _start(self, state: State | None, x: Tensor) -> Any:
+    def _opened(self, state: Any, spec: Spec) -> Any:
+        """A state as `_read` and `_step` take it: 0 is where a part starts."""
+        return opened(state, spec)
+
+    def _closed(self, state: Any, spec: Spec) -> Any:
+        """What `_read` and `_step` return, as a state keeps it: the inverse of `_opened`."""
+        return closed(state, spec)
+
+    def _start(self, state: State | None, x: Tensor, spec: Spec) -> Any:
         """The state a call begins from: `init_state` for None, else the caller's, checked.
 
         Raises:
@@ -391,7 +402,7 @@ class Mixer(nn.Module):
         if state is None:
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
-        return check_state(where, state, self.state_spec(), x.shape[0], x.device, dtype)
+        return check_state(where, state, spec, x.shape[0], x.device, dtype)
 
 
 def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 from linrnn import state as states
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.ops._layout import like
-from linrnn.state_spec import Spec, check_state, initial, integer, real
+from linrnn.state_spec import Spec, check_state, closed, initial, integer, opened, real
 from linrnn.typing import State
 
 
@@ -165,12 +165,17 @@ class Resample(nn.Module):
         if self.timed:
             past = torch.ones_like(state["times"]) if times is None else times[:, 1:]
             found["times"] = _last(past, kept, 1.0)
-        return y, {name: found[name] for name in state}, below
+        return y, self._kept(state, found), below
 
     def _checked(self, state: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
         spec, dtype = self.state_spec(), self.down.weight.dtype
         found = check_state("Resample", state, spec, x.shape[0], x.device, dtype)
-        return cast(dict[str, Tensor], found)
+        return cast(dict[str, Tensor], opened(found, spec))
+
+    def _kept(self, state: dict[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What a call returns, in the order and the dtypes of the state before."""
+        after = {name: found[name].to(h.dtype) for name, h in state.items()}
+        return cast(dict[str, Tensor], closed(after, self.state_spec()))
 
     def _times(self, x: Tensor, state: dict[str, Tensor], dt: Tensor | None) -> Tensor:
         """Times of the last ``factor - 1`` steps and of these."""
@@ -209,7 +214,7 @@ class Resample(nn.Module):
         if self.timed:
             last = state["times"] if times is None else times[:, time:]
             found["times"] = last if times is None else _last(last, found["count"], 1.0)
-        return ahead[:, place : place + time], _as(state, found), below
+        return ahead[:, place : place + time], self._kept(state, found), below
 
     def _apart(
         self,
@@ -248,7 +253,7 @@ class Resample(nn.Module):
         if bool(cut.unread.any()):
             start = beneath.start(batch)
             below = start if bool(cut.unread.all()) else _choose(cut.unread, start, below)
-        return y, _as(state, found), below
+        return y, self._kept(state, found), below
 
 
 class _Cut(NamedTuple):
@@ -383,8 +388,3 @@ def _last(x: Tensor, count: Tensor, other: float = 0.0) -> Tensor:
     """The last ``count`` steps of each row, with ``other`` in the place of those before."""
     kept = torch.arange(x.shape[1], device=x.device) >= x.shape[1] - count[:, None]
     return torch.where(like(kept, x), x, other)
-
-
-def _as(state: dict[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """In the order and the dtypes of the state before."""
-    return {name: found[name].to(h.dtype) for name, h in state.items()}
