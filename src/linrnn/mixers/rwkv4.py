@@ -175,8 +175,7 @@ class RWKV4(Mixer):
         weights = (*(mixes if self.token_shift else (None,) * 3), *matrices, *vectors)
         shift = (1, D) if self.token_shift else None
         state = (("mean", (N,)), ("log_norm", (N,)), ("shift", shift))
-        starts = (("log_norm", EMPTY),)
-        return NativeStep("time_mix_step", (D, N), D, D, weights, state, starts)
+        return NativeStep("time_mix_step", (D, N), D, D, weights, state)
 
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None

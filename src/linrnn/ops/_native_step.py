@@ -32,8 +32,6 @@ class NativeStep(NamedTuple):
     state: tuple[tuple[str, tuple[int, ...] | None], ...] = ()
     """Names and shapes, in the order of the record: "" where the state is no dict, None where the
     record has a place for something that is not there."""
-    starts: tuple[tuple[str, float], ...] = ()
-    """States in which 0 stands for another number, see `linrnn.state_spec.opened`."""
     attributes: tuple[tuple[nn.Module, str], ...] = ()
     """What else the sizes were taken from."""
 

@@ -9,7 +9,6 @@ Without gradients, on a CPU. Weights may be bfloat16: everything else is float32
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -135,11 +134,9 @@ class Program:
         self, tape: _Tape, rows: int, layers: Sequence[NativeStep], where: nn.Module
     ) -> None:
         self._wide, self._shapes = WIDE[tape.dtype], tape.shapes
-        self._tiny = torch.finfo(self._wide).tiny
         self._scratch_bytes, self._output = tape.scratch_bytes, (tape.batch, rows)
         self._columns = layers[0].columns
         self._names = [[name for name, shape in s.state if shape is not None] for s in layers]
-        self._starts = _grouped(self._names, tape.shapes, layers)
         steps = [step for step, _ in tape.calls]
         weights = [w for step in steps for w in step.weights if w is not None]
         self._weights = [(w.owner._parameters, w.name) for w in weights]
@@ -212,7 +209,6 @@ class Program:
             before = [dense(h) for h in before]
             addresses = [h.data_ptr() for h in before]
         after = [torch.empty(shape, dtype=wide) for shape in self._shapes]
-        opened, closed = self._open(before, addresses, after)
         wide_x, y = dense(x.to(wide)), torch.empty(self._output, dtype=wide)
         scratch = torch.empty(self._scratch_bytes, dtype=torch.uint8)
         table[at["x"]], table[at["y"]] = wide_x.data_ptr(), y.data_ptr()
@@ -220,34 +216,7 @@ class Program:
         table[at["before"]] = addresses
         table[at["after"]] = [h.data_ptr() for h in after]
         _native.run("step_program", table.tobytes())
-        for numbers in closed:
-            numbers.masked_fill_(numbers == 0, self._tiny)
-        del opened  # the kernels have read it
         return y.to(x.dtype), self._trees(after)
-
-    def _open(
-        self, before: Sequence[Tensor], addresses: list[int], after: list[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Numbers in the place of states in which 0 stands for another, of all layers at once.
-
-        Their addresses are exchanged, and those parts of ``after``.
-
-        Returns:
-            What holds the numbers that are read, and what the written ones lie in.
-        """
-        opened, closed = [], []
-        for places, start in self._starts:
-            numbers = torch.stack([before[i] for i in places])
-            numbers = torch.where(numbers == 0, start, numbers)
-            stride = numbers[0].numel() * numbers.element_size()
-            written = torch.empty_like(numbers)
-            for i, address, h in zip(
-                places, count(numbers.data_ptr(), stride), written.unbind(), strict=False
-            ):
-                addresses[i], after[i] = address, h
-            opened.append(numbers)
-            closed.append(written)
-        return opened, closed
 
     def _trees(self, leaves: Sequence[Tensor]) -> list[State]:
         rest = iter(leaves)
@@ -255,21 +224,6 @@ class Program:
             next(rest) if names == [""] else {name: next(rest) for name in names}
             for names in self._names
         ]
-
-
-def _grouped(
-    names: Sequence[Sequence[str]], shapes: Sequence[tuple[int, ...]], layers: Sequence[NativeStep]
-) -> list[tuple[list[int], float]]:
-    """Places among all states, and what 0 stands for in them; those of a shape together."""
-    found: dict[tuple[tuple[int, ...], float], list[int]] = {}
-    at = 0
-    for layer, parts in zip(layers, names, strict=True):
-        starts = dict(layer.starts)
-        for name in parts:
-            if name in starts:
-                found.setdefault((shapes[at], starts[name]), []).append(at)
-            at += 1
-    return [(places, start) for (_, start), places in found.items()]
 
 
 #: By batch, dtype and threads; None where no kernel computes this kind of layer or stack.

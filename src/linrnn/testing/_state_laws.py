@@ -19,6 +19,7 @@ from linrnn.testing._mixer_runs import (
     results,
     signal,
 )
+from linrnn.testing._options import option_sets
 from linrnn.testing._tolerance import check_close, check_true
 from linrnn.typing import State
 
@@ -28,7 +29,8 @@ GONE = 1  # the row whose state is made zero
 def zeros_begin_anew(make: MakeMixer) -> None:
     """A state of zeros is `Mixer.init_state`, row by row: outputs, later states and gradients.
 
-    In every form; so ``h * (1 - done)`` and ``torch.zeros_like(h)`` begin anew.
+    In every form and with any options; so ``h * (1 - done)`` and ``torch.zeros_like(h)`` begin
+    anew.
     """
     for form, mixer in in_each_form(make):
         start = mixer.init_state(BATCH)
@@ -39,9 +41,22 @@ def zeros_begin_anew(make: MakeMixer) -> None:
             got = results(mixer, mixer, x, zeros)
             compare(f"{form}: zeros", got, results(mixer, mixer, x, start), FORM_ROUNDINGS)
         _row_by_row(f"{form}: a row of zeros", mixer, x, state)
+    for options in option_sets(make):
+        mixer = _moved(build(make, **options))
+        x, state = signal(BATCH, 3, WIDTH), busy_state(mixer)
+        _row_by_row(f"{options}: a row of zeros", mixer, x, state)
     narrow = build(make, dtype=torch.float32)
     x = 30 * signal(BATCH, TIME, WIDTH, dtype=torch.float32)  # keys far from 0
     _row_by_row("float32: a row of zeros", narrow, x, busy_state(narrow))
+
+
+@torch.no_grad()
+def _moved(mixer: Mixer) -> Mixer:
+    """With other numbers where parameters are zeros at first, as learned starts are."""
+    for i, parameter in enumerate(mixer.parameters()):
+        if not parameter.any():
+            parameter.copy_(0.1 * signal(*parameter.shape, seed=i))
+    return mixer.eval()
 
 
 def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:

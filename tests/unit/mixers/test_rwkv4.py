@@ -13,7 +13,6 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers import RWKV4
 from linrnn.mixers.rwkv4 import from_running_max, to_running_max
 from linrnn.ops import linear_scan
-from linrnn.ops.weighted_mean import EMPTY
 from linrnn.testing import check_law
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
