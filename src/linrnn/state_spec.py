@@ -29,7 +29,10 @@ class Part(NamedTuple):
     axes: Mapping[str, int | None]
     """Name and size of each axis after the batch; None where it grows with what was read."""
     start: float | Tensor = 0.0
-    """The number, or numbers (axes after the batch), in every place before the first step, for which a state has 0: see `opened`."""
+    """The number in every place before the first step, or numbers of the axes after the batch.
+
+    A state has 0 for it: see `opened`.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:

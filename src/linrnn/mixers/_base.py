@@ -226,8 +226,9 @@ class Mixer(nn.Module):
     ) -> State:
         """The state before the first step, zeros, for ``batch_size`` sequences.
 
-        A row of zeros in any state begins anew, so ``h * (1 - done)`` does. Device and dtype default to those of the parameters; ``dtype`` is a real dtype, of which
-        a complex state takes the complex counterpart and half precision becomes float32.
+        A row of zeros in any state begins anew, so ``h * (1 - done)`` does. Device and dtype
+        default to those of the parameters; ``dtype`` is a real dtype, of which a complex state
+        takes the complex counterpart and half precision becomes float32.
         """
         where, like = type(self).__name__, self._parameter()
         state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
