@@ -1,5 +1,7 @@
 """`RNN` with marks where sequences start, and with states of zeros."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -40,7 +42,7 @@ def alone(layer, x, row, length=TIME, dt=None):
     """Each sequence of a row by itself, one after the other."""
     ends = [0, *(cut for cut in CUTS[row] if cut < length), length]
     outputs = []
-    for begin, end in zip(ends, ends[1:], strict=False):
+    for begin, end in pairwise(ends):
         times = {} if dt is None else {"dt": dt[row, begin:end].clone()[None]}
         y, last = layer(x[row : row + 1, begin:end], **times)
         outputs.append(y[0])

@@ -6,28 +6,38 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in
+from linrnn.nn.lengths import without_padding
+from linrnn.ops._modes import may_look
+from linrnn.ops._precision import wide
 
 NORMS = ("batch", "layer", "rms", "none")
 
 
 class _BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of the channels of (B, T, D) or (B, D): statistics over all the rest."""
+    """Batch normalisation of the channels of (B, T, D) or (B, D): statistics over all the rest.
 
-    def forward(self, x: Tensor) -> Tensor:
+    Padding is not counted: of a layer that is told which steps are valid, mean and variance are
+    those of these steps, and so are the running statistics.
+    """
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """Normalise the last axis.
+
+        Args:
+            x: (batch, time, channels) or (batch, channels).
+            valid: boolean (batch, time), False at padding; None where there is none.
 
         Raises:
             ArgumentError: in training, where one step in all has no statistics.
         """
         if x.numel() == 0:
             return x
+        if self.training and valid is not None:
+            return self._of_valid(x, valid)
         flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
         if self.training:
             if flat.shape[0] == 1:
-                raise ArgumentError(
-                    "norm: a batch must hold more than one step for batch norm in training, got "
-                    "one. Take norm 'layer' (--model.norm layer), or another batch size."
-                )
+                raise ArgumentError(_ONE_STEP)
             y = super().forward(flat)
         else:
             # what nn.BatchNorm1d comes to, without the Python around it, which one step feels
@@ -36,6 +46,55 @@ class _BatchNorm(nn.BatchNorm1d):
                 False, 0.0, self.eps, torch.backends.cudnn.enabled,
             )  # fmt: skip
         return y if x.ndim == 2 else y.view(x.shape)
+
+    def _of_valid(self, x: Tensor, valid: Tensor) -> Tensor:
+        """Training, with the statistics of valid steps; what padding gives is finite."""
+        if may_look(valid) and int(valid.sum()) == 1:
+            raise ArgumentError(_ONE_STEP)
+        steps = wide(without_padding(x, valid)).flatten(0, -2)
+        counted = valid.reshape(-1, 1)
+        n = counted.sum()
+        mean = steps.sum(0) / n.clamp_min(1)
+        centred = torch.where(counted, steps - mean, 0)
+        variance = centred.square().sum(0) / n.clamp_min(1)
+        self._follow(mean.detach(), variance.detach(), n)
+        y = centred * torch.rsqrt(variance + self.eps)
+        if self.affine:
+            y = torch.addcmul(wide(self.bias), y, wide(self.weight))
+        return y.to(x.dtype).view(x.shape)
+
+    def _follow(self, mean: Tensor, variance: Tensor, n: Tensor) -> None:
+        """Move the running statistics, with the variance of a sample, as `torch.nn` does."""
+        if self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_((n > 0).long())
+        step: Any = self.momentum
+        if step is None:  # the mean over all batches
+            step = 1 / self.num_batches_tracked.clamp_min(1)
+        step = step * (n > 0)
+        unbiased = variance * (n / (n - 1).clamp_min(1))
+        for running, now in ((self.running_mean, mean), (self.running_var, unbiased)):
+            running.add_(step * (now - running))
+
+
+_ONE_STEP = (
+    "norm: a batch must hold more than one step for batch norm in training, got one. Take norm "
+    "'layer' (--model.norm layer), or another batch size."
+)
+
+
+def normalise(norm: Any, x: Tensor, valid: Tensor | None) -> Tensor:
+    """What a norm of `make_norm` gives; one that averages over a batch counts valid steps alone.
+
+    Args:
+        norm: of the last axis.
+        x: (batch, time, channels).
+        valid: boolean (batch, time), False at padding; None where there is none.
+    """
+    if valid is not None and isinstance(norm, _BatchNorm):
+        return norm(x, valid)
+    return norm(x)  # type: ignore[no-any-return]
 
 
 def make_norm(

@@ -1,0 +1,149 @@
+"""Padding changes nothing: whatever is there, and however much of it, in training too."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from linrnn import SequenceModel, mixers
+from linrnn.block import BLOCKS
+from linrnn.nn.norm import NORMS, make_norm
+from linrnn.nn.pool import POOLS
+
+FILLERS = (50.0, 1e30, float("nan"), float("inf"))
+LENGTHS = torch.tensor([9, 4, 1, 6])
+BATCH, TIME = len(LENGTHS), 9
+
+
+def model(mixer="lru", **options):
+    torch.manual_seed(0)
+    given = {"d_model": 8, "n_layers": 2, "mixer_options": dict(mixers.load(mixer).in_laws)}
+    return SequenceModel(3, 2, mixer=mixer, **given | options).double()
+
+
+def padded(x, filler, time=TIME, lengths=LENGTHS):
+    """(batch, time, ...) with the filler behind each row's end."""
+    more = x.new_zeros(*x.shape[: lengths.ndim], time, *x.shape[lengths.ndim + 1 :])
+    more.narrow(lengths.ndim, 0, TIME).copy_(x)
+    there = torch.arange(time) < lengths[..., None]
+    if x.is_floating_point():
+        return torch.where(there.view(*there.shape, *[1] * (x.ndim - there.ndim)), more, filler)
+    return torch.where(there, more, filler)
+
+
+def trained(net, x, lengths=LENGTHS, **more):
+    """What a training step comes to: answers of valid steps, gradients, running statistics."""
+    torch.manual_seed(1)  # of layers that draw numbers
+    net.train().zero_grad()
+    y, _ = net(x, lengths=lengths, **more)
+    if net.pool.kind == "none":
+        y = torch.where((torch.arange(y.shape[1]) < lengths[:, None])[..., None], y, 0)[:, :TIME]
+    y.square().sum().backward()
+    found = {"y": y} | {f"grad {n}": p.grad for n, p in net.named_parameters()}
+    return found | {n: b.clone() for n, b in net.named_buffers()}
+
+
+def check(make, x, fillers=FILLERS, lengths=LENGTHS, *, draws=False, **more):
+    """Bit by bit with another filler, and but for rounding with more of it.
+
+    Not with more of it where a number is drawn for every step: ``draws``.
+    """
+    expected = trained(make(), padded(x, 0, lengths=lengths), lengths, **more)
+    for filler in fillers:
+        marks = {
+            name: padded(mark, filler if mark.is_floating_point() else True, lengths=lengths)
+            for name, mark in more.items()
+        }
+        got = trained(make(), padded(x, filler, lengths=lengths), lengths, **marks)
+        for name, value in expected.items():
+            same = (value is None and got[name] is None) or torch.equal(got[name], value)
+            assert same, (filler, name)
+    if draws:
+        return
+    longer = {
+        n: padded(m, True if m.dtype is torch.bool else 1.0, TIME + 5) for n, m in more.items()
+    }
+    got = trained(make(), padded(x, fillers[-1], TIME + 5, lengths), lengths, **longer)
+    for name, value in expected.items():
+        if value is not None:
+            assert_close(got[name], value, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def signal(*shape):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
+X = signal(BATCH, TIME, 3)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_with_every_norm_and_pool(norm, pool, bidirectional):
+    ends = {"encoder_norm": True, "final_norm": True, "prenorm": not bidirectional}
+    options = {"norm": norm, "pool": pool, "bidirectional": bidirectional, **ends}
+    check(lambda: model(**options), X)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_with_every_block(block):
+    check(lambda: model(block=block, conv_width=3), X)
+
+
+@pytest.mark.parametrize("name", mixers.names())
+def test_with_every_mixer(name):
+    draws = mixers.load(name).random_training
+    check(lambda: model(name, n_layers=1), X, fillers=(float("nan"),), draws=draws)
+
+
+@pytest.mark.parametrize("name", ["lru", "gru", "attention", "s4d"])
+@pytest.mark.parametrize("unet", [False, True])
+def test_at_several_rates(name, unet):
+    check(lambda: model(name, n_layers=1, tiers=(2,), unet=unet), X)
+
+
+@pytest.mark.parametrize("options", [{}, {"tiers": (2,)}, {"bidirectional": True}], ids=str)
+def test_beside_marks_and_times(options):
+    reset = torch.zeros(BATCH, TIME, dtype=torch.bool)
+    reset[0, 5] = reset[3, 2] = True
+    check(lambda: model(n_layers=1, **options), X, reset=reset)
+    check(lambda: model("cfc", n_layers=1, **options), X, dt=0.5 + signal(BATCH, TIME).square())
+
+
+def test_of_tokens():
+    tokens = torch.randint(7, (BATCH, TIME), generator=torch.Generator().manual_seed(3))
+
+    def make():
+        torch.manual_seed(0)
+        return SequenceModel(7, 2, encoder="tokens", d_model=8, n_layers=1).double()
+
+    check(make, tokens, fillers=(6, -100, 10**6))
+
+
+def test_of_pairs():
+    lengths = torch.stack([LENGTHS, LENGTHS.flip(0)], 1)
+    check(lambda: model(documents=2), signal(BATCH, 2, TIME, 3), lengths=lengths)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_norm_of_valid_steps_is_that_of_torch_of_them_alone(momentum):
+    x, valid = 5 + 3 * signal(BATCH, TIME, 4), torch.arange(TIME) < LENGTHS[:, None]
+    ours, theirs = make_norm("batch", 4).double(), torch.nn.BatchNorm1d(4).double()
+    ours.momentum = theirs.momentum = momentum
+    for _ in range(2):
+        mine, others = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, expected = ours(mine, valid)[valid], theirs(others[valid])
+        assert_close(y, expected)
+        y.pow(3).sum().backward()
+        expected.pow(3).sum().backward()
+        assert_close(mine.grad, others.grad)
+        for name, buffer in theirs.named_buffers():
+            assert_close(getattr(ours, name), buffer)
+        x = x.square()
+
+
+def test_rows_without_a_step_leave_the_statistics():
+    norm = make_norm("batch", 4)
+    y = norm(torch.full((2, 3, 4), float("nan")), torch.zeros(2, 3, dtype=torch.bool))
+    assert y.isfinite().all()
+    assert not norm.running_mean.any()
+    assert norm.num_batches_tracked == 0
