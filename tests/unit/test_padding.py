@@ -3,7 +3,9 @@
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
 
+import linrnn.lightning
 from linrnn import SequenceModel, mixers
 from linrnn.block import BLOCKS
 from linrnn.nn.norm import NORMS, make_norm
@@ -141,9 +143,37 @@ def test_batch_norm_of_valid_steps_is_that_of_torch_of_them_alone(momentum):
         x = x.square()
 
 
-def test_rows_without_a_step_leave_the_statistics():
-    norm = make_norm("batch", 4)
-    y = norm(torch.full((2, 3, 4), float("nan")), torch.zeros(2, 3, dtype=torch.bool))
+@pytest.mark.parametrize("steps", [0, 1])
+def test_what_has_no_statistics_is_read_with_the_running_ones(steps):
+    norm, x = make_norm("batch", 4), torch.full((2, 3, 4), float("nan"))
+    x[0, :steps] = torch.arange(4.0)
+    y = norm(x, torch.arange(3) < torch.tensor([[steps], [0]]))
     assert y.isfinite().all()
+    assert_close(y[0, :steps], x[0, :steps], rtol=1e-4, atol=0)
     assert not norm.running_mean.any()
     assert norm.num_batches_tracked == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "learner"),
+    [("mse", {}), ("cross_entropy", {"learner": "tbptt", "learner_options": {"window": 4}})],
+    ids=str,
+)
+def test_fit_learns_the_same_whatever_padding_holds(loss, learner):
+    """Rows that end before a window begins, and targets of padding, among them."""
+    pytest.importorskip("lightning")
+    classes = signal(BATCH, TIME, 2).argmax(-1)
+
+    def learned(filler, target):
+        net = model(pool="none", norm="batch").float()
+        x, y = padded(X, filler).float(), padded(signal(BATCH, TIME, 2), filler).float()
+        y = y if loss == "mse" else padded(classes, target)
+        loader = DataLoader(TensorDataset(x, y, LENGTHS), batch_size=BATCH)
+        linrnn.lightning.fit(net, loader, loss=loss, epochs=2, seed=0, **learner)
+        return net.state_dict()
+
+    expected = learned(0.0, 0)
+    for filler in (50.0, float("nan")):
+        got = learned(filler, 7)
+        for name, value in expected.items():
+            assert torch.equal(got[name], value), (filler, name)

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in
 from linrnn.nn.lengths import without_padding
-from linrnn.ops._modes import may_look
 from linrnn.ops._precision import wide
 
 NORMS = ("batch", "layer", "rms", "none")
@@ -32,12 +31,15 @@ class _BatchNorm(nn.BatchNorm1d):
         """
         if x.numel() == 0:
             return x
-        if self.training and valid is not None:
-            return self._of_valid(x, valid)
         flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
         if self.training:
             if flat.shape[0] == 1:
-                raise ArgumentError(_ONE_STEP)
+                raise ArgumentError(
+                    "norm: a batch must hold more than one step for batch norm in training, got "
+                    "one. Take norm 'layer' (--model.norm layer), or another batch size."
+                )
+            if valid is not None:
+                return self._of_valid(x, valid)
             y = super().forward(flat)
         else:
             # what nn.BatchNorm1d comes to, without the Python around it, which one step feels
@@ -48,16 +50,22 @@ class _BatchNorm(nn.BatchNorm1d):
         return y if x.ndim == 2 else y.view(x.shape)
 
     def _of_valid(self, x: Tensor, valid: Tensor) -> Tensor:
-        """Training, with the statistics of valid steps; what padding gives is finite."""
-        if may_look(valid) and int(valid.sum()) == 1:
-            raise ArgumentError(_ONE_STEP)
-        steps = wide(without_padding(x, valid)).flatten(0, -2)
+        """Training, with the statistics of valid steps; what padding gives is finite.
+
+        Fewer than two of them, as the last window of long rows may have, have no statistics: they
+        are read with the running ones.
+        """
         counted = valid.reshape(-1, 1)
         n = counted.sum()
+        steps = wide(without_padding(x, valid)).flatten(0, -2)
         mean = steps.sum(0) / n.clamp_min(1)
         centred = torch.where(counted, steps - mean, 0)
         variance = centred.square().sum(0) / n.clamp_min(1)
-        self._follow(mean.detach(), variance.detach(), n)
+        if self.running_mean is not None and self.running_var is not None:
+            few, before = n < 2, (self.running_mean.clone(), self.running_var.clone())
+            self._follow(mean.detach(), variance.detach(), n)
+            centred = torch.where(few & counted, steps - before[0], centred)
+            variance = torch.where(few, before[1], variance)
         y = centred * torch.rsqrt(variance + self.eps)
         if self.affine:
             y = torch.addcmul(wide(self.bias), y, wide(self.weight))
@@ -65,23 +73,16 @@ class _BatchNorm(nn.BatchNorm1d):
 
     def _follow(self, mean: Tensor, variance: Tensor, n: Tensor) -> None:
         """Move the running statistics, with the variance of a sample, as `torch.nn` does."""
-        if self.running_mean is None or self.running_var is None:
-            return
         assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_((n > 0).long())
+        self.num_batches_tracked.add_((n > 1).long())
         step: Any = self.momentum
         if step is None:  # the mean over all batches
             step = 1 / self.num_batches_tracked.clamp_min(1)
-        step = step * (n > 0)
+        step = step * (n > 1)
         unbiased = variance * (n / (n - 1).clamp_min(1))
         for running, now in ((self.running_mean, mean), (self.running_var, unbiased)):
+            assert running is not None
             running.add_(step * (now - running))
-
-
-_ONE_STEP = (
-    "norm: a batch must hold more than one step for batch norm in training, got one. Take norm "
-    "'layer' (--model.norm layer), or another batch size."
-)
 
 
 def normalise(norm: Any, x: Tensor, valid: Tensor | None) -> Tensor:
