@@ -177,3 +177,25 @@ def test_fit_learns_the_same_whatever_padding_holds(loss, learner):
         got = learned(filler, 7)
         for name, value in expected.items():
             assert torch.equal(got[name], value), (filler, name)
+
+
+def test_a_language_model_of_transformers_counts_its_tokens_alone():
+    hf = pytest.importorskip("linrnn.interop.hf")
+    tokens = torch.randint(7, (BATCH, TIME), generator=torch.Generator().manual_seed(3))
+
+    def learned(front, behind):
+        torch.manual_seed(0)
+        options = {"vocab_size": 7, "mixer": "lru", "d_model": 8, "n_layers": 2, "norm": "batch"}
+        net = hf.LinrnnForCausalLM(hf.LinrnnConfig(**options)).train()
+        ids = torch.nn.functional.pad(padded(tokens, 6), (front, behind), value=5)
+        mask = torch.nn.functional.pad(padded(torch.ones_like(tokens), 0), (front, behind))
+        labels = ids.masked_fill(mask == 0, -100)
+        labels[:, front] = -100  # the first token is nobody's answer
+        loss = net(ids, attention_mask=mask, labels=labels).loss
+        loss.backward()
+        buffers = {n: b.clone() for n, b in net.named_buffers()}
+        return {"loss": loss} | {n: p.grad for n, p in net.named_parameters()} | buffers
+
+    expected = learned(0, 0)
+    for front, behind in ((0, 3), (4, 0), (2, 1)):
+        assert_close(learned(front, behind), expected)
