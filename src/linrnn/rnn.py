@@ -358,11 +358,11 @@ class RNN(nn.Module):
             t = t + time - lengths[row]
         row, t = row.to(data.device), t.to(data.device)
         x = data.new_zeros(batch, time, self.input_size).index_put((row, t), data)
-        flat = [
+        dt, reset = (
             z if z is None else packed_alike("RNN", name, z, packed)
             for name, z in given._asdict().items()
-        ]
-        marks = self._marks(*flat, data, "steps").padded((row, t), (batch, time))
+        )
+        marks = self._marks(dt, reset, data, "steps").padded((row, t), (batch, time))
         y, h_n = self._read(x, hx, layout, marks)
         if back is not None:
             h_n = map_state(lambda h: h.index_select(1, back), h_n)

@@ -118,8 +118,8 @@ def read(
             seen.append(z)
             return call(z, before) if around is None else around(call, z, before)
 
-        more = {"valid": valid, "around": watched if hidden else around}
-        z, after = model.features_of(x, state, reset=reset, **more)
+        call = watched if hidden else around
+        z, after = model.features_of(x, state, reset=reset, valid=valid, around=call)
         return torch.cat([*seen, z], -1) if hidden else z, after
 
     begun = cache.begun

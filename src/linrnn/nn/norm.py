@@ -93,9 +93,8 @@ def normalise(norm: Any, x: Tensor, valid: Tensor | None) -> Tensor:
         x: (batch, time, channels).
         valid: boolean (batch, time), False at padding; None where there is none.
     """
-    if valid is not None and isinstance(norm, _BatchNorm):
-        return norm(x, valid)
-    return norm(x)  # type: ignore[no-any-return]
+    y: Tensor = norm(x, valid) if valid is not None and isinstance(norm, _BatchNorm) else norm(x)
+    return y
 
 
 def make_norm(

@@ -345,7 +345,7 @@ def _in_pieces(
         if alone:
             given = [None if v is None else v[rows] for v in given]
             before = states.select(state, rows)
-        y, after = beneath.read(given[0], before, *given[1:])  # type: ignore[arg-type]
+        y, after = beneath.read(given[0], before, *given[1:])
         state = _put(state, rows, after) if alone else after
         found.append(y.new_zeros(len(lengths), *y.shape[1:]).index_copy(0, rows, y))
         begin = end
