@@ -143,6 +143,14 @@ def test_batch_norm_of_valid_steps_is_that_of_torch_of_them_alone(momentum):
         x = x.square()
 
 
+def test_batch_norm_of_valid_steps_is_as_exact_under_autocast():
+    x, valid = 5 + signal(BATCH, TIME, 4).float(), torch.arange(TIME) < LENGTHS[:, None]
+    expected = make_norm("batch", 4)(x, valid)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = make_norm("batch", 4)(x, valid)
+    assert torch.equal(got, expected)
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_what_has_no_statistics_is_read_with_the_running_ones(steps):
     norm, x = make_norm("batch", 4), torch.full((2, 3, 4), float("nan"))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in
 from linrnn.nn.lengths import without_padding
-from linrnn.ops._precision import wide
+from linrnn.ops._precision import wide, without_autocast
 
 NORMS = ("batch", "layer", "rms", "none")
 
@@ -55,20 +55,21 @@ class _BatchNorm(nn.BatchNorm1d):
         Fewer than two of them, as the last window of long rows may have, have no statistics: they
         are read with the running ones.
         """
-        counted = valid.reshape(-1, 1)
-        n = counted.sum()
         steps = wide(without_padding(x, valid)).flatten(0, -2)
+        counted = valid.flatten().to(steps.dtype)
+        n = counted.sum()
         mean = steps.sum(0) / n.clamp_min(1)
-        centred = torch.where(counted, steps - mean, 0)
-        variance = centred.square().sum(0) / n.clamp_min(1)
+        with without_autocast(x.device):
+            variance = (counted @ (steps - mean).square()) / n.clamp_min(1)
+        centre, spread = mean, variance
         if self.running_mean is not None and self.running_var is not None:
-            few, before = n < 2, (self.running_mean.clone(), self.running_var.clone())
+            centre = torch.where(n < 2, self.running_mean.clone(), mean)
+            spread = torch.where(n < 2, self.running_var.clone(), variance)
             self._follow(mean.detach(), variance.detach(), n)
-            centred = torch.where(few & counted, steps - before[0], centred)
-            variance = torch.where(few, before[1], variance)
-        y = centred * torch.rsqrt(variance + self.eps)
-        if self.affine:
-            y = torch.addcmul(wide(self.bias), y, wide(self.weight))
+        scale = torch.rsqrt(spread + self.eps)
+        scale = wide(self.weight) * scale if self.affine else scale
+        y = (steps - centre) * scale
+        y = y + wide(self.bias) if self.affine else y
         return y.to(x.dtype).view(x.shape)
 
     def _follow(self, mean: Tensor, variance: Tensor, n: Tensor) -> None:
