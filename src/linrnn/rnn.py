@@ -68,8 +68,8 @@ class RNN(nn.Module):
                         names different mixers, a tuple over the layers.
 
     `state` takes it apart into the states of the mixers. Zeros of ``hidden_size`` numbers as ``hx``
-    begin anew, also where the state has another size. For classification `last_output` means the
-    same with every mixer.
+    begin anew, also where the state has another size, and so does a row of zeros in any form. For
+    classification `last_output` means the same with every mixer.
 
     With ``mixer="gru"`` or ``"lstm"`` and without ``glu`` (of the GRU without ``proj_size`` too)
     parameters have the names that torch.nn gives them, so the ``state_dict`` of either loads into
