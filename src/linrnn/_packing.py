@@ -1,6 +1,7 @@
 """How sequences of different lengths lie in a batch, and how a mixer reads them all."""
 
-from typing import Protocol, cast, runtime_checkable
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,45 @@ from linrnn.state import map_state
 from linrnn.typing import State
 
 
+class Marks(NamedTuple):
+    """What is said of every step beside its numbers; (batch, time) each, or None."""
+
+    dt: Tensor | None = None
+    """The time since the step before."""
+    reset: Tensor | None = None
+    """Whether a new sequence starts there."""
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Marks":
+        """What ``function`` makes of both."""
+        return Marks(*(None if z is None else function(z) for z in self))
+
+    def backward(self, layout: "Layout", stop: Tensor | None = None) -> "Marks":
+        """For who reads backward: times until the next step, and marks where a sequence ends.
+
+        Args:
+            layout: how the sequences lie.
+            stop: (batch,), where each row stops, exclusive; None is the end of the row.
+        """
+        # a sequence that starts at t ends, read backward, with t; the next to be read is t - 1
+        ends = None
+        if self.reset is not None:
+            ends = F.pad(self.reset[:, 1:], (0, 1))[:, : self.reset.shape[1]]
+        dt = None if self.dt is None else until_next(self.dt, stop, ends)
+        return Marks(dt, ends).map(layout.reverse)
+
+    def padded(self, places: tuple[Tensor, Tensor], shape: tuple[int, int]) -> "Marks":
+        """Of all steps (steps,), at ``places`` of (batch, time).
+
+        Padding starts no sequence, and takes the time of a step.
+        """
+        return self.map(lambda z: z.new_full(shape, z.dtype != torch.bool).index_put(places, z))
+
+    def of(self, mixer: Mixer) -> dict[str, Tensor]:
+        """The arguments of a mixer: times only where it is `timed`, and not every one has them."""
+        given = {"dt": self.dt if mixer.timed else None, "reset": self.reset}
+        return {name: z for name, z in given.items() if z is not None}
+
+
 @runtime_checkable  # as the shape checker of the test run needs it to be
 class Layout(Protocol):
     """How the sequences of a batch lie in (batch, time, channels)."""
@@ -22,11 +62,11 @@ class Layout(Protocol):
     def reverse(self, x: Tensor) -> Tensor:
         """Every sequence read backward; its own inverse."""
 
-    def reverse_times(self, dt: Tensor) -> Tensor:
-        """The times between the steps (batch, time) of every sequence read backward."""
+    def backward(self, marks: Marks) -> Marks:
+        """What is said of the steps of every sequence, for who reads it backward."""
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
     ) -> tuple[Tensor, State]:
         """The mixer over every sequence, and its state after the last step of each."""
 
@@ -41,15 +81,15 @@ class Rows:
         """See `Layout.reverse`."""
         return x.flip(1)
 
-    def reverse_times(self, dt: Tensor) -> Tensor:
-        """See `Layout.reverse_times`."""
-        return self.reverse(until_next(dt))
+    def backward(self, marks: Marks) -> Marks:
+        """See `Layout.backward`."""
+        return marks.backward(self)
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
     ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
-        y, after = mixer(x, state, **_given(dt))
+        y, after = mixer(x, state, **marks.of(mixer))
         return y, after
 
     def last(self, y: Tensor) -> Tensor:
@@ -68,15 +108,16 @@ class EndTogether:
         """See `Layout.reverse`."""
         return reverse(x, start=self.start)
 
-    def reverse_times(self, dt: Tensor) -> Tensor:
-        """See `Layout.reverse_times`."""
-        return self.reverse(until_next(dt))
+    def backward(self, marks: Marks) -> Marks:
+        """See `Layout.backward`."""
+        return marks.backward(self)
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
     ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
-        y, after = mixer(x, reset=self.reset, **_given(dt))
+        reset = self.reset if marks.reset is None else self.reset | marks.reset
+        y, after = mixer(x, **marks._replace(reset=reset).of(mixer))
         return y, after
 
     def last(self, y: Tensor) -> Tensor:
@@ -97,18 +138,18 @@ class Shrinking:
         """See `Layout.reverse`."""
         return reverse(x, self.lengths)
 
-    def reverse_times(self, dt: Tensor) -> Tensor:
-        """See `Layout.reverse_times`."""
-        return self.reverse(until_next(dt, self.lengths))
+    def backward(self, marks: Marks) -> Marks:
+        """See `Layout.backward`."""
+        return marks.backward(self, self.lengths)
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, dt: Tensor | None
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
     ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
         outputs, finished = [], []
         for begin, end, rows, going_on in self.calls:
-            times = None if dt is None else dt[:rows, begin:end]
-            y, after = mixer(x[:rows, begin:end], state, **_given(times))
+            part = marks.map(lambda z, r=rows, b=begin, e=end: z[:r, b:e])  # type: ignore[misc]
+            y, after = mixer(x[:rows, begin:end], state, **part.of(mixer))
             outputs.append(F.pad(y, (0, 0, 0, 0, 0, len(x) - rows)))
             finished.append(map_state(lambda h, n=going_on: h[n:], after))  # type: ignore[misc]
             state = map_state(lambda h, n=going_on: h[:n], after)  # type: ignore[misc]
@@ -119,11 +160,6 @@ class Shrinking:
         """See `Layout.last`."""
         at = self.lengths.to(y.device) - 1
         return y[torch.arange(len(y), device=y.device), at]
-
-
-def _given(dt: Tensor | None) -> dict[str, Tensor]:
-    """As an argument: not every mixer has it."""
-    return {} if dt is None else {"dt": dt}
 
 
 def check_packed(packed: PackedSequence) -> None:
@@ -163,3 +199,17 @@ def packed_alike(where: str, name: str, given: object, packed: PackedSequence) -
         f"{where}: {name} must be a PackedSequence like the input, in the same order, got {kind}. "
         "Pack both with pack_padded_sequence and the same lengths."
     )
+
+
+def ends_of(output: Tensor | PackedSequence) -> tuple[Tensor, Tensor]:
+    """The last and first step of what is packed or has no batch."""
+    if isinstance(output, Tensor):
+        return output[-1], output[0]
+    data, sizes, _, back = output
+    check_packed(output)
+    batch = int(sizes[0])
+    rows = torch.arange(batch)
+    lengths = (rows < sizes[:, None]).sum(0)
+    starts = F.pad(sizes.cumsum(0), (1, 0))  # where each step begins in the data
+    last, first = data[(starts[lengths - 1] + rows).to(data.device)], data[:batch]
+    return (last, first) if back is None else (last[back], first[back])

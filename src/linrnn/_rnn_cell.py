@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn._packing import Layout
+from linrnn._packing import Layout, Marks
 from linrnn._pattern import Choice
 from linrnn.mixers import load
 from linrnn.mixers._base import Mixer
@@ -68,9 +68,9 @@ class Cell(nn.Module):
             self.out_proj = nn.Linear(width, proj_size, bias, **factory)
 
     def forward(
-        self, x: Tensor, state: State | None, layout: Layout, dt: Tensor | None
+        self, x: Tensor, state: State | None, layout: Layout, marks: Marks
     ) -> tuple[Tensor, State]:
-        v, state = layout.read(self.mixer, self.in_proj(x), state, dt)
+        v, state = layout.read(self.mixer, self.in_proj(x), state, marks)
         if self.native and not v.shape[1]:  # a mixer hands back the empty input
             v = v.new_empty(len(v), 0, self.width)
         v = v if self.glu is None else self.glu(F.gelu(v))

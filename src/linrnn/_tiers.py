@@ -16,8 +16,10 @@ from linrnn.nn import Beneath, Resample
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.typing import State
 
-Call: TypeAlias = Callable[[Any, Tensor, State, Tensor | None, Tensor | None], tuple[Tensor, State]]
-"""``(block, z, state, reset, dt)`` to ``(z, state)``, of z (batch, time, width)."""
+Call: TypeAlias = Callable[
+    [Any, Tensor, State, Tensor | None, Tensor | None, Tensor | None], tuple[Tensor, State]
+]
+"""``(block, z, state, reset, dt, valid)`` to ``(z, state)``, of z (batch, time, width)."""
 
 
 def as_tiers(where: str, tiers: Any) -> tuple[int, ...]:
@@ -88,6 +90,7 @@ class Reader(NamedTuple):
         state: dict[str, list[State]],
         reset: Tensor | None = None,
         dt: Tensor | None = None,
+        valid: Tensor | None = None,
         *,
         fresh: bool = False,
     ) -> tuple[Tensor, dict[str, list[State]]]:
@@ -100,18 +103,19 @@ class Reader(NamedTuple):
             state: ``layers`` and ``tiers``, one each.
             reset: boolean (batch, time), or None.
             dt: times between steps (batch, time), or None.
+            valid: boolean (batch, time), False at padding, or None where there is none.
             fresh: whether the state is known to be that before the first step.
         """
         layers, n = state["layers"], self.shape.n_layers
         if not between:
-            z, layers = self._run(blocks, z, layers, reset, dt)
+            z, layers = self._run(blocks, z, layers, reset, dt, valid)
             return z, {"layers": layers, "tiers": []}
         first = n if self.shape.unet else 0
         skips: list[Tensor] = [z]
         down: list[State] = []
         up: list[State] = []
         for block, before in zip(blocks[:first], layers[:first], strict=True):
-            z, after = self.call(block, z, before, reset, dt)
+            z, after = self.call(block, z, before, reset, dt, valid)
             skips.append(z)
             down.append(after)
         below = {"layers": layers[first:-n], "tiers": state["tiers"][1:]}
@@ -122,17 +126,16 @@ class Reader(NamedTuple):
             y, mine, below = part.step(z[:, 0], mine, cast(State, below), beneath, when)  # type: ignore[assignment]
             y = y[:, None]
         else:
-            y, mine, below = part(
-                z, mine, cast(State, below), beneath, reset=reset, dt=dt, fresh=fresh
-            )
+            marks: dict[str, Any] = {"reset": reset, "dt": dt, "valid": valid}
+            y, mine, below = part(z, mine, cast(State, below), beneath, **marks, fresh=fresh)
         z = y + skips.pop()
         if self.shape.unet:
             for block, before in zip(blocks[-n:], layers[-n:], strict=True):
-                z, after = self.call(block, z, before, reset, dt)
+                z, after = self.call(block, z, before, reset, dt, valid)
                 z = z + skips.pop()
                 up.append(after)
         else:
-            y, up = self._run(blocks[-n:], z, layers[-n:], reset, dt)
+            y, up = self._run(blocks[-n:], z, layers[-n:], reset, dt, valid)
             z = y + z
         tiers = [cast(State, mine), *below["tiers"]]
         return z, {"layers": [*down, *below["layers"], *up], "tiers": tiers}
@@ -144,20 +147,19 @@ class Reader(NamedTuple):
         layers: Sequence[State],
         reset: Tensor | None,
         dt: Tensor | None,
+        valid: Tensor | None,
     ) -> tuple[Tensor, list[State]]:
         new = []
         for block, before in zip(blocks, layers, strict=True):
-            z, after = self.call(block, z, before, reset, dt)
+            z, after = self.call(block, z, before, reset, dt, valid)
             new.append(after)
         return z, new
 
     def _beneath(self, blocks: Sequence[Any], between: Sequence[Any], *, fresh: bool) -> Beneath:
         """What is below the outermost tier; the innermost has a skip over all of its blocks."""
 
-        def read(
-            z: Tensor, state: State, reset: Tensor | None, dt: Tensor | None
-        ) -> tuple[Tensor, State]:
-            y, after = self.read(blocks, between, z, cast(Any, state), reset, dt, fresh=fresh)
+        def read(z: Tensor, state: State, *marks: Tensor | None) -> tuple[Tensor, State]:
+            y, after = self.read(blocks, between, z, cast(Any, state), *marks, fresh=fresh)
             return (y if between else y + z), cast(State, after)
 
         def start(rows: int) -> State:
@@ -168,17 +170,27 @@ class Reader(NamedTuple):
 
 
 def read_step(
-    block: Any, z: Tensor, state: State, reset: Tensor | None, dt: Tensor | None
+    block: Any,
+    z: Tensor,
+    state: State,
+    reset: Tensor | None,
+    dt: Tensor | None,
+    valid: Tensor | None = None,
 ) -> tuple[Tensor, State]:
     """A `Call` of one step, which has no reset: in one native call where it can be."""
     done = recorded_step(block, block.step, z[:, 0], state) if dt is None else None
     if done is None:
-        return read_in_graph(block, z, state, reset, dt)
+        return read_in_graph(block, z, state, reset, dt, valid)
     return done[0][:, None], done[1]
 
 
 def read_in_graph(
-    block: Any, z: Tensor, state: State, reset: Tensor | None, dt: Tensor | None
+    block: Any,
+    z: Tensor,
+    state: State,
+    reset: Tensor | None,
+    dt: Tensor | None,
+    valid: Tensor | None = None,
 ) -> tuple[Tensor, State]:
     """The same as it is, for those who record it."""
     times = dt[:, 0] if dt is not None and block.mixer.timed else None

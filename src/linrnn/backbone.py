@@ -23,7 +23,8 @@ from linrnn.errors import (
 from linrnn.mixers._base import Mixer, check_timed
 from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, make_norm
 from linrnn.nn.head import hand_on
-from linrnn.nn.lengths import as_lengths, check_lengths
+from linrnn.nn.lengths import as_lengths, check_lengths, steps_before, without_padding
+from linrnn.nn.norm import normalise
 from linrnn.ops import _native_step
 from linrnn.ops._arguments import check_like_parameters, check_tensor
 from linrnn.ops._modes import eager
@@ -310,7 +311,8 @@ class SequenceModel(nn.Module):
             state: what an earlier call returned; None starts anew.
             reset: boolean (batch, time); True starts a new sequence at that step.
             lengths: valid steps of each row when rows are padded at their end, a tensor, an array
-                or a list; the pooling, and mixers that read backward, ignore the rest. The returned
+                or a list. The rest is read as zeros, whatever is there, and neither the pooling,
+                nor batch norm as it trains, nor mixers that read backward count it. The returned
                 state has read the padding too.
             dt: time since the step before (batch, time), see `Mixer.forward`. It is for the layers
                 whose mixers are `timed`; the others count steps, and so does the pooling.
@@ -339,6 +341,9 @@ class SequenceModel(nn.Module):
         most of the memory, and much of the time, would go to.
         """
         x = self._check(x, time=True)
+        if lengths is not None:
+            lengths = self._lengths(x, lengths)  # here too, for the gradient of the encoder
+            x = without_padding(x, steps_before(lengths, x.shape[lengths.ndim], x.device))
         return self.features_of(self.encoder(x), state, reset=reset, lengths=lengths, dt=dt)
 
     def features_of(
@@ -349,9 +354,13 @@ class SequenceModel(nn.Module):
         reset: Bool[Tensor, "batch *documents time"] | None = None,
         lengths: Lengths | None = None,
         dt: Float[Tensor, "batch *documents time"] | None = None,
+        valid: Bool[Tensor, "batch *documents time"] | None = None,
         around: Around | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
         """`features` of what the encoder gives, z, which may be embeddings of another origin.
+
+        ``valid`` is boolean (batch, time), False at padding, which may be anywhere: for a model
+        without a pool, in the place of lengths.
 
         ``around(read, z, state)`` calls ``read(z, state)``, a block, and returns what that does; it
         sees what goes in, and may have it computed again for the gradient.
@@ -361,30 +370,61 @@ class SequenceModel(nn.Module):
         check_timed("SequenceModel.forward", dt, self.mixers)
         fresh = state is None
         state = self.init_state(z.shape[0], device=z.device) if state is None else state
-        stops = None if lengths is None else as_lengths("SequenceModel", lengths)
+        stops = None if lengths is None else self._lengths(z, lengths)
         if self.documents > 1:
             z, reset, stops, dt = _pairs(z, reset, stops, dt)
-        if stops is not None:
-            check_lengths("SequenceModel", stops, z)
+        valid = self._valid(z, stops, valid)
+        if valid is not None:
+            z, reset = without_padding(z, valid), None if reset is None else reset & valid
+            dt = None if dt is None else without_padding(dt, valid, 1.0)
         parts = apart(state, len(self.blocks), len(self.between))
         ends = stops if self.bidirectional else None
 
         def read(
-            block: Block, z: Tensor, before: State, reset: Tensor | None, dt: Tensor | None
+            block: Block,
+            z: Tensor,
+            before: State,
+            reset: Tensor | None,
+            dt: Tensor | None,
+            valid: Tensor | None,
         ) -> tuple[Tensor, State]:
             times = dt if block.mixer.timed else None
-            call = partial(block, reset=reset, lengths=ends, dt=times)
+            call = partial(block, reset=reset, lengths=ends, dt=times, valid=valid)
             return call(z, before) if around is None else around(call, z, before)
 
         reader = Reader(self.shape, read, graph=False)
         stack = list(self.blocks), list(self.between)
-        z, new = reader.read(*stack, self._scaled(z), parts, reset, dt, fresh=fresh)
+        z = self._scaled(z, valid)
+        z, new = reader.read(*stack, z, parts, reset, dt, valid, fresh=fresh)
         if self.final_norm is not None:
-            z = self.final_norm(z)
+            z = normalise(self.final_norm, z, valid)
         z, pool = self.pool(z, parts["pool"], reset=reset, lengths=stops)
         if self.pair is not None:
             z = self.pair(z.unflatten(0, (-1, 2)))
         return z, joined(new, pool)
+
+    def _lengths(self, x: Tensor, lengths: Lengths) -> Tensor:
+        """Checked, (batch,), or (batch, 2) of pairs."""
+        stops = as_lengths("SequenceModel", lengths)
+        if self.documents == 1:
+            return check_lengths("SequenceModel", stops, x)
+        check_shape("SequenceModel", "lengths", stops.shape, {"batch": len(x), "documents": 2})
+        check_lengths("SequenceModel", stops.flatten(), x.flatten(0, 1))
+        return stops
+
+    def _valid(self, z: Tensor, stops: Tensor | None, valid: Tensor | None) -> Tensor | None:
+        """Which steps of z (batch, time, d_model) are not padding; None where there is none."""
+        if valid is not None:
+            check_shape(
+                "SequenceModel", "valid", valid.shape, {"batch": len(z), "time": z.shape[1]}
+            )
+            if stops is not None or self.pool.kind != "none":
+                raise ArgumentError(
+                    "SequenceModel: valid must be None with lengths or a pool, got a mask with "
+                    f"pool={self.pool.kind!r}. Put padding at the end of rows, and pass lengths."
+                )
+            return valid
+        return None if stops is None else steps_before(stops, z.shape[1], z.device)
 
     def _check_split(self, lengths: Lengths | None) -> None:
         """Raise inside of `sequence_parallel` unless nothing but the mixers looks along time."""
@@ -485,9 +525,9 @@ class SequenceModel(nn.Module):
         layers = [part for parts in found for part in cast(list[Any], parts)]
         return Stack(tuple(layers), final_norm, head)
 
-    def _scaled(self, z: Tensor) -> Tensor:
+    def _scaled(self, z: Tensor, valid: Tensor | None = None) -> Tensor:
         z = z if self.encoder_scale == 1 else z * self.encoder_scale
-        return z if self.encoder_norm is None else cast(Tensor, self.encoder_norm(z))
+        return z if self.encoder_norm is None else normalise(self.encoder_norm, z, valid)
 
     def _check(self, x: Tensor, *, time: bool) -> Tensor:
         """The input as the encoder takes it."""
@@ -514,9 +554,6 @@ def _pairs(
     x: Tensor, reset: Tensor | None, lengths: Tensor | None, dt: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Both documents of each pair as rows of one batch."""
-    axes: dict[str, int | None] = {"batch": x.shape[0], "documents": 2}
-    if lengths is not None:
-        check_shape("SequenceModel", "lengths", lengths.shape, axes)
     ends, cut, dt = (None if v is None else v.flatten(0, 1) for v in (lengths, reset, dt))
     return x.flatten(0, 1), cut, ends, dt
 

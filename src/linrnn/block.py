@@ -16,6 +16,8 @@ from linrnn.errors import (
 )
 from linrnn.mixers._base import Mixer
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
+from linrnn.nn.lengths import check_lengths, steps_before
+from linrnn.nn.norm import normalise
 from linrnn.ops import _native_step
 from linrnn.ops._native_step import NativeStep
 from linrnn.state_spec import check_state
@@ -216,8 +218,20 @@ class Block(nn.Module):
         reset: ResetMask | None = None,
         lengths: Lengths | None = None,
         dt: Times | None = None,
+        valid: ResetMask | None = None,
     ) -> tuple[Sequence, State]:
-        """Read a whole sequence: see `Mixer.forward`; ``lengths`` is for a mixer that takes it."""
+        """Read a whole sequence: see `Mixer.forward`.
+
+        Args:
+            x: (batch, time, d_model).
+            state: as `init_state` gives it.
+            reset, dt: of the mixer.
+            lengths: valid steps of each row, for a mixer that takes them; norms count these alone.
+            valid: boolean (batch, time), False at padding, for norms; in place of lengths.
+        """
+        if valid is None and lengths is not None:
+            stops = check_lengths("Block", lengths, x)
+            valid = steps_before(stops, x.shape[1], x.device)
         given = {"lengths": lengths, "dt": dt}
         given = {name: value for name, value in given.items() if value is not None}
 
@@ -227,7 +241,7 @@ class Block(nn.Module):
                 return part(z, before, reset)
             return part(z, before, reset=reset, **given)
 
-        return self._chain(x, state, read, F.gelu)
+        return self._chain(x, state, read, F.gelu, valid)
 
     def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
@@ -246,6 +260,7 @@ class Block(nn.Module):
         state: State | None,
         read: Callable[[str, Tensor, State | None], tuple[Tensor, State]],
         gelu: Callable[[Tensor], Tensor],
+        valid: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Every part with its skip; ``read(part, z, state)`` is a whole sequence or one step."""
         # each look-up of a module and each call of one that does nothing is felt by a single step
@@ -253,7 +268,7 @@ class Block(nn.Module):
         drop = modules["dropout"] if self.dropout.training else None
         before, after, stateful = self._split(state, x), {}, self._stateful
         for chain, norm in self._parts:
-            z = modules[norm](x) if self.prenorm else x
+            z = normalise(self._modules[norm], x, valid) if self.prenorm else x
             for name in chain:
                 if name in stateful:
                     z, after[name] = read(name, z, before[name])
@@ -266,7 +281,7 @@ class Block(nn.Module):
             z = z if drop is None else drop(z)
             x = x + z if self.skip else z
             if not self.prenorm:
-                x = modules[norm](x)
+                x = normalise(self._modules[norm], x, valid)
         return x, (after["mixer"] if len(stateful) == 1 else cast(State, after))
 
     def native_parts(self) -> list[tuple[NativeStep, NativeStep]] | None:

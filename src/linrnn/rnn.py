@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from linrnn._hidden import Hidden
-from linrnn._packing import EndTogether, Layout, Rows, Shrinking, check_packed, packed_alike
+from linrnn._packing import (
+    EndTogether,
+    Layout,
+    Marks,
+    Rows,
+    Shrinking,
+    check_packed,
+    ends_of,
+    packed_alike,
+)
 from linrnn._pattern import MixerLike, choose, label, labels, pattern
 from linrnn._rnn_cell import Cell, biased
 from linrnn.errors import (
@@ -28,7 +37,7 @@ from linrnn.mixers._base import Mixer, check_timed
 from linrnn.mixers._dense import TorchRNN
 from linrnn.nn.lengths import check_lengths
 from linrnn.nn.parameters import working_dtype
-from linrnn.ops._arguments import check_like_parameters, check_numbers
+from linrnn.ops._arguments import check_boolean, check_like_parameters, check_numbers
 from linrnn.state import map_state
 from linrnn.typing import Lengths, State
 
@@ -61,8 +70,8 @@ class RNN(nn.Module):
                         the layers.
 
     `state` takes it apart into the states of the mixers. Zeros of ``hidden_size`` numbers as ``hx``
-    begin anew, also where the state has another size. For classification `last_output` means the
-    same with every mixer.
+    begin anew, also where the state has another size, and so does a row of zeros in any form. For
+    classification `last_output` means the same with every mixer.
 
     With ``mixer="gru"`` or ``"lstm"`` and without ``glu`` (of the GRU without ``proj_size`` too)
     parameters have the names that torch.nn gives them, so the ``state_dict`` of either loads into
@@ -281,6 +290,7 @@ class RNN(nn.Module):
         hx: State | None = None,
         *,
         dt: Tensor | PackedSequence | None = None,
+        reset: Tensor | PackedSequence | None = None,
     ) -> tuple[Tensor | PackedSequence, State]:
         """Read sequences.
 
@@ -291,6 +301,8 @@ class RNN(nn.Module):
             dt: the time since the step before of every step, see `Mixer.forward`: with the axes of
                 the input but channels, and packed as the input is. It is for the layers whose
                 mixers are `timed`. What reads backward is given the time until the next step.
+            reset: boolean, with the axes of the input but channels, and packed as the input is;
+                True starts a new sequence at that step, and what reads backward ends one before it.
 
         Returns:
             ``(output, h_n)``: the output of the last layer in the form of the input, with
@@ -300,23 +312,22 @@ class RNN(nn.Module):
         """
         check_timed("RNN", dt, self._mixers())
         if isinstance(input, PackedSequence):
-            return self._packed(input, hx, dt)
+            return self._packed(input, hx, Marks(dt, reset))  # type: ignore[arg-type]
         if not isinstance(input, Tensor) or input.ndim != 2:
             axes = ("batch", "time") if self.batch_first else ("time", "batch")
             self._check_input(input, *axes)
             x = input if self.batch_first else input.transpose(0, 1)
-            times = self._check_times(dt, input, *axes)
-            if times is not None and not self.batch_first:
-                times = times.t()
-            y, h_n = self._read(x, hx, Rows(), times)
+            marks = self._marks(dt, reset, input, *axes)
+            marks = marks if self.batch_first else marks.map(Tensor.t)
+            y, h_n = self._read(x, hx, Rows(), marks)
             return (y if self.batch_first else y.transpose(0, 1)), h_n
         self._check_input(input, "time")
         if hx is not None:
             hx = self._check_state(hx, input, None)
         if hx is not None:
             hx = map_state(lambda h: h.unsqueeze(1), hx)
-        times = self._check_times(dt, input, "time")
-        y, h_n = self._read(input[None], hx, Rows(), None if times is None else times[None])
+        marks = self._marks(dt, reset, input, "time").map(lambda z: z[None])
+        y, h_n = self._read(input[None], hx, Rows(), marks)
         return y[0], map_state(lambda h: h.squeeze(1), h_n)
 
     def last_output(
@@ -328,7 +339,7 @@ class RNN(nn.Module):
         )
 
     def _packed(
-        self, packed: PackedSequence, hx: State | None, dt: object
+        self, packed: PackedSequence, hx: State | None, given: Marks
     ) -> tuple[PackedSequence, State]:
         data, sizes, order, back = packed
         check_packed(packed)
@@ -349,18 +360,18 @@ class RNN(nn.Module):
             t = t + time - lengths[row]
         row, t = row.to(data.device), t.to(data.device)
         x = data.new_zeros(batch, time, self.input_size).index_put((row, t), data)
-        times = None
-        if dt is not None:
-            given = self._check_times(packed_alike("RNN", "dt", dt, packed), data, "steps")
-            assert given is not None
-            times = given.new_ones(batch, time).index_put((row, t), given)
-        y, h_n = self._read(x, hx, layout, times)
+        dt, reset = (
+            z if z is None else packed_alike("RNN", name, z, packed)
+            for name, z in given._asdict().items()
+        )
+        marks = self._marks(dt, reset, data, "steps").padded((row, t), (batch, time))
+        y, h_n = self._read(x, hx, layout, marks)
         if back is not None:
             h_n = map_state(lambda h: h.index_select(1, back), h_n)
         return PackedSequence(y[row, t], sizes, order, back), h_n
 
     def _read(
-        self, x: Tensor, hx: State | None, layout: Layout, dt: Tensor | None
+        self, x: Tensor, hx: State | None, layout: Layout, marks: Marks
     ) -> tuple[Tensor, State]:
         """Every layer over (batch, time, input_size)."""
         if hx is not None:
@@ -374,11 +385,9 @@ class RNN(nn.Module):
             for _ in range(directions):
                 i = len(states)
                 cell, backward = cast(Cell, self.cells[i]), i % directions == 1
-                times = dt if cell.mixer.timed else None
-                if times is not None and backward:
-                    times = layout.reverse_times(times)
                 start = None if before is None else before[i]
-                y, state = cell(layout.reverse(x) if backward else x, start, layout, times)
+                said = layout.backward(marks) if backward else marks
+                y, state = cell(layout.reverse(x) if backward else x, start, layout, said)
                 last.append(layout.last(y) if y.shape[1] else y.new_zeros(len(y), y.shape[-1]))
                 outputs.append(layout.reverse(y) if backward else y)
                 states.append(state)
@@ -402,13 +411,16 @@ class RNN(nn.Module):
         """``hx`` of every layer and direction, or None where it stands for a new start."""
         return self.hidden.check(hx, batch, x.device, next(self.parameters()).dtype)
 
-    def _check_times(self, dt: object, x: Tensor, *axes: str) -> Tensor | None:
-        if dt is None:
-            return None
-        check_numbers("RNN", {"dt": dt}, real=True)
-        assert isinstance(dt, Tensor)
-        check_shape("RNN", "dt", dt.shape, dict(zip(axes, x.shape, strict=False)))
-        return dt
+    def _marks(self, dt: Any, reset: Any, x: Tensor, *axes: str) -> Marks:
+        """Both checked against the axes of the input."""
+        if dt is not None:
+            check_numbers("RNN", {"dt": dt}, real=True)
+        if reset is not None:
+            check_boolean("RNN", "reset", reset)
+        for name, z in (("dt", dt), ("reset", reset)):
+            if z is not None:
+                check_shape("RNN", name, z.shape, dict(zip(axes, x.shape, strict=False)))
+        return Marks(dt, reset)
 
     def _mixers(self) -> list[Mixer]:
         """In the order of ``h_n``."""
@@ -469,7 +481,7 @@ def last_output(
                 "last_output: lengths must be None for an output that is packed or has no batch, "
                 f"got a {type(lengths).__name__}."
             )
-        last, first = _ends(output)
+        last, first = ends_of(output)
     else:
         check_shape("last_output", "output", output.shape, dict.fromkeys(("a", "b", "channels")))
         y = output if batch_first else output.transpose(0, 1)
@@ -482,17 +494,3 @@ def last_output(
         first = y[:, 0]
     half = last.shape[-1] // 2
     return torch.cat([last[..., :half], first[..., half:]], -1) if bidirectional else last
-
-
-def _ends(output: Tensor | PackedSequence) -> tuple[Tensor, Tensor]:
-    """The last and first step of what is packed or has no batch."""
-    if isinstance(output, Tensor):
-        return output[-1], output[0]
-    data, sizes, _, back = output
-    check_packed(output)
-    batch = int(sizes[0])
-    rows = torch.arange(batch)
-    lengths = (rows < sizes[:, None]).sum(0)
-    starts = F.pad(sizes.cumsum(0), (1, 0))  # where each step begins in the data
-    last, first = data[(starts[lengths - 1] + rows).to(data.device)], data[:batch]
-    return (last, first) if back is None else (last[back], first[back])

@@ -1,6 +1,11 @@
-"""What a state is made of: names, shapes and kinds, from which it is made and checked."""
+"""What a state is made of: names, shapes and kinds, from which it is made and checked.
 
-from collections.abc import Mapping, Sequence
+A state of zeros is the state before the first step, whatever a layer begins from: programs write
+``h * (1 - done)`` and ``torch.zeros_like(h)``. Where a layer begins from another number, a state
+has 0 for it, and the layer computes with `opened`; what comes out is `closed`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
@@ -9,6 +14,7 @@ from torch import Tensor
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, LinrnnError, ShapeError
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._arguments import check_not_traced, check_tensor
+from linrnn.ops._modes import may_look
 from linrnn.typing import State
 
 _PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -22,8 +28,11 @@ class Part(NamedTuple):
     """Real and complex parts have at least the precision of float32."""
     axes: Mapping[str, int | None]
     """Name and size of each axis after the batch; None where it grows with what was read."""
-    start: float = 0.0
-    """The number in every place before the first step."""
+    start: float | Tensor = 0.0
+    """The number in every place before the first step, or numbers of the axes after the batch.
+
+    A state has 0 for it: see `opened`.
+    """
     double: bool = False
     """Whether it has the precision and range of float64, whatever the parameters have."""
 
@@ -79,7 +88,7 @@ def initial(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    """The state before the first step.
+    """The state before the first step, zeros.
 
     Args:
         where: the layer, for messages.
@@ -100,13 +109,52 @@ def initial(
 
 def _fill(spec: Spec, batch: int, device: torch.device | str, dtype: torch.dtype) -> Any:
     if isinstance(spec, Part):
-        shape, dtype = (batch, *spec.shape), spec.dtype(dtype)
-        if spec.start:
-            return torch.full(shape, spec.start, device=device, dtype=dtype)
-        return torch.zeros(shape, device=device, dtype=dtype)
+        return torch.zeros((batch, *spec.shape), device=device, dtype=spec.dtype(dtype))
     if isinstance(spec, dict):
         return {name: _fill(part, batch, device, dtype) for name, part in spec.items()}
     return type(spec)([_fill(part, batch, device, dtype) for part in spec])
+
+
+def opened(state: Any, spec: Spec) -> Any:
+    """The numbers a layer computes with: 0 becomes where a part starts, others stay as they are.
+
+    A shift of all numbers would round: of ``h - 1/2`` a small h is gone, and of ``log n`` no shift
+    makes the logarithm of nothing 0. So a state holds the numbers themselves, and 0 is set apart.
+    """
+    if isinstance(spec, Part):
+        return _begun(state, spec.start) if _starts(spec) else state
+    return _each(opened, state, spec) if _starts(spec) else state
+
+
+def closed(state: Any, spec: Spec) -> Any:
+    """The inverse of `opened`: what comes to exactly 0 is kept as the least normal number.
+
+    That is 1e-38 in float32: of a logarithm a factor of 1, of a positive number an underflow.
+    """
+    if isinstance(spec, Part):
+        return _begun(state, torch.finfo(state.dtype).tiny) if _starts(spec) else state
+    return _each(closed, state, spec) if _starts(spec) else state
+
+
+def _begun(h: Tensor, start: float | Tensor) -> Tensor:
+    """``h`` with ``start`` where it is 0; both have a gradient there."""
+    if may_look(h) and bool(h.all()):  # as most often: a step feels every operator
+        return h
+    start = start.to(h) if isinstance(start, Tensor) else start
+    return torch.where(h == 0, h + start, h)
+
+
+def _starts(spec: Spec) -> bool:
+    """Whether a part starts from another number than 0."""
+    if isinstance(spec, Part):
+        return isinstance(spec.start, Tensor) or spec.start != 0
+    return any([_starts(part) for part in (spec.values() if isinstance(spec, dict) else spec)])
+
+
+def _each(function: Callable[[Any, Any], Any], state: Any, spec: Any) -> Any:
+    if isinstance(spec, dict):
+        return {name: function(state[name], part) for name, part in spec.items()}
+    return type(spec)([function(h, part) for h, part in zip(state, spec, strict=True)])
 
 
 def check_start(where: str, batch_size: object, device: object, dtype: object) -> None:

@@ -15,7 +15,7 @@ struct TimeMixStepArgs {
     i64 key, value, receptance;        // (state, model)
     i64 output;                        // (model, state)
     i64 time_decay, time_first;        // (state)
-    i64 mean, log_norm;                // states: (batch, state)
+    i64 mean, log_norm;                // states: (batch, state); a norm of 0 is that of no weight
     i64 shift;                         // and (batch, model), or 0
     i64 y, new_mean, new_log_norm, new_shift;
 };

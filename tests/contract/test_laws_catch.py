@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV, SelectiveLRU
+from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV, MinGRU, SelectiveLRU
 from linrnn.ops import _tree
 from linrnn.ops.linear_scan import _tree as _scan_tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
@@ -417,6 +417,18 @@ class RootOfATime(LRU):
 
     def _transition(self, dt):
         return super()._transition(None if dt is None else dt.sqrt() ** 2)
+class StartsAllOrNone(MinGRU):
+    """zeros_begin_anew: a row of zeros goes on from zero while another row goes on."""
+
+    def _opened(self, state, spec):
+        return state if state.any() else super()._opened(state, spec)
+
+
+class ShiftsItsState(LRU):
+    """zeros_begin_anew: it begins with ones."""
+
+    def init_state(self, batch_size, *, device=None, dtype=None):
+        return super().init_state(batch_size, device=device, dtype=dtype) + 1
 
 
 BROKEN_MIXERS = [
@@ -427,6 +439,8 @@ BROKEN_MIXERS = [
     ("causal", DeniesItsErrors),
     ("causal", MasksAfterwards),
     ("reset_and_packing", IgnoresReset),
+    ("zeros_begin_anew", StartsAllOrNone),
+    ("zeros_begin_anew", ShiftsItsState),
     ("batch_independence", MixesRows),
     ("gradients", WrongGradient),
     ("gradients", CannotBeCheckpointed),

@@ -89,6 +89,8 @@ struct TimeMix : Shifted {
         const i64 mu = random.coin() ? model : 0, matrix = inner * model;
         add(random, {batch * model, mu, mu, mu, matrix, matrix, matrix, matrix, inner, inner,
                      batch * inner, batch * inner, mu * batch});
+        for (double& norm : inputs[NORM])
+            if (random.coin()) norm = 0;  // nothing read yet
     }
     Values project(int mu, int matrix) const {
         return product(inputs[size_t(matrix)], mixed(inputs[size_t(mu)], inputs[BEFORE]), batch,
@@ -97,6 +99,7 @@ struct TimeMix : Shifted {
     Many loop() const override {
         Values k = project(MU_K, KEY), v = project(MU_V, VALUE), r = project(MU_R, RECEPTANCE);
         Values mean = inputs[MEAN], norm = inputs[NORM];
+        for (double& n : norm) n = n == 0 ? -1e30 : n;
         for (size_t i = 0; i < k.size(); ++i) {
             const size_t c = i % size_t(inner);
             double now = Gated::sigmoid(inputs[BONUS][c] + k[i] - norm[i]);

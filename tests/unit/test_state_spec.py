@@ -3,15 +3,18 @@
 import pytest
 import torch
 
+from linrnn import mixers
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from linrnn.state_spec import (
     Part,
     check_state,
+    closed,
     complex_,
     describe,
     initial,
     integer,
     of_state,
+    opened,
     real,
     with_axes,
 )
@@ -42,10 +45,33 @@ def check(state, spec=TREE, rows=2, dtype=torch.float32):
 )
 def test_the_first_state_follows_the_tree(dtype, wide, pairs):
     state = made(dtype)
-    assert torch.equal(state["h"], torch.full((2, 3), 0.5, dtype=wide))
+    assert torch.equal(state["h"], torch.zeros(2, 3, dtype=wide))
     assert (state["pair"][0].shape, state["pair"][0].dtype) == ((2, 2), pairs)
     assert (state["pair"][1][0].shape, state["pair"][1][0].dtype) == ((2,), torch.int64)
     assert state["kept"].shape == (2, 0, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zero_is_the_start_and_every_other_number_itself(dtype):
+    spec = {"log": real(n=4, start=-1e30), "sum": real(n=4)}
+    numbers = torch.tensor([[0.0, 1e-30, -88.5, 3.25]], dtype=dtype, requires_grad=True)
+    inside = opened({"log": numbers, "sum": numbers}, spec)
+    assert inside["sum"] is numbers
+    assert inside["log"].tolist() == [[pytest.approx(-1e30), *numbers[0, 1:].tolist()]]
+    outside = closed({"log": numbers}, {"log": spec["log"]})["log"]
+    assert outside.tolist() == [[torch.finfo(dtype).tiny, *numbers[0, 1:].tolist()]]
+    for h in (inside["log"], outside):  # what is learned may begin as zeros
+        assert torch.autograd.grad(h.sum(), numbers)[0].tolist() == [[1.0] * 4]
+
+
+def test_what_was_saved_before_zero_was_the_start_reads_on():
+    """A start of its own number: 1/2 of minGRU, the logarithm of nothing of RWKV."""
+    torch.manual_seed(0)
+    for name, part, start in (("mingru", None, 0.5), ("rwkv4", "log_norm", -1e30)):
+        layer, x = mixers.load(name)(4), torch.randn(2, 5, 4)
+        state = layer.init_state(2)
+        (state if part is None else state[part]).fill_(start)
+        assert torch.equal(layer(x, state)[0], layer(x)[0])
 
 
 def test_what_fits_is_not_copied_and_what_is_too_narrow_is_cast():

@@ -12,9 +12,9 @@ from linrnn.typing import Float, Integer, State
 WHERE = "linrnn.interop.hf"
 """The caller, for messages."""
 
-Read = Callable[[Tensor, State | None, Tensor | None], tuple[Tensor, State]]
-"""Embeddings (batch, time, channels), a state or None, a reset mask or None: features (batch, time,
-channels) and the new state."""
+Read = Callable[..., tuple[Tensor, State]]
+"""Embeddings (batch, time, channels), a state or None, a reset mask or None, and perhaps a mask of
+what is no padding: features (batch, time, channels) and the new state."""
 
 
 def split_padding(
@@ -99,7 +99,7 @@ def read_rows(
     first = (~valid).sum(1)
     step = torch.arange(x.shape[1], device=x.device)
     reset = (step == first[:, None]) & ~begun[:, None]
-    z, after = read(_moved(x, order), state, reset)
+    z, after = read(_moved(x, order), state, reset, step >= first[:, None])
     return _moved(z, order.argsort(1)), after
 
 

@@ -109,14 +109,17 @@ def read(
             f"True with tiers={tuple(model.shape.tiers)}."
         )
 
-    def features(x: Tensor, state: State | None, reset: Tensor | None) -> tuple[Tensor, State]:
+    def features(
+        x: Tensor, state: State | None, reset: Tensor | None, valid: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         seen: list[Tensor] = []
 
         def watched(call: Any, z: Tensor, before: State) -> tuple[Tensor, State]:
             seen.append(z)
             return call(z, before) if around is None else around(call, z, before)
 
-        z, after = model.features_of(x, state, reset=reset, around=watched if hidden else around)
+        call = watched if hidden else around
+        z, after = model.features_of(x, state, reset=reset, valid=valid, around=call)
         return torch.cat([*seen, z], -1) if hidden else z, after
 
     begun = cache.begun

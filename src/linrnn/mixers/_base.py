@@ -17,7 +17,7 @@ from linrnn.ops._arguments import check_device, check_numbers, check_reset, trac
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager
 from linrnn.ops._sequence_parallel import current, refuse
-from linrnn.state_spec import Spec, check_state, initial, of_state
+from linrnn.state_spec import Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
 
 FFT_REACHES_BACK = (
@@ -244,13 +244,14 @@ class Mixer(nn.Module):
         if reset is not None:
             self._check_reset(reset, x)
         times = self._times("forward", dt, x)
-        start = self._start(state, x)
+        spec = self.state_spec()
+        start = self._start(state, x, spec)
         if x.shape[1] == 0:
             return x, start
-        y, state = self._read(x, start, reset, *times)
+        y, state = self._read(x, self._opened(start, spec), reset, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
-        return y.to(x.dtype), state
+        return y.to(x.dtype), self._closed(state, spec)
 
     def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[ReadToken, State]:
         """Read one time step (batch, d_model) in constant time: ``(y_t, state)``.
@@ -259,11 +260,12 @@ class Mixer(nn.Module):
         """
         self._check_input(x_t, time=False)
         times = self._times("step", dt, x_t)
-        start = self._start(state, x_t)
-        y, state = self._step(x_t, start, *times)
+        spec = self.state_spec()
+        start = self._start(state, x_t, spec)
+        y, state = self._step(x_t, self._opened(start, spec), *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
-        return y.to(x_t.dtype), state
+        return y.to(x_t.dtype), self._closed(state, spec)
 
     def init_state(
         self,
@@ -272,10 +274,11 @@ class Mixer(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> State:
-        """The state before the first step, for ``batch_size`` sequences.
+        """The state before the first step, zeros, for ``batch_size`` sequences.
 
-        Device and dtype default to those of the parameters; ``dtype`` is a real dtype, of which
-        a complex state takes the complex counterpart and half precision becomes float32.
+        A row of zeros in any state begins anew, so ``h * (1 - done)`` does. Device and dtype
+        default to those of the parameters; ``dtype`` is a real dtype, of which a complex state
+        takes the complex counterpart and half precision becomes float32.
         """
         where, like = type(self).__name__, self._parameter()
         state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
@@ -445,7 +448,15 @@ class Mixer(nn.Module):
                 f"Use form={other!r}, or split the batch at the resets."
             )
 
-    def _start(self, state: State | None, x: Tensor) -> Any:
+    def _opened(self, state: Any, spec: Spec) -> Any:
+        """A state as `_read` and `_step` take it: 0 is where a part starts."""
+        return opened(state, spec)
+
+    def _closed(self, state: Any, spec: Spec) -> Any:
+        """What `_read` and `_step` return, as a state keeps it: the inverse of `_opened`."""
+        return closed(state, spec)
+
+    def _start(self, state: State | None, x: Tensor, spec: Spec) -> Any:
         """The state a call begins from: `init_state` for None, else the caller's, checked.
 
         Raises:
@@ -454,7 +465,7 @@ class Mixer(nn.Module):
         if state is None:
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
-        return check_state(where, state, self.state_spec(), x.shape[0], x.device, dtype)
+        return check_state(where, state, spec, x.shape[0], x.device, dtype)
 
 
 def _is_half(x: Tensor) -> bool:

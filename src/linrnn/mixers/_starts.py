@@ -1,6 +1,6 @@
 """A learnable initial state, from which every sequence begins, one after a reset too."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +10,14 @@ from linrnn.mixers._base import Mixer
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import cell_scan
 from linrnn.ops._precision import wide
-from linrnn.typing import State
+from linrnn.state_spec import Part, Spec
 
 
 class LearnedStart(Mixer):
     """A mixer with the option ``learn_initial``; its constructor calls `_add_start`.
 
     Of a part ``h`` of the state the parameter is ``h0``; of a complex one ``h0_re`` and ``h0_im``.
-    They are zero at first, as the state is without the option.
+    They are zero at first. A state holds 0 for them, see `linrnn.state_spec.opened`.
     """
 
     learned: ClassVar[tuple[str, ...]] = ("h",)
@@ -50,22 +50,28 @@ class LearnedStart(Mixer):
             return wide(getattr(self, f"{part}0"))
         return torch.complex(*(wide(getattr(self, f"{part}0_{end}")) for end in ("re", "im")))
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> State:
-        """Nothing read, or with ``learn_initial`` what was learned: see `Mixer.init_state`."""
-        state = super().init_state(batch_size, device=device, dtype=dtype)
+    def _starts(self) -> dict[str, Tensor]:
+        """What was learned of each part of the state; of one that is a tensor, by `learned`."""
+        parts = self.state_spec()
+        return {h: self.start_of(h) for h in self.learned if isinstance(parts, Part) or h in parts}
+
+    def _opened(self, state: Any, spec: Spec) -> Any:
+        """See `Mixer._opened`: 0 is what was learned."""
+        return super()._opened(state, self._learned(spec))
+
+    def _closed(self, state: Any, spec: Spec) -> Any:
+        """See `Mixer._closed`."""
+        return super()._closed(state, self._learned(spec))
+
+    def _learned(self, spec: Spec) -> Spec:
+        """The specification with what was learned in the place of what each part starts from."""
         if not self.learn_initial:
-            return state
-        if isinstance(state, Tensor):
-            return state + self.start_of(self.learned[0]).to(state)
-        parts: Any = state
-        named = [p for p in self.learned if p in parts]
-        return {**parts, **{p: parts[p] + self.start_of(p).to(parts[p]) for p in named}}
+            return spec
+        starts = self._starts()
+        if isinstance(spec, Part):
+            return spec._replace(start=starts[self.learned[0]])
+        parts = cast(dict[str, Part], spec)
+        return {h: p._replace(start=starts.get(h, p.start)) for h, p in parts.items()}
 
     def _scan(
         self, cell: Cell, before: dict[str, Tensor], reset: Tensor | None, **arguments: Tensor
@@ -85,7 +91,7 @@ class LearnedStart(Mixer):
         if reset is not None and self.learn_initial:
             names = [f"{h}_0" for h in cell.states]
             arguments |= zip(names, map(self.start_of, before), strict=True)
-            states += (torch.zeros_like(states[0].real),)  # not fresh: see `init_state`
+            states += (torch.zeros_like(states[0].real),)  # not fresh: see `_opened`
             cell = cell.with_start()
         given: dict[str, Any] = dict(arguments)
         y, last = cell_scan(cell, **given, state=states, reset=reset)

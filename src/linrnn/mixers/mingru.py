@@ -24,7 +24,7 @@ class MinGRU(Mixer):
         v_t = g(W_h x_t), or W_h x_t where positive is False
         h_t = (1 - z_t) * h_{t-1} + z_t * v_t           h in R^{d_inner}
         g(a) = a + 1/2 for a >= 0, sigmoid(a) for a < 0: positive and continuous
-        h_0 = g(0) = 1/2 in every channel, 0 where positive is False
+        h_0 = g(0) = 1/2 in every channel, for which a state has 0; 0 where positive is False
         W_h and W_z are the rows of one matrix, in this order, drawn as torch.nn.Linear draws.
 
     Args:
@@ -103,7 +103,7 @@ class MinGRU(Mixer):
         return 0.5 if self.positive else 0.0
 
     def state_spec(self) -> Part:
-        """See `Mixer.state_spec`: h, which starts at ``start``."""
+        """See `Mixer.state_spec`: h, with 0 for ``start``."""
         return real(d_inner=self.d_inner, start=self.start)
 
     def _read(self, x: Tensor, h0: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:

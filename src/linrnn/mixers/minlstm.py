@@ -17,7 +17,7 @@ class MinLSTM(MinGRU):
         v_t = g(W_h x_t), or W_h x_t where positive is False
         h_t = f_t * h_{t-1} + i_t * v_t                    h in R^{d_inner}
         g(a) = a + 1/2 for a >= 0, sigmoid(a) for a < 0: positive and continuous
-        h_0 = g(0) = 1/2 in every channel, 0 where positive is False
+        h_0 = g(0) = 1/2 in every channel, for which a state has 0; 0 where positive is False
         The quotients come from the logarithm of i / f, so both gates may underflow.
         W_h, W_f and W_i are the rows of one matrix, in this order, drawn as torch.nn.Linear
         draws. With W_i = -W_f it is a minGRU with W_z = -W_f.

@@ -28,7 +28,7 @@ from linrnn.ops._precision import wide
 from linrnn.ops._step_program import layer_step
 from linrnn.ops.past import last_inputs, recall
 from linrnn.ops.weighted_mean import EMPTY, wkv
-from linrnn.state_spec import Part, complex_, real
+from linrnn.state_spec import Part, closed, complex_, real
 from linrnn.typing import State, Time, Token
 
 RING = (0.9, 0.999)  # decays of the bare form
@@ -46,7 +46,8 @@ class RWKV4(Mixer):
         wkv is a weighted mean, so |wkv_t| <= max |v_s|, whatever the keys are.
         Computed from the state L_t = logaddexp(L_{t-1} - w, k_t), the logarithm of the sum of
         weights, and the mean m_t = sigmoid(L_{t-1} - w - k_t) m_{t-1} + sigmoid(-(same)) v_t.
-        Float32 knows L to 6e-8 |L|, and weights with that relative error.
+        Float32 knows L to 6e-8 |L|, and weights with that relative error. A state has 0 for the L
+        of no weight at all, and 1e-38 for one that comes to 0.
 
     Args:
         d_state: channels of the mean. Default: d_model.
@@ -156,7 +157,7 @@ class RWKV4(Mixer):
             nn.init.xavier_uniform_(linear.weight)
 
     def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`; ``log_norm`` starts as the logarithm of no weight at all."""
+        """See `Mixer.state_spec`; ``log_norm`` is 0 where there is no weight at all yet."""
         mean = (complex_ if self.complex_mean else real)(d_state=self.d_state)
         spec = {"mean": mean, "log_norm": real(d_state=self.d_state, start=EMPTY)}
         return {**spec, "shift": real(past=1, d_model=self.d_model)} if self.token_shift else spec
@@ -223,7 +224,7 @@ def to_running_max(state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         [0.0, 0.0, -9.999999680285692e+37]
     """
     log_norm = state["log_norm"]
-    empty = log_norm <= EMPTY / 2
+    empty = (log_norm == 0) | (log_norm <= EMPTY / 2)  # which files of earlier versions have
     beta = torch.where(empty, 0.0, torch.ones_like(log_norm))
     return state["mean"] * beta, beta, torch.where(empty, -1e38, log_norm)
 
@@ -240,7 +241,8 @@ def from_running_max(alpha: Tensor, beta: Tensor, p: Tensor) -> dict[str, Tensor
     """
     empty = beta == 0
     weight = torch.where(empty, 1.0, beta)
+    log_norm = closed(p + weight.log(), real(start=EMPTY))
     return {
         "mean": torch.where(empty, 0.0, alpha / weight),
-        "log_norm": torch.where(empty, EMPTY, p + weight.log()),
+        "log_norm": torch.where(empty, 0.0, log_norm),
     }

@@ -17,7 +17,6 @@ from linrnn.ops._precision import wide
 from linrnn.ops.cumsum import cumsum_mean, cumsum_scan
 from linrnn.ops.weighted_mean import EMPTY, mean_of_past, shares
 from linrnn.state_spec import Part, complex_, real
-from linrnn.typing import State
 
 _GATES = ("stable", "free", "normalised")
 
@@ -146,21 +145,11 @@ class SelectiveLRU(LearnedStart):
             return h
         return {"mean": h, "log_norm": real(d_state=self.d_state, start=EMPTY)}
 
-    def init_state(
-        self,
-        batch_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> State:
-        """Nothing read, or with ``learn_initial`` what was learned: see `Mixer.init_state`."""
-        start = super().init_state(batch_size, device=device, dtype=dtype)
-        if not self.learn_initial or self.gate != "normalised":
-            return start
-        state: Any = start
-        mean, log_norm = state["mean"], torch.zeros_like(state["log_norm"])
-        h0, log_norm0 = self.start_of("h"), self.log_norm0.to(log_norm)
-        return {"mean": mean + h0.to(mean), "log_norm": log_norm + log_norm0}
+    def _starts(self) -> dict[str, Tensor]:
+        """See `LearnedStart`."""
+        if self.gate != "normalised":
+            return super()._starts()
+        return {"mean": self.start_of("h"), "log_norm": wide(self.log_norm0)}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         z, b = self._gates(x)
@@ -219,7 +208,7 @@ class SelectiveLRU(LearnedStart):
         """The learned state that a reset starts from, None where it is zero."""
         if reset is None or not self.learn_initial:
             return None
-        return self.init_state(1, device=reset.device)
+        return self._opened(self.init_state(1, device=reset.device), self.state_spec())
 
     def _run_cumsum(self, z: Tensor, b: Tensor, start: Any) -> tuple[Any, Any]:
         theta = wide(self.theta)

@@ -29,6 +29,24 @@ def as_lengths(where: str, lengths: Any) -> Tensor:
     return found.long()  # of small integers 255 + 1 is 0, and uint8 is a mask where it is an index
 
 
+def steps_before(lengths: Tensor, time: int, device: torch.device) -> Tensor:
+    """Which of so many steps are not padding: boolean (batch, time), of lengths (batch,).
+
+    Example:
+        >>> steps_before(torch.tensor([1, 2]), 3, torch.device("cpu"))
+        tensor([[ True, False, False],
+                [ True,  True, False]])
+    """
+    return torch.arange(time, device=device) < lengths.to(device)[..., None]
+
+
+def without_padding(x: Tensor, valid: Tensor | None, filler: float = 0) -> Tensor:
+    """``x`` (batch, time, ...) with one number in all padding, whatever is there, NaN too."""
+    if valid is None:
+        return x
+    return torch.where(valid.view(*valid.shape, *[1] * (x.ndim - valid.ndim)), x, filler)
+
+
 def check_lengths(where: str, lengths: Any, x: Tensor, least: int = 0) -> Tensor:
     """The lengths as a tensor: an integer from ``least`` for each row of ``x`` (batch, time).
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in
-from linrnn.nn.lengths import check_lengths
+from linrnn.nn.lengths import check_lengths, steps_before
 from linrnn.typing import Lengths
 
 POOLS = ("mean", "last", "none")
@@ -65,11 +65,10 @@ class Pool(nn.Module):
             return x, {}
         if state is None:
             state = self.init_state(batch, width, device=x.device, dtype=x.dtype)
-        steps = torch.arange(time, device=x.device)
         valid = (
-            steps.new_ones(batch, time, dtype=torch.bool)
+            x.new_ones(batch, time, dtype=torch.bool)
             if lengths is None
-            else steps < check_lengths("Pool", lengths, x).to(x.device)[:, None]
+            else steps_before(check_lengths("Pool", lengths, x), time, x.device)
         )
         if self.kind == "last":
             return self._last(x, state, valid)

@@ -10,15 +10,16 @@ from torch.utils._pytree import tree_map
 from linrnn import state as states
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.ops._layout import like
-from linrnn.state_spec import Spec, check_state, initial, integer, real
+from linrnn.state_spec import Spec, check_state, closed, initial, integer, opened, real
 from linrnn.typing import State
 
 
 class Beneath(NamedTuple):
     """What reads the groups, at the lower rate."""
 
-    read: Callable[[Tensor, State, Tensor | None, Tensor | None], tuple[Tensor, State]]
-    """``(groups, state, reset, dt)`` to ``(y, state)``; groups (batch, groups, width)."""
+    read: Callable[..., tuple[Tensor, State]]
+    """``(groups, state, reset, dt, valid)`` to ``(y, state)``; groups (batch, groups, width), and
+    the others (batch, groups) or None."""
     start: Callable[[int], State]
     """Its state before the first group, for so many rows."""
 
@@ -106,6 +107,7 @@ class Resample(nn.Module):
         *,
         reset: Tensor | None = None,
         dt: Tensor | None = None,
+        valid: Tensor | None = None,
         fresh: bool = False,
     ) -> tuple[Tensor, dict[str, Tensor], State]:
         """Read a sequence.
@@ -117,6 +119,8 @@ class Resample(nn.Module):
             beneath: what reads the groups.
             reset: boolean (batch, time), or None.
             dt: times between steps (batch, time), or None.
+            valid: boolean (batch, time), False at padding, or None. A group is valid where its last
+                step is.
             fresh: whether the state is known to be that before the first step.
 
         Returns:
@@ -134,8 +138,8 @@ class Resample(nn.Module):
             times = self._times(x, state, dt) if self.timed else None
         place = 0 if fresh else _place(state["count"], self.factor)
         if place is not None and (reset is None or not bool(reset.any())):
-            return self._together(x, state, below, beneath, times, place)
-        return self._apart(x, state, below, beneath, reset, times)
+            return self._together(x, state, below, beneath, times, valid, place)
+        return self._apart(x, state, below, beneath, reset, times, valid)
 
     def step(
         self, x_t: Tensor, state: dict[str, Tensor], below: State, beneath: Beneath, dt: Any = None
@@ -152,7 +156,7 @@ class Resample(nn.Module):
             times = torch.cat([state["times"], dt[:, None].to(state["times"].dtype)], 1)
         mean = None if times is None else times.mean(1)[:, None]
         group = self.down(window.flatten(1)).to(x_t.dtype)
-        h, after = beneath.read(group[:, None], below, None, mean)
+        h, after = beneath.read(group[:, None], below, None, mean, None)
         full = count == p - 1
         below = _choose(full, after, below)
         made = self.up(h[:, 0]).unflatten(1, (p, -1)).to(x_t.dtype)
@@ -165,12 +169,17 @@ class Resample(nn.Module):
         if self.timed:
             past = torch.ones_like(state["times"]) if times is None else times[:, 1:]
             found["times"] = _last(past, kept, 1.0)
-        return y, {name: found[name] for name in state}, below
+        return y, self._kept(state, found), below
 
     def _checked(self, state: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
         spec, dtype = self.state_spec(), self.down.weight.dtype
         found = check_state("Resample", state, spec, x.shape[0], x.device, dtype)
-        return cast(dict[str, Tensor], found)
+        return cast(dict[str, Tensor], opened(found, spec))
+
+    def _kept(self, state: dict[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What a call returns, in the order and the dtypes of the state before."""
+        after = {name: found[name].to(h.dtype) for name, h in state.items()}
+        return cast(dict[str, Tensor], closed(after, self.state_spec()))
 
     def _times(self, x: Tensor, state: dict[str, Tensor], dt: Tensor | None) -> Tensor:
         """Times of the last ``factor - 1`` steps and of these."""
@@ -185,6 +194,7 @@ class Resample(nn.Module):
         below: State,
         beneath: Beneath,
         times: Tensor | None,
+        valid: Tensor | None,
         place: int,
     ) -> tuple[Tensor, dict[str, Tensor], State]:
         """All rows are at one place in their groups, and none is reset."""
@@ -197,7 +207,9 @@ class Resample(nn.Module):
             means = None
             if times is not None:
                 means = times[:, p - 1 - place :][:, : n * p].reshape(batch, n, p).mean(2)
-            h, below = beneath.read(groups, below, None, means)
+            if valid is not None:
+                valid = valid[:, p - 1 - place :: p][:, :n]
+            h, below = beneath.read(groups, below, None, means, valid)
             made = self.up(h).reshape(batch, n * p, width).to(x.dtype)
             ahead = torch.cat([ahead.to(made.dtype), made], 1)
         rest = x[:, n * p :]
@@ -209,7 +221,7 @@ class Resample(nn.Module):
         if self.timed:
             last = state["times"] if times is None else times[:, time:]
             found["times"] = last if times is None else _last(last, found["count"], 1.0)
-        return ahead[:, place : place + time], _as(state, found), below
+        return ahead[:, place : place + time], self._kept(state, found), below
 
     def _apart(
         self,
@@ -219,6 +231,7 @@ class Resample(nn.Module):
         beneath: Beneath,
         reset: Tensor | None,
         times: Tensor | None,
+        valid: Tensor | None,
     ) -> tuple[Tensor, dict[str, Tensor], State]:
         """Every row has groups of its own."""
         p, (batch, time, width) = self.factor, x.shape
@@ -227,8 +240,9 @@ class Resample(nn.Module):
         window = cut.steps[:, None] + torch.arange(p, device=x.device)
         groups = self.down(x[cut.rows[:, None], window].flatten(1)).to(x.dtype)
         means = None if times is None else cut.packed(times[cut.rows[:, None], window].mean(1))
+        counted = None if valid is None else cut.packed(valid[cut.rows, cut.steps])
         h, below = _in_pieces(
-            beneath, cut.packed(groups), cut.groups, below, cut.packed(cut.begins), means
+            beneath, cut.packed(groups), cut.groups, below, cut.packed(cut.begins), means, counted
         )
         made = self.up(h).unflatten(2, (p, -1)).to(x.dtype)
         ahead = torch.cat([state["ahead"].to(made.dtype)[:, None], made], 1)
@@ -248,7 +262,7 @@ class Resample(nn.Module):
         if bool(cut.unread.any()):
             start = beneath.start(batch)
             below = start if bool(cut.unread.all()) else _choose(cut.unread, start, below)
-        return y, _as(state, found), below
+        return y, self._kept(state, found), below
 
 
 class _Cut(NamedTuple):
@@ -318,6 +332,7 @@ def _in_pieces(
     state: State,
     reset: Tensor,
     dt: Tensor | None,
+    valid: Tensor | None,
 ) -> tuple[Tensor, State]:
     """Read rows of different lengths, in as many pieces as there are lengths."""
     begin, found = 0, []
@@ -325,12 +340,12 @@ def _in_pieces(
     for end in sorted(set(lengths.tolist()) - {0}):
         rows = (lengths >= end).nonzero().flatten()
         alone = len(rows) < len(lengths)
-        given = [None if v is None else v[:, begin:end] for v in (x, cut, dt)]
+        given = [None if v is None else v[:, begin:end] for v in (x, cut, dt, valid)]
         before = state
         if alone:
             given = [None if v is None else v[rows] for v in given]
             before = states.select(state, rows)
-        y, after = beneath.read(given[0], before, *given[1:])  # type: ignore[arg-type]
+        y, after = beneath.read(given[0], before, *given[1:])
         state = _put(state, rows, after) if alone else after
         found.append(y.new_zeros(len(lengths), *y.shape[1:]).index_copy(0, rows, y))
         begin = end
@@ -383,8 +398,3 @@ def _last(x: Tensor, count: Tensor, other: float = 0.0) -> Tensor:
     """The last ``count`` steps of each row, with ``other`` in the place of those before."""
     kept = torch.arange(x.shape[1], device=x.device) >= x.shape[1] - count[:, None]
     return torch.where(like(kept, x), x, other)
-
-
-def _as(state: dict[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """In the order and the dtypes of the state before."""
-    return {name: found[name].to(h.dtype) for name, h in state.items()}

@@ -73,13 +73,22 @@ def check_not_traced(where: str) -> None:
 
 def check_reset(where: str, reset: object, batch: int, time: int) -> None:
     """Raise `DTypeError` or `ShapeError` unless it is None or a boolean (batch, time) tensor."""
-    if reset is None:
-        return
-    check_tensor(where, "reset", reset)
-    assert isinstance(reset, Tensor)
-    if reset.dtype != torch.bool:
-        raise DTypeError(f"{where}: reset must be boolean, got {reset.dtype}. Use mask.bool().")
-    check_shape(where, "reset", reset.shape, {"batch": batch, "time": time})
+    if reset is not None:
+        shape = check_boolean(where, "reset", reset).shape
+        check_shape(where, "reset", shape, {"batch": batch, "time": time})
+
+
+def check_boolean(where: str, name: str, mask: object) -> Tensor:
+    """The mask, a boolean tensor.
+
+    Raises:
+        DTypeError: it is none.
+    """
+    check_tensor(where, name, mask)
+    assert isinstance(mask, Tensor)
+    if mask.dtype != torch.bool:
+        raise DTypeError(f"{where}: {name} must be boolean, got {mask.dtype}. Use mask.bool().")
+    return mask
 
 
 def check_packed(where: str, name: str, x: Tensor, cu_seqlens: object) -> int:

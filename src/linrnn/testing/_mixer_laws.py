@@ -37,6 +37,7 @@ from linrnn.testing._mixer_runs import (
 from linrnn.testing._mixer_runs import FORM_ROUNDINGS as FORM_ROUNDINGS
 from linrnn.testing._range_laws import ranges
 from linrnn.testing._small_laws import small
+from linrnn.testing._state_laws import zeros_begin_anew
 from linrnn.testing._time_laws import GRADCHECK, times
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
 from linrnn.typing import State
@@ -392,6 +393,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         forms_agree,
         causal,
         reset_and_packing,
+        zeros_begin_anew,
         batch_independence,
         gradients,
         higher_derivatives,
@@ -416,7 +418,8 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
 
 #: Laws about numbers alone, quick enough for every way to set a mixer up.
 NUMERIC_LAWS = (
-    *("forms_agree", "causal", "reset_and_packing", "batch_independence", "gradients"),
+    *("forms_agree", "causal", "reset_and_packing", "zeros_begin_anew", "batch_independence"),
+    "gradients",
     *("higher_derivatives", "constant_memory", "low_precision", "edges"),
 )
 

@@ -2,6 +2,7 @@
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cstdlib>
+#include <limits>
 
 #include "../gemv.h"
 #include "../rwkv_step_args.h"
@@ -31,6 +32,11 @@ struct TimeMixStep : Pointers<A, W> {
         multiply(matrix, x, to, args.state, args.model);
     }
 
+    // The logarithm of a sum of weights as a state keeps it, with 0 for that of no weight, and back:
+    // see linrnn.state_spec.opened.
+    static A opened(A norm) { return norm == 0 ? A(-1e30) : norm; }
+    static A closed(A norm) { return norm == 0 ? std::numeric_limits<A>::min() : norm; }
+
     // The new mean and norm of a sequence, and sigmoid(r) times what is read, left in r: the past
     // as it was, and the current value with its bonus.
     void advance(i64 b, const A* __restrict k, const A* __restrict v, A* __restrict r) const {
@@ -41,14 +47,15 @@ struct TimeMixStep : Pointers<A, W> {
         A* __restrict new_mean = P::write(args.new_mean) + b * n;
         A* __restrict new_norm = P::write(args.new_log_norm) + b * n;
         for (i64 c = 0; c < n; ++c) {
-            Sigmoid<A> now = vsigmoid_both(widen(bonus[c]) + k[c] - norm[c]);
+            Sigmoid<A> now = vsigmoid_both(widen(bonus[c]) + k[c] - opened(norm[c]));
             r[c] = vsigmoid(r[c]) * (now.rest * mean[c] + now.value * v[c]);
         }
         for (i64 c = 0; c < n; ++c) {
-            A kept = norm[c] - vexp(widen(decay[c])), odds = kept - k[c];
+            A kept = opened(norm[c]) - vexp(widen(decay[c])), odds = kept - k[c];
             Sigmoid<A> past = vsigmoid_both(odds);
             new_mean[c] = past.value * mean[c] + past.rest * v[c];
-            new_norm[c] = if_negative(odds, k[c], kept) + log1p_finite(vexp(-magnitude(odds)));
+            new_norm[c] =
+                closed(if_negative(odds, k[c], kept) + log1p_finite(vexp(-magnitude(odds))));
         }
     }
 

@@ -65,7 +65,7 @@ def test_forward_and_gradients_equal_the_public_implementation(expansion, form):
         if expansion != 1:
             layer.out_proj.weight.copy_(public.to_out.weight)
     x = torch.randn(2, 30, 8, dtype=torch.float64)
-    y, last = layer(x, torch.zeros(2, layer.d_inner, dtype=torch.float64))
+    y, last = layer(x, torch.full((2, layer.d_inner), 1e-30, dtype=torch.float64))
     expected, state = public(x, return_next_prev_hidden=True)
     torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(last, state[:, 0], rtol=1e-9, atol=1e-9)
@@ -123,7 +123,9 @@ def test_gradient_of_a_state_of_zero_is_the_product_of_the_decays(form):
 
 
 def test_state_starts_at_g_of_zero_where_it_is_positive():
-    assert MinGRU(4).init_state(2).unique().item() == 0.5
+    layer, x = MinGRU(4), torch.randn(2, 5, 4)
+    assert not layer.init_state(2).any()
+    assert torch.equal(layer(x)[0], layer(x, torch.full((2, 4), 0.5))[0])
     assert MinGRU(4, positive=False).init_state(2).unique().item() == 0.0
     assert MinGRU(4, dtype=torch.bfloat16).init_state(1).dtype == torch.float32
     assert MinGRU(4, expansion=2).init_state(3, dtype=torch.float64).shape == (3, 8)

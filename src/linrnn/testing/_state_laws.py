@@ -1,0 +1,92 @@
+"""The law of states of zeros: they begin anew."""
+
+import torch
+from torch import Tensor
+
+from linrnn.mixers._base import Mixer
+from linrnn.state import leaves, map_state
+from linrnn.testing._mixer_runs import (
+    BATCH,
+    FORM_ROUNDINGS,
+    TIME,
+    WIDTH,
+    MakeMixer,
+    build,
+    busy_state,
+    compare,
+    detached,
+    in_each_form,
+    results,
+    signal,
+)
+from linrnn.testing._options import option_sets
+from linrnn.testing._tolerance import check_close, check_true
+from linrnn.typing import State
+
+GONE = 1  # the row whose state is made zero
+
+
+def zeros_begin_anew(make: MakeMixer) -> None:
+    """A state of zeros is `Mixer.init_state`, row by row: outputs, later states and gradients.
+
+    In every form and with any options; so ``h * (1 - done)`` and ``torch.zeros_like(h)`` begin
+    anew.
+    """
+    for form, mixer in in_each_form(make):
+        start = mixer.init_state(BATCH)
+        check_true(f"{form}: the start has numbers", not any(bool(h.any()) for h in leaves(start)))
+        x, state = signal(BATCH, TIME, WIDTH), busy_state(mixer)
+        zeros = map_state(torch.zeros_like, state)
+        if [h.shape for h in leaves(zeros)] == [h.shape for h in leaves(start)]:
+            got = results(mixer, mixer, x, zeros)
+            compare(f"{form}: zeros", got, results(mixer, mixer, x, start), FORM_ROUNDINGS)
+        _row_by_row(f"{form}: a row of zeros", mixer, x, state)
+    for options in option_sets(make):
+        mixer = _moved(build(make, **options))
+        x, state = signal(BATCH, 3, WIDTH), busy_state(mixer)
+        _row_by_row(f"{options}: a row of zeros", mixer, x, state)
+    narrow = build(make, dtype=torch.float32)
+    x = 30 * signal(BATCH, TIME, WIDTH, dtype=torch.float32)  # keys far from 0
+    _row_by_row("float32: a row of zeros", narrow, x, busy_state(narrow))
+
+
+@torch.no_grad()
+def _moved(mixer: Mixer) -> Mixer:
+    """With other numbers where parameters are zeros at first, as learned starts are."""
+    for i, parameter in enumerate(mixer.parameters()):
+        if not parameter.any():
+            parameter.copy_(0.1 * signal(*parameter.shape, seed=i))
+    return mixer.eval()
+
+
+def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:
+    """One row of zeros is a new sequence, and the others go on."""
+
+    def masked(h: Tensor) -> Tensor:
+        gone = torch.arange(len(h)).view(-1, *[1] * (h.ndim - 1)) == GONE
+        return h * (1 - gone.to(h.dtype))
+
+    def weights(y: Tensor) -> dict[str, Tensor]:
+        named = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
+        if not named:
+            return {}
+        grads = torch.autograd.grad(y.square().sum(), list(named.values()), allow_unused=True)
+        return {n: g for n, g in zip(named, grads, strict=True) if g is not None}
+
+    alone = x[GONE : GONE + 1]
+    expected, after = mixer(alone)
+    y, last = mixer(x, map_state(masked, detached(state)))
+    check_close(what, y[GONE : GONE + 1], expected, roundings=FORM_ROUNDINGS)
+    others = [i for i in range(BATCH) if i != GONE]
+    whole = mixer(x, state)[0]
+    check_close(f"{what}: the others", y[others], whole[others], roundings=FORM_ROUNDINGS)
+    more = signal(BATCH, TIME, WIDTH, dtype=x.dtype, seed=3)
+    got = mixer(more, last)[0][GONE : GONE + 1]
+    then = mixer(more[GONE : GONE + 1], after)[0]
+    check_close(f"{what}: what follows", got, then, roundings=FORM_ROUNDINGS)
+    if x.dtype == torch.float32:  # its rounding, in sums of numbers that cancel, is no news
+        return
+    mine, theirs = weights(y[GONE : GONE + 1]), weights(expected)
+    for name in theirs:
+        grad = mine.get(name, torch.zeros_like(theirs[name]))
+        check_close(f"{what}: gradient of {name}", grad, theirs[name], roundings=FORM_ROUNDINGS)
