@@ -18,9 +18,10 @@ LONGEST_TIME = 1e18
 def check_reach(where: str, dt: Tensor, x: Tensor, start: State, y: Tensor, state: State) -> None:
     """Raise where the times of a call made finite numbers too large to go on with.
 
-    A rule with explicit steps multiplies a state at every step that is too long for it. Beyond the
-    fourth root of the largest number, 4e9 in float32 and 1e77 in float64, a gradient is none that
-    float32 holds. The numbers are looked at where they can be seen without waiting for a device.
+    A rule with explicit steps multiplies a state at every step that is too long for it. Where a
+    gradient is wanted, numbers beyond the fourth root of the largest one, 4e9 in float32 and 1e77
+    in float64, have none that float32 holds. The numbers are looked at where they can be seen
+    without waiting for a device.
 
     Args:
         where: the layer and call, for the message.
@@ -34,10 +35,11 @@ def check_reach(where: str, dt: Tensor, x: Tensor, start: State, y: Tensor, stat
     results = [y, *_numbers(state)]
     if not all(may_look(h) for h in (x, *results)):
         return
-    beyond = _beyond(results)
+    root = 4 if any(h.requires_grad for h in results) else 1
+    beyond = _beyond(results, root)
     if not bool(beyond.any()):
         return
-    beyond &= ~_beyond([x, *_numbers(start)])
+    beyond &= ~_beyond([x, *_numbers(start)], root)
     if bool(beyond.any()):
         row = int(beyond.nonzero()[0])
         raise ArgumentError(
@@ -51,12 +53,12 @@ def _numbers(state: State) -> list[Tensor]:
     return [h for h in leaves(state) if h.is_floating_point() or h.is_complex()]
 
 
-def _beyond(numbers: Sequence[Tensor]) -> Tensor:
-    """Rows with a number that is none, or beyond the fourth root of the largest: (batch,)."""
-    small = [(h.detach().abs() < _limit(h.dtype))[..., None] for h in numbers]
+def _beyond(numbers: Sequence[Tensor], root: int) -> Tensor:
+    """Rows with a number that is none, or beyond that root of the largest: (batch,)."""
+    small = [(h.detach().abs() < _limit(h.dtype) ** (1 / root))[..., None] for h in numbers]
     return ~torch.stack([x.flatten(1).all(1) for x in small]).all(0)
 
 
 def _limit(dtype: torch.dtype) -> float:
     wide = accumulator_dtype(dtype.to_real())
-    return float(torch.finfo(wide).max ** 0.25)
+    return float(torch.finfo(wide).max)
