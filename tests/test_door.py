@@ -16,7 +16,17 @@ DOOR = "_door.py"
 ANYWHERE = {
     *("open", "fdopen", "memmap", "fromfile", "safe_open", "load_file", "save_file"),
     *("read_text", "read_bytes", "write_text", "write_bytes", "touch", "unlink", "rmdir"),
-    *("chmod", "truncate", "symlink_to", "hardlink_to", "rmtree", "copyfile", "copytree"),
+    *(
+        "mkdir",
+        "makedirs",
+        "chmod",
+        "truncate",
+        "symlink_to",
+        "hardlink_to",
+        "rmtree",
+        "copyfile",
+        "copytree",
+    ),
     *("copy2", "mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory"),
     *("ZipFile", "is_zipfile", "GzipFile", "LZMAFile", "BZ2File", "SummaryWriter", "savefig"),
     *("loadtxt", "genfromtxt", "savetxt", "savez", "savez_compressed", "tofile", "CDLL"),

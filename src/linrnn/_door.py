@@ -194,7 +194,7 @@ def folder_at(path: Path, inside: Path | None = None, *, make: bool = False) -> 
     steps = _steps(path, top)
     with _named(top):
         if make:
-            _make_all(top)
+            make_folder(top)
         if not stat.S_ISDIR(os.stat(top).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(top))
         flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _CAREFUL
@@ -328,14 +328,29 @@ def _named(path: Path) -> Iterator[None]:
         raise DoorError(path, "a name that no file can have") from error
 
 
-def _make_all(path: Path) -> None:
-    """Make a folder and those above where they are missing, and have the disk hold their names."""
-    missing = []
-    while not path.is_dir() and path != path.parent:
-        missing.append(path)
-        path = path.parent
+def make_folder(path: Path, *, new: bool = False) -> None:
+    """Make a folder and those above it, and have the disk hold their names.
+
+    Args:
+        path: of it.
+        new: whether one that is there already is an error.
+
+    Raises:
+        FileExistsError: it is there, and must be new; or a file has a name on the way.
+        OSError: it cannot be made.
+    """
+    missing, above = [], path
+    while not above.is_dir() and above != above.parent:
+        missing.append(above)
+        above = above.parent
+    if new and not missing:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     for folder in reversed(missing):
-        _make(str(folder), None)
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            if not folder.is_dir() or (new and folder == path):  # another process was faster
+                raise
         sync_folder(folder.parent)
 
 

@@ -417,6 +417,8 @@ class RootOfATime(LRU):
 
     def _transition(self, dt):
         return super()._transition(None if dt is None else dt.sqrt() ** 2)
+
+
 class StartsAllOrNone(MinGRU):
     """zeros_begin_anew: a row of zeros goes on from zero while another row goes on."""
 

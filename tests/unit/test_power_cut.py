@@ -100,7 +100,6 @@ def test_a_stream_goes_on_where_it_was_saved_last(disk, tmp_path):
 
 def few(states, count):
     """So many of the folders, the last one among them."""
-    states = list(states)
     return [*random.Random(0).sample(states[:-1], min(count, len(states) - 1)), states[-1]]
 
 
@@ -116,7 +115,9 @@ def check_fit(disk, tmp_path, count):
     out = Path("runs", "a")
     whole = trained(disk.root / out)
     end = len(disk.moments)
-    for at, state in few(disk.states(samples=1, done=[end - 1]), count):
+    states = list(disk.states(samples=1, done=[end - 1]))
+    assert len(states) > 30
+    for at, state in few(states, count):
         after = tmp_path / "after"
         materialise(state, after)
         if at >= end - 1:
@@ -159,7 +160,9 @@ def again_or_on(config, out):
 def check_train(disk, tmp_path, count):
     out = Path("runs", "a")
     whole = train.run(TINY, out=disk.root / out)
-    for _, state in few(disk.states(samples=1), count):
+    states = list(disk.states(samples=1))
+    assert len(states) > 60
+    for _, state in few(states, count):
         after = tmp_path / "after"
         materialise(state, after)
         again = again_or_on(TINY, after / out)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import reproductions
+from linrnn._door import make_folder
 from linrnn.cli._entries import scales_of, summaries
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import canonical, known_as
@@ -67,7 +68,7 @@ def _run(
     from linrnn.reproductions._report import verdict_table, write_report
     from linrnn.reproductions._trained import RUNS
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say, jobs=jobs)
     start = time.monotonic()
     found = what().run(setting)

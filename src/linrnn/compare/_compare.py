@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from linrnn._door import make_folder
 from linrnn._pattern import import_all
 from linrnn.compare._match import check_suits, count_parameters, match_parameters
 from linrnn.compare._report import write_report
@@ -62,7 +63,7 @@ def compare(
         entries = [entries[0], *rest]
     task = check_suits(entries)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     search = None
     if tune:
         search = tune_rates(entries, tune, seeds[0], folder, task.higher_is_better, say, jobs)

@@ -12,7 +12,7 @@ from typing import Any
 
 from linrnn import learn
 from linrnn._declared import declared
-from linrnn._door import check_folder, read_bytes
+from linrnn._door import check_folder, make_folder, read_bytes
 from linrnn._numbers import duration
 from linrnn._storage import MAX_JSON, remove, write_atomically
 from linrnn.compare._process import train_in_process
@@ -230,7 +230,7 @@ def _train(entry: Entry, seed: int, out: Path, again: bool, jobs: int) -> str:
     error = train_in_process(folder, config, jobs)
     done = finished(folder)
     if done is None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_atomically(failure, f"{error or 'it left no result'}\n".encode(), inside=out)
         return f"{name}: failed: {_words(failure)}{earlier}"
     return f"{_ending(name, done)}{earlier}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import learn
+from linrnn._door import make_folder
 from linrnn._pattern import import_all
 from linrnn.compare._match import check_suits
 from linrnn.compare._range import Range, drawn
@@ -78,7 +79,7 @@ def sweep(
         import_all(entry.config.mixer)
     check_suits(entries)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     rows = train_all(entries, seeds, folder, say, jobs)
     pairs = zip(points, rows, strict=True)
     settings = [Setting(values=values, row=row) for values, row in pairs]

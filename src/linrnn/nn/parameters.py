@@ -25,6 +25,7 @@ def bounded_exp(log: Tensor) -> Tensor:
     """
     return log.clamp(-LARGEST_LOG, LARGEST_LOG).exp()
 
+
 _WEIGHTED = (
     *(nn.Linear, nn.Bilinear, nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention),
     *(nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase),

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from linrnn import __version__
-from linrnn._door import read_bytes
+from linrnn._door import make_folder, read_bytes
 from linrnn._storage import remove
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._every_run import every_run, finished
@@ -57,7 +57,7 @@ def write_report(
 
 def publish(files: Sequence[Path], folder: Path) -> None:
     """Copy a report to where finished ones are kept, over an older one."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for file in files:
         write_atomically(folder / file.name, read_bytes(file, inside=file.parent))
     _leave_only(files, folder)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from linrnn._door import MAX_WHOLE, DoorError, check_file, folder_at, open_file
+from linrnn._door import MAX_WHOLE, DoorError, check_file, folder_at, make_folder, open_file
 from linrnn._storage import exclusive, remove, rename
 from linrnn.errors import DataError
 from linrnn.tasks import _numpy
@@ -122,7 +122,7 @@ def fetch(url: str, checksum: str, path: Path) -> None:
     """
     part = path.with_name(f"{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with _only_here(part):
             if path.is_file():  # another process was faster
                 return

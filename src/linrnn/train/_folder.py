@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import __version__
-from linrnn._door import DoorError, check_folder, read_bytes
+from linrnn._door import DoorError, check_folder, make_folder, read_bytes
 from linrnn._pattern import check_stored, labels
 from linrnn._reading import reading
 from linrnn._schema import record
@@ -362,7 +362,7 @@ def _next_free(config: Config) -> Path:
     for n in itertools.count(1):
         path = Path("runs", f"{config.task}-{mixers}-{n}")
         try:
-            path.mkdir(parents=True)
+            make_folder(path, new=True)
         except FileExistsError:
             continue
         except OSError as error:
@@ -398,7 +398,7 @@ def check_free(out: Path, names: Collection[str] | None = None) -> None:
 def _claim(out: Path, names: Collection[str]) -> Path:
     check_free(out, names)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
     except OSError as error:
         raise RunFolderError(
             f"{out}: the run folder must be one that can be made, got: {error}. "
