@@ -61,10 +61,10 @@ class Backtest:
         for name in names:
             none = torch.zeros(channels, dtype=torch.float64)
             self.sums[name] = _Sums(none, none.clone())
-        series = torch.cat([self.follower.waiting[-1:], self.later])
-        history = torch.cat([self.follower.recent, self.later])
+        series = torch.cat([self.follower.last[None], self.later])
+        history = torch.cat([self.follower.recent[-self.follower.season :], self.later])
         middle = _windowed_mean(self.later, self.horizon)
-        for steps, changes in self._forecasts(series):
+        for steps, changes in self._forecasts():
             came = targets(series, steps, self.horizon)
             last = series[steps].T[..., None]
             self.sums["forecast"].add(came - changes)
@@ -73,17 +73,18 @@ class Backtest:
             self.sums["mean"].add(came + last - middle[:, None, None])
         return self
 
-    def _forecasts(self, series: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        rows = replace(self.follower.rows, every=1)
-        read_out = self.follower.solve()
-        waiting = self.follower.waiting
-        reading = rows.count(waiting, len(waiting) - 1, self.follower.reading, None, 0)
+    def _forecasts(self) -> Iterator[tuple[Tensor, Tensor]]:
+        follower, waiting = self.follower, self.follower.waiting
+        bounded, _ = follower.guard.admit(self.later, follower.last)
+        series = torch.cat([waiting[-1:], bounded])
+        rows = replace(follower.rows, every=1)
+        reading = rows.count(waiting, len(waiting) - 1, follower.reading, None, 0)
         for block in rows.blocks(series[: len(series) - self.horizon], reading):
-            yield block.steps, read_out.changes(block.x, block.z)[..., : self.horizon]
+            yield block.steps, follower.read_out.changes(block.x, block.z)[..., : self.horizon]
 
     def _seasons_before(self, history: Tensor, steps: Tensor) -> Tensor:
         """Values (channels, rows, horizon) whole seasons before those to be forecast."""
-        season = len(self.follower.recent)
+        season = self.follower.season
         ahead = torch.arange(self.horizon) % season
         return history[steps[:, None] + ahead].permute(2, 0, 1)
 

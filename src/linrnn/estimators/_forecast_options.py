@@ -65,3 +65,16 @@ def seasons_of(where: str, season: Any) -> tuple[float, ...] | None:
                 f"{where}: season must be a number of steps, several, or None, got {show(season)}."
             )
     return tuple(sorted(float(length) for length in several if length > 1))
+
+
+def quantile_levels(where: str, quantiles: Any) -> np.ndarray:
+    """(quantiles,) float64, each between 0.005 and 0.995."""
+    try:
+        levels = np.asarray(quantiles, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError, OverflowError):
+        levels = np.empty(0)
+    if len(levels) == 0 or not ((levels >= 0.005 - 1e-9) & (levels <= 0.995 + 1e-9)).all():
+        raise ArgumentError(
+            f"{where}: quantiles must lie between 0.005 and 0.995, got {show(quantiles)}."
+        )
+    return levels
