@@ -1,5 +1,6 @@
 """Forecasts of every window of what came later, beside naive ones."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -7,8 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._rows import targets
+
+_TOO_LARGE = (
+    "RecurrentForecaster: squares of errors must be finite, got values of which they are not. "
+    "Divide the series by a power of ten before fit."
+)
 
 
 class Errors(NamedTuple):
@@ -35,7 +42,10 @@ class _Sums:
     def errors(self, scale: Tensor) -> Errors:
         """In the units of the series."""
         mse = (self.squared * scale.square()).mean() / self.counted
-        return Errors(float(mse), float((self.absolute * scale).mean() / self.counted))
+        found = Errors(float(mse), float((self.absolute * scale).mean() / self.counted))
+        if not all(map(math.isfinite, found)):
+            raise ArgumentError(_TOO_LARGE)
+        return found
 
 
 @dataclass
@@ -91,6 +101,8 @@ class Backtest:
     def r2(self) -> float:
         """Coefficient of determination, the mean of those of the channels."""
         errors, spread = self.sums["forecast"].squared, self.sums["mean"].squared
+        if not bool((errors.isfinite() & spread.isfinite()).all()):
+            raise ArgumentError(_TOO_LARGE)
         moves = spread > 0
         still = torch.where(errors > 0, 0.0, 1.0)  # as scikit-learn has it of a constant
         return float(torch.where(moves, 1 - errors / torch.where(moves, spread, 1), still).mean())

@@ -3,9 +3,11 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn.errors import ArgumentError, show
 from linrnn.estimators._rolling import Residuals
 
 LEVELS = torch.arange(1, 100, dtype=torch.float64) / 100
@@ -13,6 +15,8 @@ LEVELS = torch.arange(1, 100, dtype=torch.float64) / 100
 _FEWEST = 1e-12  # of a spread: a band that is not wider has no width
 _SHARE = 0.01  # of a width that the earlier half of the windows gives at least
 _POOLED = 16  # steps ahead, evenly spaced, that say by how much to widen
+
+_LONGER = "Fit a longer series, a shorter horizon or a larger validation part."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +37,43 @@ class Bands:
     """(levels, channels, horizon); infinity where there are too few windows for a level."""
     shown: Tensor
     """(levels, channels, horizon): the share of the later half within bands of the earlier."""
+    windows: int
+    """Of the back-test."""
 
     def highest(self, steps: int) -> float:
         """The largest coverage that the back-test has windows for, up to so many steps ahead."""
         there = self.widths[..., :steps].isfinite().all(2).all(1)
         return float(LEVELS[there].max()) if bool(there.any()) else 0.0
+
+    def check_coverage(self, where: str, coverage: float, steps: int) -> None:
+        """Raise `ArgumentError` for a level that the back-test is too short for."""
+        highest = self._highest_for(where, coverage, steps)
+        if highest < coverage:
+            raise ArgumentError(
+                f"{where}: coverage must be at most {highest:g}, which the {self.windows} windows "
+                f"of the back-test can show {steps} steps ahead, got {coverage}. {_LONGER}"
+            )
+
+    def check_quantiles(self, where: str, levels: np.ndarray, steps: int) -> None:
+        """Raise `ArgumentError` where one is the end of such a band."""
+        coverage = float(np.abs(2 * levels - 1).max())
+        highest = self._highest_for(where, coverage, steps)
+        if highest < coverage:
+            low, high = (1 - highest) / 2, (1 + highest) / 2
+            raise ArgumentError(
+                f"{where}: quantiles must lie between {low:g} and {high:g}, which the "
+                f"{self.windows} windows of the back-test can show {steps} steps ahead, got "
+                f"{show(levels.tolist())}. {_LONGER}"
+            )
+
+    def _highest_for(self, where: str, coverage: float, steps: int) -> float:
+        highest = self.highest(steps)
+        if highest == 0 < coverage:
+            raise ArgumentError(
+                f"{where}: the back-test must have enough windows to show a coverage {steps} steps "
+                f"ahead, got {self.windows}, too few for any. {_LONGER}"
+            )
+        return highest + 1e-9
 
     def at(self, coverage: float) -> Tensor:
         """Half widths (channels, horizon) of a coverage from 0 to `highest`."""
@@ -81,7 +117,8 @@ def calibrate(residuals: Residuals, spreads: Tensor) -> Bands:
     widening = _widening(later, basis)
     shown = [(later <= limits).double().mean(0) for limits in basis * widening[..., None]]
     wide = torch.where(basis.isfinite(), wide, torch.inf) * widening[..., None]
-    return Bands(widths=wide.cummax(0).values, shown=torch.stack(shown).cummax(0).values)
+    reached = torch.stack(shown).cummax(0).values
+    return Bands(widths=wide.cummax(0).values, shown=reached, windows=n)
 
 
 def _quantiles(u: Tensor, independent: float) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._memory import check_memory
 from linrnn._moments import Moments
 from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
@@ -20,6 +21,7 @@ from linrnn.estimators._spread import Spread
 _WORK = 1e11  # multiplications of all rows, above which not every step has one
 _APART = 2**24  # numbers in sums that are kept for each channel apart
 _WIDEST = 1200  # features of all channels, where they are looked at together
+_BEFORE = 8  # steps that training has besides a horizon
 _TRIAL = {"steps": 10_000, "channels": 4, "horizon": 96, "rows": 4000}
 
 
@@ -59,13 +61,28 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
         horizon = max(1, min(96, n // 8))
     n_valid = validation if isinstance(validation, int) else max(round(validation * n), horizon)
     sizes = Sizes(n=n, n_train=n - n_valid, horizon=horizon)
-    if n_valid < horizon or sizes.n_train < horizon + 8:
+    if n_valid < horizon or sizes.n_train < horizon + _BEFORE:
+        most = _longest_horizon(n, validation)
+        if most < 1:
+            raise ArgumentError(
+                f"{where}: y must have at least {_BEFORE + 2} steps, and as many of validation as "
+                f"the horizon has, got {n} with validation={validation}. Pass a longer series."
+            )
         raise ArgumentError(
-            f"{where}: y must have at least {horizon} steps for validation and {horizon + 8} "
-            f"before them to forecast {horizon} steps, got {n_valid} and {sizes.n_train}. Choose a "
-            "smaller horizon or another validation."
+            f"{where}: horizon must be at most {most} for a series of {n} steps with "
+            f"validation={validation}, got {horizon}. Choose a smaller horizon"
+            + (" or another validation." if isinstance(validation, int) else ".")
         )
     return sizes
+
+
+def _longest_horizon(n: int, validation: float | int) -> int:
+    """With as many steps for validation, and eight more before them."""
+    whole = isinstance(validation, int)
+    n_valid = validation if whole else round(validation * n)
+    most = min(n_valid, n - n_valid - _BEFORE)
+    # a share of the series is made as long as the horizon
+    return int(most if whole else max(most, min((n - _BEFORE) // 2, n - n_valid - _BEFORE)))
 
 
 def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
@@ -141,6 +158,7 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     groups = channels if apart else 1
     if groups == 1:
         rows, wide = replace(rows, few=None), 0
+    _check_memory(groups, features, wide, sizes.horizon, channels)
     train, between, valid = sums = [
         Moments.empty(groups, features, wide, sizes.horizon) for _ in range(3)
     ]
@@ -172,6 +190,18 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
         judged_from=readings[2],
         late=reading,
         choice=choice,
+    )
+
+
+def _check_memory(groups: int, features: int, wide: int, horizon: int, channels: int) -> None:
+    """Five times the sums: of three parts, their total and one update; and the bands."""
+    sums = (groups * features + wide + groups * wide) * (features + horizon) + wide * wide
+    bands = 2 * 99 * channels * horizon
+    check_memory(
+        "RecurrentForecaster.fit",
+        "the sums over rows and the bands",
+        8 * (5 * sums + bands),
+        "Lower n_modes or horizon, or pass fewer channels.",
     )
 
 

@@ -26,13 +26,16 @@ from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_season
 from linrnn.estimators._forecast_options import (
     CHANNELS,
     check_options,
+    coverage_of,
     quantile_levels,
     seasons_of,
 )
-from linrnn.estimators._forecast_series import Series, filled, read_series
+from linrnn.estimators._forecast_series import Series, filled, in_scale, read_series
+from linrnn.estimators._inputs import worded
 from linrnn.estimators._plain import Number, Whole, plain
 from linrnn.estimators._rolling import rolling_residuals
 from linrnn.estimators._seasons import candidates, find_seasons, naive_season
+from linrnn.estimators._series import check_layout
 from linrnn.estimators._spread import Spread
 from linrnn.estimators._time_index import TimeIndex
 from linrnn.nn.gaps import unit
@@ -90,6 +93,9 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             forget and read nothing.
         refit: whether the read-out is solved again with the validation part included.
         random_state: of the random modes; None draws others each time.
+        layout: of an array with two axes, "time_channels" or "channels_time"; forecasts have the
+            same. None is "time_channels", and `fit` refuses more channels than steps, where the
+            axes look exchanged. The index of a frame is always time.
 
     Attributes:
         horizon_, season_: as used; the seasons are a tuple.
@@ -133,6 +139,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         missing: str = "error",
         refit: bool | np.bool_ = True,
         random_state: Any = 0,
+        layout: str | None = None,
     ) -> None:
         self.horizon = horizon
         self.season = season
@@ -143,6 +150,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self.missing = missing
         self.refit = refit
         self.random_state = random_state
+        self.layout = layout
 
     def fit(self, y: Any) -> "RecurrentForecaster":
         """Find the seasons and solve the read-out.
@@ -155,43 +163,51 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             ArgumentError: an option outside its range, a series too short for the horizon, NaN or
                 infinity, an index that is not regular.
             ArgumentTypeError: y or an option of another type.
-            ShapeError: y has other axes.
+            ShapeError: y has other axes. After an error the forecaster is as it was before.
         """
+        fitted = copy(self)
+        fitted._fit(y)
+        self.__dict__.update(vars(fitted))
+        return self
+
+    def _fit(self, y: Any) -> None:
         where = "RecurrentForecaster.fit"
         options = {name: plain(value) for name, value in self.get_params(deep=False).items()}
         check_options(where, options)
-        read = read_series(where, "y", y)
+        read = read_series(where, "y", y, self.layout)
+        if self.layout is None and read.index is None:
+            check_layout(where, "y", "(channels, time)", *read.values.shape)
         sizes = sizes_of(where, len(read.values), options["horizon"], options["validation"])
         values = filled(where, "y", read.values, self.missing, None)
         self._index = None if read.index is None else TimeIndex(where, "y", read.index)
         self._form = read._replace(values=values[:0], index=None)
         self.n_features_in_ = values.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
         if read.names is not None:
             self.feature_names_in_ = np.asarray(read.names, dtype=object)
         # squares of large numbers are infinite
         size = unit(torch.from_numpy(np.abs(values).max(0, keepdims=True))).numpy()
         spread = (values[: sizes.n_train] / size).std(0) * size
         self.scale_ = np.where(spread > 0, spread, 1.0)
+        with worded(where):
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         setup = Setup(
             n_modes=options["n_modes"],
             seasons=(),
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=seed,
             kinds=CHANNELS[self.channels] if values.shape[1] > 1 else (),
             every=options["every"],
         )
-        self._fit(torch.from_numpy(values / self.scale_), setup, sizes)
-        return self
+        self._solve(in_scale(where, "y", values, self.scale_), setup, sizes)
 
-    def _fit(self, series: Tensor, setup: Setup, sizes: Sizes) -> None:
+    def _solve(self, series: Tensor, setup: Setup, sizes: Sizes) -> None:
         """Of a series in units of its scale."""
         self.season_, naive = self._seasons(series, setup, sizes)
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
         spread, spreads = Spread.of(series, self.season_)
         self._follower = fit.follower(series, spread, naive, bool(self.refit))
         self._before: tuple[Follower, TimeIndex | None] | None = None
-        residuals = rolling_residuals(fit, series)
-        self._windows = len(residuals.origins)
-        self._bands = calibrate(residuals, spreads)
+        self._bands = calibrate(rolling_residuals(fit, series), spreads)
         self.horizon_ = sizes.horizon
         self.modes_ = fit.rows.bank.modes.numpy().copy()
         self.penalty_ = fit.choice.penalty
@@ -255,8 +271,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         where = "RecurrentForecaster.predict_quantiles"
         steps = self._steps("predict_quantiles", horizon, self.horizon_ if self._fitted() else 1)
         levels = quantile_levels(where, quantiles)
-        coverage = float(np.abs(2 * levels - 1).max())
-        self._check_shown(where, "quantiles", show(quantiles), coverage, steps)
+        self._bands.check_quantiles(where, levels, steps)
         return self._quantile_table(self._quantiles(steps, levels), levels)
 
     def _quantiles(self, steps: int, levels: np.ndarray) -> np.ndarray:
@@ -270,29 +285,10 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         values = middle[..., None] + torch.stack(sides, 2).transpose(0, 1)
         return np.asarray(values.numpy() * self.scale_[:, None])
 
-    def _check_shown(self, where: str, what: str, got: str, coverage: float, steps: int) -> None:
-        """Refuse a level that the back-test is too short for."""
-        highest = self._bands.highest(steps)
-        if coverage <= highest + 1e-9:
-            return
-        fix = "Fit a longer series, a shorter horizon or a larger validation part."
-        if highest == 0:
-            raise ArgumentError(
-                f"{where}: the back-test must have enough windows to show a coverage {steps} steps "
-                f"ahead, got {self._windows}, too few for any. {fix}"
-            )
-        rule = f"be at most {highest:g}"
-        if what == "quantiles":
-            rule = f"lie between {(1 - highest) / 2:g} and {(1 + highest) / 2:g}"
-        raise ArgumentError(
-            f"{where}: {what} must {rule}, which the {self._windows} windows of the back-test can "
-            f"show {steps} steps ahead, got {got}. {fix}"
-        )
-
     def _quantile_table(self, values: np.ndarray, levels: np.ndarray) -> Any:
         """From (steps, channels, quantiles)."""
         if self._index is None:
-            return values[:, 0] if self._form.flat else values
+            return self._form.shaped(values)
         import pandas as pd
 
         columns = pd.Index(levels, name="quantile")
@@ -332,16 +328,11 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         steps = self._steps("interval_coverage", horizon, self.horizon_ if self._fitted() else 1)
         low, high = self._interval_levels(where, coverage, steps)
         shown = self._bands.shown_at(float(high - low)).T[:steps].numpy()
-        return np.asarray(shown[:, 0] if self._form.flat else shown)
+        return self._form.shaped(shown)
 
     def _interval_levels(self, where: str, coverage: Number, steps: int) -> np.ndarray:
-        share = plain(coverage)
-        number = isinstance(share, (int, float)) and not isinstance(share, bool)
-        if not number or not 0 < share <= 0.99:
-            raise ArgumentError(
-                f"{where}: coverage must be above 0 and at most 0.99, got {show(coverage)}."
-            )
-        self._check_shown(where, "coverage", show(share), share, steps)
+        share = coverage_of(where, coverage)
+        self._bands.check_coverage(where, share, steps)
         return np.array([(1 - share) / 2, (1 + share) / 2])
 
     def update(self, values: Any) -> "RecurrentForecaster":
@@ -366,7 +357,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         """
         where = "RecurrentForecaster.update"
         numbers, index = self._more(where, "values", values)
-        follower = self._follower.absorb(torch.from_numpy(numbers / self.scale_))
+        follower = self._follower.absorb(in_scale(where, "values", numbers, self.scale_))
         self._before = (self._follower, self._index)
         self._follower, self._index = follower, index
         return self
@@ -425,7 +416,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             raise ShapeError(f"{where}: y must have at least one step, got {numbers.shape}.")
         most = min(self.horizon_, len(numbers))
         steps = self._steps(what, most if horizon is None else horizon, most)
-        later = torch.from_numpy(numbers / self.scale_)
+        later = in_scale(where, "y", numbers, self.scale_)
         return Backtest(self._follower, later, steps).run()
 
     def plot(
@@ -465,7 +456,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     def _more(self, where: str, what: str, y: Any) -> tuple[np.ndarray, TimeIndex | None]:
         """Later values (time, channels) and where the index stands after them."""
         self._fitted()
-        read = read_series(where, what, y)
+        read = read_series(where, what, y, self.layout)
         self._check_columns(where, what, read)
         index = copy(self._index)
         if read.index is not None:

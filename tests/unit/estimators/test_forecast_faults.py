@@ -8,7 +8,7 @@ import pytest
 from linrnn import RecurrentForecaster
 from linrnn.errors import ArgumentError, LinrnnError
 
-FAULTS = [1e2, 1e4, -1e8, 1e30, 1e300, -1e308]
+FAULTS = [1e2, 1e4, -1e8, 1e30, 1e300, -1e299]
 
 
 def wave(n, seed=0):
@@ -117,7 +117,7 @@ def test_an_update_is_taken_back():
 
 
 @pytest.mark.parametrize(
-    "values", [[np.nan], [np.inf], ["a"], [[1.0, 2.0]], [None], [1.0, -np.inf]]
+    "values", [[np.nan], [1e303], [np.inf], ["a"], [[1.0, 2.0]], [None], [1.0, -np.inf]]
 )
 def test_an_update_that_is_refused_changes_nothing(values):
     forecaster = fitted()
@@ -126,3 +126,23 @@ def test_an_update_that_is_refused_changes_nothing(values):
         forecaster.update(values)
     np.testing.assert_array_equal(forecaster.predict(), before)
     np.testing.assert_array_equal(forecaster.update(wave(2)).undo().predict(), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "y"),
+    [
+        ({"every": 500}, 100 * wave(300)),
+        ({"horizon": 200}, 100 * wave(300)),
+        ({"n_modes": 0}, wave(300)),
+        ({}, np.full(300, np.inf)),
+    ],
+)
+def test_a_fit_that_is_refused_changes_nothing(options, y):
+    forecaster = fitted()
+    before = forecaster.predict(), forecaster.predict_interval(coverage=0.5)
+    kept = {name: forecaster.get_params()[name] for name in options}
+    with pytest.raises(LinrnnError):
+        forecaster.set_params(**options).fit(y)
+    forecaster.set_params(**kept)
+    np.testing.assert_array_equal(forecaster.predict(), before[0])
+    np.testing.assert_array_equal(forecaster.predict_interval(coverage=0.5), before[1])
