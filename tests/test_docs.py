@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -243,3 +244,23 @@ def test_an_entry_that_the_site_cannot_read_is_warned_of(args, site_reader, capl
     with caplog.at_level("WARNING"):
         site_reader("wrong", tmp_path)
     assert "Failed to get 'name: description' pair" in caplog.text
+
+
+def test_a_warning_ends_the_build_of_the_site(tmp_path):
+    """With the options of `make docs`: --quiet would keep warnings from being counted."""
+    pytest.importorskip("mkdocstrings")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (options,) = re.findall(r"\$\(BIN\)/mkdocs build (.*)", makefile)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("::: wrong.f\n")
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: wrong\nplugins: [{mkdocstrings: {handlers: {python: {paths: [.]}}}}]\n"
+    )
+    codes = []
+    for entry in ("one: a number.", "one,\n        over two lines."):
+        source = f'def f(one: int) -> None:\n    """It.\n\n    Args:\n        {entry}\n    """\n'
+        (tmp_path / "wrong.py").write_text(source)
+        command = [sys.executable, "-m", "mkdocs", "build", *options.split()]
+        codes.append(subprocess.run(command, cwd=tmp_path, check=False, timeout=60).returncode)
+    assert codes[0] == 0
+    assert codes[1] != 0

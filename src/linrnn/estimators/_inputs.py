@@ -48,11 +48,12 @@ def as_numbers(where: str, what: str, data: Any) -> Any:
     if hasattr(data, "dtypes") and hasattr(data, "columns"):
         _check_frame(where, what, data)
         return data
-    kind = getattr(getattr(data, "dtype", None), "kind", None)
-    if kind is not None:
+    kind = getattr(getattr(data, "dtype", None), "kind", "")
+    if kind:
         refuse_kind(where, what, data.dtype)
     if isinstance(data, np.ma.MaskedArray) and kind in "biuf":
-        return data.astype(np.float64).filled(np.nan)
+        numbers: Any = data.astype(np.float64)
+        return numbers.filled(np.nan)
     return data
 
 
