@@ -198,7 +198,7 @@ def test_names_that_share_an_entry_show_their_types(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def site_reader():
     """Docstrings of a package as the site reads them, and what is warned of meanwhile."""
-    griffe = pytest.importorskip("griffe", reason="griffe, which reads docstrings, is not installed")
+    griffe = pytest.importorskip("griffe", reason="griffe is not installed")
     pytest.importorskip("mkdocs")
     from mkdocs.config import load_config
 
@@ -236,7 +236,9 @@ def test_the_site_reads_every_docstring_without_a_warning(site_reader, caplog):
 
 
 @pytest.mark.parametrize(
-    "args", ["one, two,\n        three: over two lines.", "one without a colon"], ids=["two", "none"]
+    "args",
+    ["one, two,\n        three: over two lines.", "one without a colon"],
+    ids=["two", "none"],
 )
 def test_an_entry_that_the_site_cannot_read_is_warned_of(args, site_reader, caplog, tmp_path):
     source = f'def f(one, two, three):\n    """It.\n\n    Args:\n        {args}\n    """\n'
