@@ -5,9 +5,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from linrnn import RecurrentForecaster
 from linrnn.errors import ArgumentError
+from linrnn.estimators._bands import calibrate
+from linrnn.estimators._rolling import Residuals
 from linrnn.tasks._files import folder_of
 
 STEPS, HORIZON = 160, 8
@@ -73,6 +76,18 @@ def test_no_band_claims_what_its_back_test_does_not_show():
         assert all(s.mean() >= c - 0.02 for s, c in zip(shown, levels, strict=True)), name
         widths = [np.ptp(forecaster.predict_interval(coverage=c), axis=1) for c in levels]
         assert (np.diff(widths, axis=0) >= 0).all(), name
+
+
+def test_bands_are_wide_enough_for_the_later_half_of_a_back_test():
+    """Errors that grow beyond what the spread says: three times as large in the later half."""
+    draws = np.random.default_rng(0).standard_normal((200, 2, 3))
+    errors = torch.from_numpy(draws * np.where(np.arange(200) < 100, 1, 3)[:, None, None])
+    bands = calibrate(Residuals(torch.arange(200), errors), torch.ones(200, 2).double())
+    for coverage in (0.5, 0.8, 0.9):
+        widths, later = bands.at(coverage), errors[100:].abs()
+        assert ((later <= widths).double().mean((0, 2)) >= coverage).all()
+        assert bands.shown_at(coverage).mean() >= coverage
+    assert bands.highest(1) > bands.highest(3)  # windows overlap, so fewer of them are independent
 
 
 def test_bands_widen_as_the_variance_grows_after_the_fit():

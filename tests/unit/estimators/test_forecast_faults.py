@@ -68,6 +68,14 @@ def test_faults_again_and_again_leave_a_forecaster_alive():
     assert np.abs(forecaster.predict() - y[2000:2004]).mean() < 0.5
 
 
+def test_a_stretch_of_garbage_is_outweighed():
+    """Sums that it filled would drown what comes later, were a row of it not counted as smaller."""
+    y, forecaster = wave(1000), fitted(n_modes=12)
+    y[260:340] = np.random.default_rng(2).choice([-1e7, 1e7], 80)
+    forecaster.update(y[240:996])
+    assert np.abs(forecaster.predict() - y[996:]).mean() < 0.5
+
+
 def test_updates_with_faults_are_the_same_however_cut():
     y = wave(400)
     y[[250, 300, 301, 302]] = 1e6, -50, 1e9, 50
