@@ -86,7 +86,7 @@ lists: $(VENV)/.dev  ## the tables of README.md and other pages that are written
 
 docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
 	$(BIN)/python docs/lists.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python docs/screenshots.py
 	@if command -v node >/dev/null; then node docs/search.js site; else echo "docs: there is no node here, so nobody asked the search"; fi
 

@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -192,3 +193,76 @@ def test_names_that_share_an_entry_show_their_types(monkeypatch, tmp_path):
     assert "low, high (float = 0.5): radii." in docstring
     assert "n, name (int, str): others." in docstring
     assert "ValueError, TypeError: always." in docstring
+
+
+@pytest.fixture(scope="module")
+def site_reader():
+    """Docstrings of a package as the site reads them, and what is warned of meanwhile."""
+    griffe = pytest.importorskip("griffe", reason="griffe is not installed")
+    pytest.importorskip("mkdocs")
+    from mkdocs.config import load_config
+
+    plugin = load_config(str(ROOT / "mkdocs.yml")).plugins["mkdocstrings"]
+    options = plugin.config.handlers["python"]["options"]
+
+    def read(name, folder):
+        extensions = griffe.load_extensions(*(str(ROOT / path) for path in options["extensions"]))
+        package = griffe.load(
+            name,
+            search_paths=[folder],
+            extensions=extensions,
+            docstring_parser=griffe.Parser(options["docstring_style"]),
+            docstring_options=options["docstring_options"],
+            allow_inspection=False,
+        )
+        return _parse_all(package)
+
+    return read
+
+
+def _parse_all(node):
+    """How many docstrings there are in and below a node of griffe, each parsed."""
+    count = 0
+    if node.docstring is not None:
+        count += len(node.docstring.parsed) > 0
+    return count + sum(_parse_all(m) for m in node.members.values() if not m.is_alias)
+
+
+def test_the_site_reads_every_docstring_without_a_warning(site_reader, caplog):
+    """Whatever page shows it: `mkdocs build --strict` ends at the first warning."""
+    with caplog.at_level("WARNING"):
+        assert site_reader("linrnn", ROOT / "src") > 3000
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    ["one, two,\n        three: over two lines.", "one without a colon"],
+    ids=["two", "none"],
+)
+def test_an_entry_that_the_site_cannot_read_is_warned_of(args, site_reader, caplog, tmp_path):
+    source = f'def f(one, two, three):\n    """It.\n\n    Args:\n        {args}\n    """\n'
+    (tmp_path / "wrong.py").write_text(source)
+    with caplog.at_level("WARNING"):
+        site_reader("wrong", tmp_path)
+    assert "Failed to get 'name: description' pair" in caplog.text
+
+
+def test_a_warning_ends_the_build_of_the_site(tmp_path):
+    """With the options of `make docs`: --quiet would keep warnings from being counted."""
+    pytest.importorskip("mkdocstrings")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (options,) = re.findall(r"\$\(BIN\)/mkdocs build (.*)", makefile)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("::: wrong.f\n")
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: wrong\nplugins: [{mkdocstrings: {handlers: {python: {paths: [.]}}}}]\n"
+    )
+    codes = []
+    for entry in ("one: a number.", "one,\n        over two lines."):
+        source = f'def f(one: int) -> None:\n    """It.\n\n    Args:\n        {entry}\n    """\n'
+        (tmp_path / "wrong.py").write_text(source)
+        command = [sys.executable, "-m", "mkdocs", "build", *options.split()]
+        codes.append(subprocess.run(command, cwd=tmp_path, check=False, timeout=60).returncode)
+    assert codes[0] == 0
+    assert codes[1] != 0

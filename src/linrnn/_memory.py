@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from linrnn.errors import LinrnnError
+from linrnn.errors import ArgumentError, LinrnnError
 
 _ITEM = 4  # bytes of a number, for a guess
 _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -30,6 +30,23 @@ def available() -> int:
         except (OSError, ValueError):  # no such group, or "max"
             continue
     return min(found)
+
+
+def check_memory(where: str, what: str, needed: int, fix: str) -> None:
+    """Raise `ArgumentError` unless so many bytes fit into memory, before any is asked for.
+
+    Args:
+        where: the function or class that checks, for the message.
+        what: what takes them.
+        needed: bytes, a guess from below.
+        fix: the usual remedy, one sentence.
+    """
+    most = available()
+    if needed > most:
+        raise ArgumentError(
+            f"{where}: {what} must fit into {most:,} bytes of memory, got sizes that take at least "
+            f"{needed:.3g}. {fix}"
+        )
 
 
 @contextmanager

@@ -74,6 +74,10 @@ class Moments:
             **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         )
 
+    def clone(self) -> "Moments":
+        """The same sums, in tensors of their own."""
+        return Moments(**{f.name: getattr(self, f.name).clone() for f in fields(self)})
+
     def pooled(self) -> "Moments":
         """All channels as one group."""
         sums = {name: getattr(self, name).sum(0, keepdim=True) for name in ("xx", "xy", "yy")}
@@ -103,19 +107,23 @@ class Ridge:
         self.root = torch.where(scale > 0, scale, 1).sqrt()
         found = torch.linalg.eigh(a / self.root[:, None] / self.root)
         self.values, self.vectors = found.eigenvalues, found.eigenvectors
+        # an eigenvalue below what rounding leaves of the largest says nothing
+        self.noise = float(self.values[-1]) * len(a) * torch.finfo(a.dtype).eps if len(a) else 0.0
         self.b = self.vectors.T @ (b / self.root[:, None])
 
     def solve(self, penalty: float) -> Tensor:
         """The coefficients (features, targets)."""
-        shrunk = self.b / (self.values.clamp_min(0) + penalty)[:, None]
+        shrunk = self.b / (self.values.clamp_min(self.noise) + penalty)[:, None]
         solved: Tensor = self.vectors @ shrunk / self.root[:, None]
         return solved
 
 
 def solve_ridge(a: Tensor, b: Tensor, scale: Tensor, penalty: float) -> Tensor:
-    """`Ridge` at one penalty, by Cholesky's factors."""
+    """`Ridge` at one penalty: by Cholesky's factors, or where rounding leaves none, by `Ridge`."""
     root = torch.where(scale > 0, scale, 1).sqrt()
     scaled = a / root[:, None] / root
     scaled.diagonal().add_(penalty)
-    factor = torch.linalg.cholesky(scaled)
+    factor, failed = torch.linalg.cholesky_ex(scaled)
+    if bool(failed):
+        return Ridge(a, b, scale).solve(penalty)
     return torch.cholesky_solve(b / root[:, None], factor) / root[:, None]

@@ -44,7 +44,8 @@ def simple_answers(result: Result) -> str:
     said += f" {scores['the nearest sequence']:.4g}"
     if flat.size + flat_asked.size <= _MOST:
         begin = time.perf_counter()
-        bank = (RecurrentClassifier if classes else RecurrentRegressor)(random_state=0)
+        kind = RecurrentClassifier if classes else RecurrentRegressor
+        bank = kind(random_state=0, layout="time_channels")
         try:
             found = scores["a frozen bank of modes"] = score(bank.fit(rows, y).predict(asked))
             said += f", a frozen bank of modes {found:.4g} ({time.perf_counter() - begin:.1f} s)"

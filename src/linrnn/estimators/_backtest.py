@@ -1,5 +1,6 @@
 """Forecasts of every window of what came later, beside naive ones."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -7,8 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._rows import targets
+
+_TOO_LARGE = (
+    "RecurrentForecaster: squares of errors must be finite, got values of which they are not. "
+    "Divide the series by a power of ten before fit."
+)
 
 
 class Errors(NamedTuple):
@@ -35,7 +42,10 @@ class _Sums:
     def errors(self, scale: Tensor) -> Errors:
         """In the units of the series."""
         mse = (self.squared * scale.square()).mean() / self.counted
-        return Errors(float(mse), float((self.absolute * scale).mean() / self.counted))
+        found = Errors(float(mse), float((self.absolute * scale).mean() / self.counted))
+        if not all(map(math.isfinite, found)):
+            raise ArgumentError(_TOO_LARGE)
+        return found
 
 
 @dataclass
@@ -61,10 +71,10 @@ class Backtest:
         for name in names:
             none = torch.zeros(channels, dtype=torch.float64)
             self.sums[name] = _Sums(none, none.clone())
-        series = torch.cat([self.follower.waiting[-1:], self.later])
-        history = torch.cat([self.follower.recent, self.later])
+        series = torch.cat([self.follower.last[None], self.later])
+        history = torch.cat([self.follower.recent[-self.follower.season :], self.later])
         middle = _windowed_mean(self.later, self.horizon)
-        for steps, changes in self._forecasts(series):
+        for steps, changes in self._forecasts():
             came = targets(series, steps, self.horizon)
             last = series[steps].T[..., None]
             self.sums["forecast"].add(came - changes)
@@ -73,23 +83,26 @@ class Backtest:
             self.sums["mean"].add(came + last - middle[:, None, None])
         return self
 
-    def _forecasts(self, series: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        rows = replace(self.follower.rows, every=1)
-        read_out = self.follower.solve()
-        waiting = self.follower.waiting
-        reading = rows.count(waiting, len(waiting) - 1, self.follower.reading, None, 0)
+    def _forecasts(self) -> Iterator[tuple[Tensor, Tensor]]:
+        follower, waiting = self.follower, self.follower.waiting
+        bounded, _ = follower.guard.admit(self.later, follower.last)
+        series = torch.cat([waiting[-1:], bounded])
+        rows = replace(follower.rows, every=1)
+        reading = rows.count(waiting, len(waiting) - 1, follower.reading, None, 0)
         for block in rows.blocks(series[: len(series) - self.horizon], reading):
-            yield block.steps, read_out.changes(block.x, block.z)[..., : self.horizon]
+            yield block.steps, follower.read_out.changes(block.x, block.z)[..., : self.horizon]
 
     def _seasons_before(self, history: Tensor, steps: Tensor) -> Tensor:
         """Values (channels, rows, horizon) whole seasons before those to be forecast."""
-        season = len(self.follower.recent)
+        season = self.follower.season
         ahead = torch.arange(self.horizon) % season
         return history[steps[:, None] + ahead].permute(2, 0, 1)
 
     def r2(self) -> float:
         """Coefficient of determination, the mean of those of the channels."""
         errors, spread = self.sums["forecast"].squared, self.sums["mean"].squared
+        if not bool((errors.isfinite() & spread.isfinite()).all()):
+            raise ArgumentError(_TOO_LARGE)
         moves = spread > 0
         still = torch.where(errors > 0, 0.0, 1.0)  # as scikit-learn has it of a constant
         return float(torch.where(moves, 1 - errors / torch.where(moves, spread, 1), still).mean())

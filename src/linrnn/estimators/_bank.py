@@ -7,6 +7,7 @@ import torch
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.preprocessing import LabelBinarizer, StandardScaler
 
+from linrnn._memory import check_memory
 from linrnn.estimators._series import Series
 from linrnn.nn.gaps import unit
 from linrnn.nn.mode_bank import STATISTICS, ModeBank
@@ -75,6 +76,7 @@ class BankReadout:
         return found
 
     def _prepare(self, series: Series) -> np.ndarray:
+        self._check_size(len(series.x))
         generator = torch.Generator().manual_seed(self.seed)
         length = float(series.lengths.max() if series.dt is None else series.dt.sum(1).max())
         self.bank = ModeBank(
@@ -87,6 +89,12 @@ class BankReadout:
         self.bank.calibrate(series.x, series.dt, generator=generator)
         found: np.ndarray = self.scaler.fit_transform(self._features(series))
         return found
+
+    def _check_size(self, rows: int) -> None:
+        """The features in both precisions, scaled, weighted and centred; and their products."""
+        features = len(STATISTICS) * self.n_modes
+        needed = 44 * rows * features + 16 * min(rows, features) ** 2
+        check_memory("n_modes", "the features of all series", needed, "Lower n_modes.")
 
     def _read(self, series: Series) -> np.ndarray:
         features = self.scaler.transform(self._features(series))

@@ -1,7 +1,8 @@
 """What the estimators of series share: reading, checks, threads, and a fit that loses nothing."""
 
 import copy
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +14,14 @@ from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
-from linrnn.errors import ArgumentError, ShapeError, check_in, show
+from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, check_in, show
 from linrnn.estimators._choose import choose, readout
+from linrnn.estimators._inputs import as_numbers, as_target, worded
+from linrnn.estimators._plain import plain
 from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
+
+_MOST_THREADS = 256
+"""Or eight times the processors, if that is more: with some 100,000 PyTorch ends the process."""
 
 
 class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
@@ -38,7 +44,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         early_stopping: Any = True,
         validation_fraction: Any = 0.2,
         patience: Any = 10,
-        layout: Any = "time_channels",
+        layout: Any = None,
         n_jobs: Any = None,
         random_state: Any = None,
         verbose: Any = False,
@@ -81,8 +87,10 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         for name in vars(self):
             if name.endswith("_") and not name.startswith("_"):
                 delattr(fitted, name)
-        series, y = fitted._read_fit(X, y, dt)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        where = type(self).__name__
+        with worded(where):
+            series, y = fitted._read_fit(X, y, dt)
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with self._threads():
             fitted._fit(series, y, seed)
         self.__dict__.clear()
@@ -112,7 +120,11 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read_fit(self, X: Any, y: Any, dt: Any) -> tuple[Series, np.ndarray]:
         where = type(self).__name__
-        check_in(where, "layout", self.layout, LAYOUTS)
+        if self.layout is not None:
+            check_in(where, "layout", self.layout, LAYOUTS)
+        self._check_switches(where)
+        X = as_numbers(where, "X", X)
+        y = as_target(where, y, numeric=self._numeric_target)
         if is_table(X):
             checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
             given = {"y_numeric": self._numeric_target, "dtype": np.float64}
@@ -130,23 +142,41 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
             raise ShapeError(f"{where}: X must hold a value that is not NaN, got none.")
         return with_times(where, series, dt), y
 
+    def _check_switches(self, where: str) -> None:
+        for name in ("early_stopping", "verbose"):
+            value = getattr(self, name)
+            if not isinstance(value, (bool, np.bool_)) and not (
+                isinstance(value, (int, np.integer)) and value in (0, 1)
+            ):
+                raise ArgumentTypeError(
+                    f"{where}: {name} must be True or False, got {show(value)}."
+                )
+        options = self.mixer_options
+        if options is not None and not isinstance(options, Mapping):
+            raise ArgumentTypeError(
+                f"{where}: mixer_options must be a dictionary of options by name or None, got "
+                f"{show(options)}."
+            )
+
     def _read_new(self, X: Any, dt: Any) -> Series:
         """Series to be told about, checked against those of `fit`."""
         check_is_fitted(self)
-        where = type(self).__name__
+        with worded(type(self).__name__):
+            return self._read_checked(type(self).__name__, X, dt)
+
+    def _read_checked(self, where: str, X: Any, dt: Any) -> Series:
+        X = as_numbers(where, "X", X)
         if is_table(X):
             # where series of any length were fitted, a table may have any width too
-            if self._fitted_table:
-                X = validate_data(
-                    self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
-                )
-            else:
-                X = validate_data(
-                    copy.copy(self), X, dtype=np.float64, ensure_all_finite="allow-nan"
-                )
+            reset = not self._fitted_table
+            reader = copy.copy(self) if reset else self
+            X = validate_data(
+                reader, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
+            )
             series = of_table(X)
         else:
-            series = read_series(where, X, self.layout)
+            # an array of other channels is refused below, one of fewer steps than channels is not
+            series = read_series(where, X, self.layout or LAYOUTS[0])
         if series.x.shape[2] != self.n_channels_in_:
             raise ShapeError(
                 f"{where}: X must have the {self.n_channels_in_} channels it was fitted to, got "
@@ -159,7 +189,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         """PyTorch's threads: ``n_jobs``, as scikit-learn counts them."""
         before = torch.get_num_threads()
         if self.n_jobs is not None:
-            torch.set_num_threads(effective_n_jobs(self.n_jobs))
+            torch.set_num_threads(_threads_of(type(self).__name__, self.n_jobs))
         try:
             yield
         finally:
@@ -171,3 +201,14 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         tags.target_tags.required = True
         return tags
+
+
+def _threads_of(where: str, n_jobs: Any) -> int:
+    """How many threads ``n_jobs`` means, as joblib counts them."""
+    jobs, most = plain(n_jobs), max(_MOST_THREADS, 8 * (os.cpu_count() or 1))
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs == 0 or jobs > most:
+        raise ArgumentError(
+            f"{where}: n_jobs must be None, an integer from 1 to {most}, or negative to count from "
+            f"all processors (-1 is all of them), got {show(n_jobs)}."
+        )
+    return int(effective_n_jobs(max(jobs, -most)))

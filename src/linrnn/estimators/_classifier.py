@@ -8,6 +8,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from linrnn.errors import DataError
 from linrnn.estimators._base import RecurrentEstimator
+from linrnn.estimators._inputs import worded
 from linrnn.estimators._series import Series
 
 
@@ -34,8 +35,10 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         validation_fraction: that part, above 0 and below 1; at least one series is left to train.
         patience: for how many of 40 checks during ``max_steps``.
         layout: of arrays with three axes, "time_channels" for (series, time, channels),
-            "channels_time" for (series, channels, time) as of aeon. It is never guessed.
-        n_jobs: threads; None is PyTorch's number, -1 all processors.
+            "channels_time" for (series, channels, time) as of aeon. None is "time_channels", and
+            refuses series of more channels than steps, where the axes look exchanged.
+        n_jobs: threads, at most 256 or eight times the processors; None is PyTorch's number, -1
+            all processors.
         random_state: of all random numbers; an integer gives the same results again.
         verbose: show the progress of training.
 
@@ -60,7 +63,8 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
     """
 
     def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
-        check_classification_targets(y)
+        with worded(type(self).__name__):
+            check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise DataError(

@@ -1,22 +1,26 @@
 """A fitted forecaster's place in its series: constant memory, however long that is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from linrnn._moments import Moments
 from linrnn.estimators._forecast_modes import Reading
+from linrnn.estimators._guard import Guard
 from linrnn.estimators._read_out import Choice, ReadOut
-from linrnn.estimators._rows import Rows
+from linrnn.estimators._rows import Limits, Rows
+from linrnn.estimators._spread import Spread
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Follower:
     """What is kept of a series; values are in units of each channel's scale.
 
     A row of the regression is complete when its whole horizon has been seen, so the states stand
-    as many steps back, and the values since then wait.
+    as many steps back, and the values since then wait. `absorb` returns another follower, and this
+    one stays as it was.
     """
 
     rows: Rows
@@ -25,30 +29,45 @@ class Follower:
     step: int
     """Place of the first of them in the series."""
     waiting: Tensor
-    """(horizon, channels): the last values."""
+    """(horizon, channels): the last values of the bounded series; see `Guard`."""
     recent: Tensor
-    """(season, channels): the last values, for naive forecasts."""
+    """(season or horizon, channels), the longer: the last values as they came."""
+    season: int
+    """In steps, of naive forecasts."""
+    guard: Guard
+    spread: Spread
+    limits: Limits
     moments: Moments
     choice: Choice
-    read_out: ReadOut
-    stale: bool = False
-    """Whether rows were counted since the read-out was solved."""
 
-    def absorb(self, values: Tensor) -> None:
+    @cached_property
+    def read_out(self) -> ReadOut:
+        """The read-out of all rows that were counted, solved when it is first needed."""
+        return self.choice.solve(self.moments)
+
+    @property
+    def last(self) -> Tensor:
+        """(channels,): the last value as it came."""
+        return self.recent[-1]
+
+    def absorb(self, values: Tensor) -> "Follower":
         """Read the next values (time, channels) and count the rows that they complete."""
-        series = torch.cat([self.waiting, values])
         n = len(values)
-        self.reading = self.rows.count(series, n, self.reading, self.moments, self.step)
-        self.step += n
-        self.waiting = series[n:].clone()
-        self.recent = torch.cat([self.recent, values])[n:].clone()
-        self.stale = self.stale or n > 0
-
-    def solve(self) -> ReadOut:
-        """The read-out of all rows that were counted."""
-        if self.stale:
-            self.read_out, self.stale = self.choice.solve(self.moments), False
-        return self.read_out
+        if not n:
+            return self
+        bounded, guard = self.guard.admit(values, self.last)
+        series, moments = torch.cat([self.waiting, bounded]), self.moments.clone()
+        reading = self.rows.count(series, n, self.reading, moments, self.step, self.limits)
+        return replace(
+            self,
+            reading=reading,
+            step=self.step + n,
+            waiting=series[n:].clone(),
+            recent=torch.cat([self.recent, values])[n:].clone(),
+            guard=guard,
+            spread=self.spread.read(torch.cat([self.waiting[-1:], bounded])),
+            moments=moments,
+        )
 
     def now(self) -> Reading:
         """Where the reading stands after the last value."""
@@ -56,14 +75,14 @@ class Follower:
 
     def forecast(self, steps: int) -> Tensor:
         """(steps, channels); beyond the horizon forecasts are read on as if they had come."""
-        read_out, last, reading = self.solve(), self.waiting[-1], self.now()
+        last, reading = self.waiting[-1], self.now()
         found: list[Tensor] = []
         x, z = self.rows.features(reading)
         while True:
-            ahead = read_out.changes(x, z)[:, 0].T + last  # (H, C)
+            ahead = self.read_out.changes(x, z)[:, 0].T + last  # (H, C)
             found.append(ahead)
             if sum(map(len, found)) >= steps:
-                return torch.cat(found)[:steps]
+                return torch.cat(found)[:steps] + self.guard.offset
             last = ahead[-1]
             reading = self.rows.count(ahead, len(ahead), reading, None, 0)
             x, z = self.rows.features(reading)

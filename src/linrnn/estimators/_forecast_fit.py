@@ -8,18 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn._memory import check_memory
 from linrnn._moments import Moments
 from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_modes import ChangeBank, Reading, draw_modes
+from linrnn.estimators._guard import Guard
 from linrnn.estimators._read_out import Choice, choose
-from linrnn.estimators._residuals import residual_quantiles
-from linrnn.estimators._rows import Rows, targets
+from linrnn.estimators._rows import Limits, Rows
+from linrnn.estimators._spread import Spread
 
 _WORK = 1e11  # multiplications of all rows, above which not every step has one
 _APART = 2**24  # numbers in sums that are kept for each channel apart
 _WIDEST = 1200  # features of all channels, where they are looked at together
-_JUDGED = 500  # forecasts whose residuals are kept
+_BEFORE = 8  # steps that training has besides a horizon
 _TRIAL = {"steps": 10_000, "channels": 4, "horizon": 96, "rows": 4000}
 
 
@@ -59,13 +61,28 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
         horizon = max(1, min(96, n // 8))
     n_valid = validation if isinstance(validation, int) else max(round(validation * n), horizon)
     sizes = Sizes(n=n, n_train=n - n_valid, horizon=horizon)
-    if n_valid < horizon or sizes.n_train < horizon + 8:
+    if n_valid < horizon or sizes.n_train < horizon + _BEFORE:
+        most = _longest_horizon(n, validation)
+        if most < 1:
+            raise ArgumentError(
+                f"{where}: y must have at least {_BEFORE + 2} steps, and as many of validation as "
+                f"the horizon has, got {n} with validation={validation}. Pass a longer series."
+            )
         raise ArgumentError(
-            f"{where}: y must have at least {horizon} steps for validation and {horizon + 8} "
-            f"before them to forecast {horizon} steps, got {n_valid} and {sizes.n_train}. Choose a "
-            "smaller horizon or another validation."
+            f"{where}: horizon must be at most {most} for a series of {n} steps with "
+            f"validation={validation}, got {horizon}. Choose a smaller horizon"
+            + (" or another validation." if isinstance(validation, int) else ".")
         )
     return sizes
+
+
+def _longest_horizon(n: int, validation: float | int) -> int:
+    """With as many steps for validation, and eight more before them."""
+    whole = isinstance(validation, int)
+    n_valid = validation if whole else round(validation * n)
+    most = min(n_valid, n - n_valid - _BEFORE)
+    # a share of the series is made as long as the horizon
+    return int(most if whole else max(most, min((n - _BEFORE) // 2, n - n_valid - _BEFORE)))
 
 
 def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
@@ -93,7 +110,7 @@ def _coprime(every: int, seasons: Sequence[float]) -> int:
     return every
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Fit:
     """All that one reading of a series gives."""
 
@@ -103,40 +120,33 @@ class Fit:
     between: Moments
     """Rows whose horizon begins in the part for training and ends behind it."""
     valid: Moments
+    start: int
+    """The first row of training."""
+    began: Reading
+    """Before it."""
     judged_from: Reading
     """Before the first row of validation."""
     late: Reading
     """Before the last ``horizon`` values."""
     choice: Choice
 
-    def follower(self, series: Tensor, season: int, refit: bool) -> Follower:
+    def follower(self, series: Tensor, spread: Spread, season: int, refit: bool) -> Follower:
         """Ready to forecast what comes after ``series``."""
-        moments = self.train + self.between + self.valid if refit else self.train
+        rows = self.train + self.between + self.valid
         start = self.sizes.n - self.sizes.horizon
-        waiting, recent = series[start:].clone(), series[-season:].clone()
         return Follower(
             rows=self.rows,
             reading=self.late,
             step=start,
-            waiting=waiting,
-            recent=recent,
-            moments=moments,
+            waiting=series[start:].clone(),
+            recent=series[-max(season, self.sizes.horizon) :].clone(),
+            season=season,
+            guard=Guard.of(series),
+            spread=spread,
+            limits=Limits.of(rows, series.shape[1]),
+            moments=rows if refit else self.train,
             choice=self.choice,
-            read_out=self.choice.solve(moments),
         )
-
-    def residuals(self, series: Tensor) -> Tensor:
-        """Quantiles (levels, channels, horizon) of what training alone got wrong in validation."""
-        _, first, end = self.sizes.boundaries
-        most = max(50, min(_JUDGED, 2**25 // (series.shape[1] * self.sizes.horizon)))
-        rows = replace(self.rows, every=max(1, (end - first) // most))
-        read_out = self.choice.solve(self.train)
-        part, found = series[first:], []
-        for block in rows.blocks(part[: end - first], self.judged_from):
-            if len(block.steps):
-                came = targets(part, block.steps, self.sizes.horizon)
-                found.append(came - read_out.changes(block.x, block.z))
-        return residual_quantiles(torch.cat(found, 1).transpose(0, 1))
 
 
 def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
@@ -148,6 +158,7 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     groups = channels if apart else 1
     if groups == 1:
         rows, wide = replace(rows, few=None), 0
+    _check_memory(groups, features, wide, sizes.horizon, channels)
     train, between, valid = sums = [
         Moments.empty(groups, features, wide, sizes.horizon) for _ in range(3)
     ]
@@ -157,7 +168,7 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     if setup.seasons:
         start = min(round(7 * max(setup.seasons)), sizes.boundaries[0] // 4)
     reading = rows.count(series, start, reading, None, 0)
-    readings = []
+    readings, first = [], start
     for end, moments in zip(sizes.boundaries, sums, strict=True):
         readings.append(reading)
         reading = rows.count(series[start:], end - start, reading, moments, start)
@@ -168,7 +179,30 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
             f"{rows.every}. Choose a smaller one."
         )
     choice = choose(train, valid, setup.kinds if groups > 1 else ())
-    return Fit(sizes, rows, train, between, valid, readings[2], reading, choice)
+    return Fit(
+        sizes=sizes,
+        rows=rows,
+        train=train,
+        between=between,
+        valid=valid,
+        start=first,
+        began=readings[0],
+        judged_from=readings[2],
+        late=reading,
+        choice=choice,
+    )
+
+
+def _check_memory(groups: int, features: int, wide: int, horizon: int, channels: int) -> None:
+    """Five times the sums: of three parts, their total and one update; and the bands."""
+    sums = (groups * features + wide + groups * wide) * (features + horizon) + wide * wide
+    bands = 2 * 99 * channels * horizon
+    check_memory(
+        "RecurrentForecaster.fit",
+        "the sums over rows and the bands",
+        8 * (5 * sums + bands),
+        "Lower n_modes or horizon, or pass fewer channels.",
+    )
 
 
 def judge_seasons(series: Tensor, setup: Setup, sizes: Sizes, seasons: tuple[float, ...]) -> float:

@@ -14,6 +14,7 @@ from linrnn.errors import (
     show,
 )
 from linrnn.estimators._plain import plain
+from linrnn.estimators._series import LAYOUTS
 
 CHANNELS: Mapping[str, tuple[str, ...]] = {
     "auto": ("own", "together"),
@@ -34,6 +35,8 @@ def check_options(where: str, options: Mapping[str, Any]) -> None:
     check_few(where, _MOST_MODES, n_modes=options["n_modes"])
     check_in(where, "channels", options["channels"], CHANNELS)
     check_in(where, "missing", options["missing"], ("error", "ffill"))
+    if options["layout"] is not None:
+        check_in(where, "layout", options["layout"], LAYOUTS)
     if not isinstance(options["refit"], bool):
         raise ArgumentTypeError(
             f"{where}: refit must be True or False, got {show(options['refit'])}."
@@ -65,3 +68,27 @@ def seasons_of(where: str, season: Any) -> tuple[float, ...] | None:
                 f"{where}: season must be a number of steps, several, or None, got {show(season)}."
             )
     return tuple(sorted(float(length) for length in several if length > 1))
+
+
+def quantile_levels(where: str, quantiles: Any) -> np.ndarray:
+    """(quantiles,) float64, each between 0.005 and 0.995."""
+    try:
+        levels = np.asarray(quantiles, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError, OverflowError):
+        levels = np.empty(0)
+    if len(levels) == 0 or not ((levels >= 0.005 - 1e-9) & (levels <= 0.995 + 1e-9)).all():
+        raise ArgumentError(
+            f"{where}: quantiles must lie between 0.005 and 0.995, got {show(quantiles)}."
+        )
+    return levels
+
+
+def coverage_of(where: str, coverage: Any) -> float:
+    """A share above 0 and at most 0.99."""
+    share = plain(coverage)
+    number = isinstance(share, (int, float)) and not isinstance(share, bool)
+    if not number or not 0 < share <= 0.99:
+        raise ArgumentError(
+            f"{where}: coverage must be above 0 and at most 0.99, got {show(coverage)}."
+        )
+    return float(share)

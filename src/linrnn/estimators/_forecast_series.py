@@ -3,9 +3,22 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, check_in, show
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    LinrnnError,
+    ShapeError,
+    check_in,
+    show,
+)
+from linrnn.estimators._inputs import as_numbers, refuse_kind
 from linrnn.estimators._time_index import TimeIndex
+
+_FARTHEST = 1e302  # from 0: forecasts beyond it would soon be infinite
+_SCALES = 1e305  # differences are finite
 
 
 class Series(NamedTuple):
@@ -19,11 +32,13 @@ class Series(NamedTuple):
     """Of the channels, if they had some."""
     index: Any = None
     """The pandas index, if it came with one."""
+    turned: bool = False
+    """Whether it came as (channels, time)."""
 
     def like(self, values: np.ndarray, index: TimeIndex | None) -> Any:
         """Forecasts (steps, channels) in the form of this series, its index continued."""
         if index is None:
-            return values[:, 0] if self.flat else values
+            return self.shaped(values)
         import pandas as pd
 
         steps = index.after(len(values))
@@ -32,21 +47,39 @@ class Series(NamedTuple):
             return pd.Series(values[:, 0], steps, name=name)
         return pd.DataFrame(values, steps, columns=self.names)
 
+    def shaped(self, values: np.ndarray) -> np.ndarray:
+        """An array (steps, channels, ...) with the axes of this series."""
+        if self.flat:
+            return values[:, 0]
+        return values.swapaxes(0, 1) if self.turned else values
+
 
 def has_index(y: object) -> bool:
     """Whether this is a Series or a DataFrame, told by what it can do."""
     return all(hasattr(y, name) for name in ("index", "to_numpy", "iloc"))
 
 
-def read_series(where: str, what: str, y: Any) -> Series:
+def read_series(where: str, what: str, y: Any, layout: str | None = None) -> Series:
     """The numbers of ``y``.
+
+    Args:
+        where, what: for messages.
+        y: an array, a list, a tensor, or a Series or DataFrame of pandas.
+        layout: of two axes; None is "time_channels".
 
     Raises:
         ArgumentTypeError: they are no real numbers.
+        ArgumentError: a frame with names that are alike, or whose rows are said to be channels.
         ShapeError: neither (time,) nor (time, channels), or no channel.
     """
     if not has_index(y):
-        return _read_array(where, what, y)
+        return _read_array(where, what, y, layout == "channels_time")
+    if layout == "channels_time" and y.ndim == 2:
+        raise ArgumentError(
+            f"{where}: layout must be None or 'time_channels' for a frame, whose index is time, "
+            f"got 'channels_time'. Pass {what}.T."
+        )
+    as_numbers(where, what, y)
     flat = y.ndim == 1
     columns = [y.name] if flat else list(y.columns)
     kinds = [y.dtype] if flat else list(y.dtypes)
@@ -61,15 +94,37 @@ def read_series(where: str, what: str, y: Any) -> Series:
     return Series(_two_axes(where, what, values), flat, named, y.index)
 
 
-def _read_array(where: str, what: str, y: Any) -> Series:
-    array = np.asarray(y)
+def _read_array(where: str, what: str, y: Any, turned: bool) -> Series:
+    try:
+        array = np.asarray(as_numbers(where, what, y))
+    except (ValueError, OverflowError, TypeError) as error:
+        if isinstance(error, LinrnnError):
+            raise
+        raise ShapeError(
+            f"{where}: {what} must be one series (time,), or several of one length as columns "
+            f"(time, channels), got {_lengths(y)}. Series of different lengths need a forecaster "
+            "each; those of one length are numpy.stack(series, axis=1)."
+        ) from error
+    refuse_kind(where, what, array.dtype)
     if array.dtype.kind not in "iuf":
         raise ArgumentTypeError(
             f"{where}: {what} must hold real numbers, got dtype {array.dtype}. Convert it first, "
             "with numpy.asarray(..., dtype=float)."
         )
+    flat = array.ndim == 1
     values = array.astype(np.float64)
-    return Series(_two_axes(where, what, values), array.ndim == 1, None)
+    if turned and array.ndim == 2:
+        values = values.T
+    return Series(_two_axes(where, what, values), flat, None, turned=turned and not flat)
+
+
+def _lengths(y: Any) -> str:
+    """Of the series in a list, as far as they are some."""
+    try:
+        sizes = sorted({len(one) for one in y})
+    except TypeError:
+        return show(y)
+    return f"series of {sizes[0]} to {sizes[-1]} steps"
 
 
 def _two_axes(where: str, what: str, values: np.ndarray) -> np.ndarray:
@@ -96,13 +151,16 @@ def filled(
         ArgumentError: infinity; NaN that is not to be filled, or with no value before it.
     """
     check_in(where, "missing", missing, ("error", "ffill"))
-    for kind, bad in (("infinity", np.isinf(values)), ("NaN", np.isnan(values))):
+    far = np.abs(values) > _FARTHEST
+    kinds = {"infinity": np.isinf(values), f"more than {_FARTHEST:g}": far, "NaN": np.isnan(values)}
+    for kind, bad in kinds.items():
         if not bad.any() or (kind == "NaN" and missing == "ffill"):
             continue
         step, channel = np.argwhere(bad)[0].tolist()
         fix = "missing='ffill' holds the last value." if kind == "NaN" else "Replace it."
+        rule = f"lie within {_FARTHEST:g}" if kind.startswith("more") else "be finite"
         raise ArgumentError(
-            f"{where}: {what} must be finite, got {kind} in {int(bad.sum())} places, the first at "
+            f"{where}: {what} must {rule}, got {kind} in {int(bad.sum())} places, the first at "
             f"step {step} of channel {channel}. {fix}"
         )
     there = ~np.isnan(values)
@@ -118,3 +176,19 @@ def filled(
     whole = np.concatenate([start[None], values])
     place = np.where(np.isnan(whole), 0, np.arange(len(whole))[:, None])
     return np.asarray(np.take_along_axis(whole, np.maximum.accumulate(place), 0)[1:])
+
+
+def in_scale(where: str, what: str, values: np.ndarray, scale: np.ndarray) -> Tensor:
+    """The values (time, channels) in units of each channel's scale.
+
+    Raises:
+        ArgumentError: some are so far away that their differences would not be finite.
+    """
+    with np.errstate(over="ignore"):
+        scaled = values / scale
+    if (np.abs(scaled) > _SCALES).any():
+        raise ArgumentError(
+            f"{where}: {what} must lie within {_SCALES:g} standard deviations of the training "
+            "part, got values farther away. Fit anew, or leave them out."
+        )
+    return torch.from_numpy(scaled)

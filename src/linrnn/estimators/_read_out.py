@@ -53,6 +53,11 @@ class Choice:
     error: Tensor
     """(horizon,): mean squared error of the shared read-out in the rows of validation."""
 
+    def of_share(self, share: float) -> "Choice":
+        """The same penalties beside sums over a share of the rows of training."""
+        scales = ("scale", "own_scale", "together_scale")
+        return replace(self, **{name: getattr(self, name) * share for name in scales})
+
     def solve(self, moments: Moments) -> ReadOut:
         """The read-out that some rows give with these penalties."""
         pooled = moments.pooled()

@@ -15,9 +15,9 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
     The features are those of `RecurrentClassifier`, and the ridge regression is of the numbers.
 
     Args:
-        mixer, n_modes, mixer_options, d_model, n_layers, max_steps, batch_size, learning_rate,
-        early_stopping, validation_fraction, patience, layout, n_jobs, random_state, verbose: see
-            `RecurrentClassifier`.
+        mixer, n_modes, mixer_options, d_model, n_layers, max_steps: see `RecurrentClassifier`.
+        batch_size, learning_rate, early_stopping, validation_fraction, patience: see there.
+        layout, n_jobs, random_state, verbose: see there.
 
     Attributes:
         n_features_in_: of a table its steps, else the channels.

@@ -10,6 +10,8 @@ from torch import Tensor
 from linrnn._moments import Moments
 from linrnn.estimators._forecast_modes import ChangeBank, Reading
 
+_LARGE = 30.0  # root mean squares
+
 
 class Block(NamedTuple):
     """Features after some steps that follow one another, or some of them."""
@@ -22,6 +24,27 @@ class Block(NamedTuple):
     """(rows, width): some features of all channels, side by side."""
     reading: Reading
     """Where the reading stands after the block."""
+
+
+class Limits(NamedTuple):
+    """Sizes beyond which a row is counted as a smaller one, so that none outweighs the others."""
+
+    x: Tensor
+    """(groups, features); a group is a channel, or all of them."""
+    y: Tensor
+    """(groups, horizon)."""
+
+    @classmethod
+    def of(cls, moments: Moments, channels: int) -> "Limits":
+        """Thirty root mean squares over the rows of a fit."""
+        rows = moments.rows * (channels / moments.groups)
+        squares = (moments.xx.diagonal(dim1=1, dim2=2) / rows, moments.yy / rows)
+        return cls(*(_LARGE * torch.where(s > 0, s, 1.0).sqrt() for s in squares))
+
+    def weights(self, x: Tensor, y: Tensor) -> Tensor:
+        """(rows,): 1, or what brings a row x (channels, rows, features), y within the limits."""
+        largest = [(z.abs() / top[:, None]).amax((0, 2)) for z, top in ((x, self.x), (y, self.y))]
+        return 1 / torch.maximum(*largest).clamp_min(1.0)
 
 
 @dataclass(frozen=True)
@@ -49,7 +72,7 @@ class Rows:
     ) -> Iterator[Block]:
         """Read values (time, channels) on from ``reading``; the first is step ``first``."""
         size = size or self.bank.steps_at_once(values.shape[1], self.horizon)
-        for part in values.split(size):
+        for part in values.split(size) if len(values) else ():
             x, reading = self.bank.read(part, reading)
             steps = torch.arange(first, first + len(part))
             first += len(part)
@@ -69,7 +92,13 @@ class Rows:
         return x[..., self.few].transpose(0, 1).flatten(1)
 
     def count(
-        self, series: Tensor, n_rows: int, reading: Reading, moments: Moments | None, first: int
+        self,
+        series: Tensor,
+        n_rows: int,
+        reading: Reading,
+        moments: Moments | None,
+        first: int,
+        limits: Limits | None = None,
     ) -> Reading:
         """Add the rows of the first ``n_rows`` values to the moments, or only read them.
 
@@ -79,6 +108,7 @@ class Rows:
             reading: before the first of them.
             moments: of what is to be summed; None sums nothing.
             first: place of the first value in all of the series; ``every`` counts from it.
+            limits: of what one row may weigh; None counts all in full.
 
         Returns:
             Where the reading stands then.
@@ -87,7 +117,11 @@ class Rows:
             reading = block.reading
             if moments is not None and len(block.steps):
                 y = targets(series, block.steps - first, self.horizon)
-                moments.add(block.x, y, block.z)
+                x, z = block.x, block.z
+                if limits is not None:
+                    weights = limits.weights(x, y)[:, None]
+                    x, y, z = x * weights, y * weights, None if z is None else z * weights
+                moments.add(x, y, z)
         return reading
 
 

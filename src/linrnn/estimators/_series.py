@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, ArgumentTypeError, DataError, ShapeError
+from linrnn.errors import ArgumentError, ArgumentTypeError, DataError, ShapeError, show
+from linrnn.estimators._inputs import as_numbers, refuse_kind, worded
 
 LAYOUTS = ("time_channels", "channels_time")
+"""Of the last two axes of an array, or of both axes of a series."""
 
 
 class Series(NamedTuple):
@@ -53,32 +55,37 @@ def of_table(X: Any) -> Series:
     return Series(x, torch.full((len(x),), x.shape[1]))
 
 
-def read_series(where: str, X: Any, layout: str) -> Series:
+def read_series(where: str, X: Any, layout: str | None) -> Series:
     """Series of several channels, or of different lengths.
 
     Args:
         where: who reads, for messages.
         X: an array (series, time, channels), or a list with an array (time,) or (time, channels)
             for each series.
-        layout: "channels_time" if the last two axes are the other way round.
+        layout: "channels_time" if the last two axes are the other way round; None reads them as
+            "time_channels" if there are not more channels than steps.
 
     Raises:
-        ShapeError: arrays of other shapes, or series of different channels.
+        ShapeError: arrays of other shapes, series of different channels, or None with more channels
+            than steps.
         ArgumentTypeError: what is not real numbers.
         DataError: infinity.
     """
-    rows = [_one(where, x, layout) for x in X]
+    rows = [_one(where, x, layout) for x in as_numbers(where, "X", X)]
     if not rows:
         raise ShapeError(f"{where}: X must hold at least one series, got none.")
     channels = {x.shape[1] for x in rows}
     if len(channels) > 1:
         raise ShapeError(
             f"{where}: all series of X must have the same channels, got {sorted(channels)} with "
-            f"layout={layout!r}. A series has shape (time, channels) with 'time_channels'."
+            f"layout={layout!r}. A series has shape (time, channels) with 'time_channels', the "
+            "default, and (channels, time) with 'channels_time'."
         )
     longest = max(map(len, rows))
     if longest == 0 or 0 in channels:
         raise ShapeError(f"{where}: X must hold series of at least one step, got only empty ones.")
+    if layout is None:
+        check_layout(where, "X", "(series, channels, time)", longest, *channels)
     found = np.full((len(rows), longest, *channels), np.nan)
     for place, x in zip(found, rows, strict=True):
         place[: len(x)] = x
@@ -87,13 +94,28 @@ def read_series(where: str, X: Any, layout: str) -> Series:
     return Series(torch.from_numpy(found), torch.tensor([len(x) for x in rows]))
 
 
-def _one(where: str, x: Any, layout: str) -> np.ndarray:
-    x = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
+def check_layout(where: str, what: str, other: str, steps: int, channels: int) -> None:
+    """Refuse a layout that nobody chose where time and channels look exchanged.
+
+    Raises:
+        ShapeError: more channels than steps.
+    """
+    if channels > steps:
+        raise ShapeError(
+            f"{where}: {what} must not have more channels than steps unless layout= says which "
+            f"axis is time, got {channels} channels and {steps} step{'' if steps == 1 else 's'}. "
+            f"Pass layout='channels_time' if it is {other}, else layout='time_channels'."
+        )
+
+
+def _one(where: str, x: Any, layout: str | None) -> np.ndarray:
+    x = np.asarray(as_numbers(where, "X", x))
+    refuse_kind(where, "X", x.dtype)
     if x.dtype.kind not in "biufO":
         raise ArgumentTypeError(f"{where}: X must hold real numbers, got {x.dtype}.")
     try:
         x = x.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ArgumentTypeError(f"{where}: X must hold real numbers: {error}.") from error
     if x.ndim not in (1, 2):
         raise ShapeError(
@@ -116,7 +138,14 @@ def with_times(where: str, series: Series, dt: Any) -> Series:
     """
     if dt is None:
         return series
-    rows = [np.asarray(row, dtype=np.float64) for row in dt]
+    dt = as_numbers(where, "dt", dt)
+    if not hasattr(dt, "__iter__") or isinstance(dt, str):
+        raise ShapeError(
+            f"{where}: dt must have a row of numbers for each series, got {show(dt)}. Where all "
+            "steps are equally long, leave it out."
+        )
+    with worded(f"{where}: dt must hold numbers"):
+        rows = [np.asarray(as_numbers(where, "dt", row), dtype=np.float64) for row in dt]
     lengths = series.lengths.tolist()
     if [row.shape for row in rows] != [(n,) for n in lengths]:
         raise ShapeError(
@@ -128,4 +157,6 @@ def with_times(where: str, series: Series, dt: Any) -> Series:
         place[: len(row)] = torch.from_numpy(row)
     if not bool((found.isfinite() & (found >= 0)).all()):
         raise ArgumentError(f"{where}: dt must be finite and at least 0, got other numbers.")
+    if not bool(found.sum(1).isfinite().all()):
+        raise ArgumentError(f"{where}: dt must have a finite sum in each series, got infinity.")
     return series._replace(dt=found)

@@ -1,5 +1,6 @@
 """An index of pandas that goes on."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ _FIX = (
     "y.asfreq(...) puts NaN where steps are missing, and missing='ffill' reads such a series; "
     "y.resample(...) or y.reset_index(drop=True) are other ways."
 )
+_ORDER = "y.sort_index() puts them in order."
+_TWICE = "y[~y.index.duplicated()] keeps the first of each, y.groupby(level=0).mean() their mean."
 
 
 class TimeIndex:
@@ -43,9 +46,9 @@ class TimeIndex:
                 f"{where}: the index of {what} must hold dates, periods, time differences or "
                 f"integers, got {index.dtype}. y.reset_index(drop=True) counts steps instead."
             )
-        if self.step is None or not index.is_monotonic_increasing:
+        if self.step is None or not index.is_monotonic_increasing or index.has_duplicates:
             raise ArgumentError(
-                f"{where}: the index of {what} must go on in equal steps, got others. {_FIX}"
+                f"{where}: the index of {what} must go on in equal steps, got {_odd_step(index)}"
             )
 
     def after(self, n: int) -> Any:
@@ -83,3 +86,23 @@ class TimeIndex:
         """Go on by ``n`` steps."""
         if n:
             self.last = self.after(n)[-1]
+
+
+def _odd_step(index: Any) -> str:
+    """Where an index first does not go on as it should, how, and what to do."""
+    pairs = list(itertools.pairwise(index))
+    for k, (one, other) in enumerate(pairs, 1):
+        if one == other:
+            return f"{show(other)} twice, at steps {k - 1} and {k}. {_TWICE}"
+        if not one < other:
+            return f"{show(other)} at step {k} after {show(one)}, which is later. {_ORDER}"
+    gaps = [other - one for one, other in pairs]
+    if len(gaps) < 2:
+        return f"{len(index)} of them, too few to tell their distance. Set y.index.freq."
+    usual = max(set(gaps[:1000]), key=gaps[:1000].count)
+    k = next((k for k, gap in enumerate(gaps) if gap != usual), 0)
+    kind = "a gap" if gaps[k] > usual else "a shorter step"
+    return (
+        f"{kind} from {show(index[k])} to {show(index[k + 1])} at step {k + 1}, where others are "
+        f"{usual} apart. {_FIX}"
+    )

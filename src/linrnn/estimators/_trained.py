@@ -13,14 +13,18 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from linrnn._memory import available, check_memory, within
 from linrnn._signals import StopRequest
 from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError
 from linrnn.estimators._bank import softmax
 from linrnn.estimators._series import Series
 from linrnn.nn.gaps import centre_and_spread
 from linrnn.train import OptimConfig, TrainingModule
 from linrnn.train._lightning import quiet
 
+_LAYER = 10_000  # bytes that the objects of a layer take at least
+_SMALLER = "Lower d_model, n_layers or batch_size."
 _CHECKS = 40  # how often a held-out part is asked
 
 
@@ -91,18 +95,10 @@ class TrainedReadout:
         self._standardise(series)
         chosen, data = self.training, self._tensors(series)
         train, held = self._split(len(target), strata)
+        self._check_size(*data[0].shape[:2])
         with torch.random.fork_rng(), quiet(), StopRequest() as stop:
             torch.manual_seed(self.seed)
-            self.model = SequenceModel(
-                data[0].shape[2],
-                d_output,
-                mixer=chosen.mixer,
-                mixer_options=chosen.mixer_options,
-                d_model=chosen.d_model,
-                n_layers=chosen.n_layers,
-                norm="layer",
-                dtype=torch.float32,
-            )
+            self.model = self._build(data[0].shape[2], d_output)
             module = TrainingModule(self.model, loss, optim=OptimConfig(lr=chosen.learning_rate))
             best = _Best(chosen.patience, stop)
             loaders = [self._loader(data, target, some, some is train) for some in (train, held)]
@@ -118,6 +114,30 @@ class TrainedReadout:
                 "until then are kept",
                 ConvergenceWarning,
                 stacklevel=4,
+            )
+
+    def _check_size(self, rows: int, steps: int) -> None:
+        """One square matrix and the objects of each layer, and what a batch leaves behind them."""
+        layers, width = self.training.n_layers, self.training.d_model
+        batch = min(rows, self.training.batch_size)
+        needed = layers * (4 * width**2 + _LAYER) + 4 * batch * steps * width * layers
+        check_memory("d_model, n_layers", "the model and a batch", needed, _SMALLER)
+
+    def _build(self, d_input: int, d_output: int) -> SequenceModel:
+        chosen, limit = self.training, available()
+        message = (
+            f"d_model, n_layers: the model must fit into {limit:,} bytes of memory. {_SMALLER}"
+        )
+        with within(limit, ArgumentError, message):
+            return SequenceModel(
+                d_input,
+                d_output,
+                mixer=chosen.mixer,
+                mixer_options=chosen.mixer_options,
+                d_model=chosen.d_model,
+                n_layers=chosen.n_layers,
+                norm="layer",
+                dtype=torch.float32,
             )
 
     def _trainer(self, best: Callback, batches: int, held: bool) -> Trainer:

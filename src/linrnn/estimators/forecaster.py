@@ -1,5 +1,6 @@
 """Forecasts in closed form: a ridge on frozen modes of the LRU."""
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -19,12 +20,23 @@ from linrnn.errors import (
     show,
 )
 from linrnn.estimators._backtest import Backtest, Errors
+from linrnn.estimators._bands import calibrate
+from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
-from linrnn.estimators._forecast_options import CHANNELS, check_options, seasons_of
-from linrnn.estimators._forecast_series import Series, filled, read_series
+from linrnn.estimators._forecast_options import (
+    CHANNELS,
+    check_options,
+    coverage_of,
+    quantile_levels,
+    seasons_of,
+)
+from linrnn.estimators._forecast_series import Series, filled, in_scale, read_series
+from linrnn.estimators._inputs import worded
 from linrnn.estimators._plain import Number, Whole, plain
-from linrnn.estimators._residuals import LEVELS, at_levels
+from linrnn.estimators._rolling import rolling_residuals
 from linrnn.estimators._seasons import candidates, find_seasons, naive_season
+from linrnn.estimators._series import check_layout
+from linrnn.estimators._spread import Spread
 from linrnn.estimators._time_index import TimeIndex
 from linrnn.nn.gaps import unit
 
@@ -81,6 +93,9 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             forget and read nothing.
         refit: whether the read-out is solved again with the validation part included.
         random_state: of the random modes; None draws others each time.
+        layout: of an array with two axes, "time_channels" or "channels_time"; forecasts have the
+            same. None is "time_channels", and `fit` refuses more channels than steps, where the
+            axes look exchanged. The index of a frame is always time.
 
     Attributes:
         horizon_, season_: as used; the seasons are a tuple.
@@ -124,6 +139,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         missing: str = "error",
         refit: bool | np.bool_ = True,
         random_state: Any = 0,
+        layout: str | None = None,
     ) -> None:
         self.horizon = horizon
         self.season = season
@@ -134,6 +150,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self.missing = missing
         self.refit = refit
         self.random_state = random_state
+        self.layout = layout
 
     def fit(self, y: Any) -> "RecurrentForecaster":
         """Find the seasons and solve the read-out.
@@ -146,39 +163,51 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             ArgumentError: an option outside its range, a series too short for the horizon, NaN or
                 infinity, an index that is not regular.
             ArgumentTypeError: y or an option of another type.
-            ShapeError: y has other axes.
+            ShapeError: y has other axes. After an error the forecaster is as it was before.
         """
+        fitted = copy(self)
+        fitted._fit(y)
+        self.__dict__.update(vars(fitted))
+        return self
+
+    def _fit(self, y: Any) -> None:
         where = "RecurrentForecaster.fit"
         options = {name: plain(value) for name, value in self.get_params(deep=False).items()}
         check_options(where, options)
-        read = read_series(where, "y", y)
+        read = read_series(where, "y", y, self.layout)
+        if self.layout is None and read.index is None:
+            check_layout(where, "y", "(channels, time)", *read.values.shape)
         sizes = sizes_of(where, len(read.values), options["horizon"], options["validation"])
         values = filled(where, "y", read.values, self.missing, None)
         self._index = None if read.index is None else TimeIndex(where, "y", read.index)
         self._form = read._replace(values=values[:0], index=None)
         self.n_features_in_ = values.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
         if read.names is not None:
             self.feature_names_in_ = np.asarray(read.names, dtype=object)
         # squares of large numbers are infinite
         size = unit(torch.from_numpy(np.abs(values).max(0, keepdims=True))).numpy()
         spread = (values[: sizes.n_train] / size).std(0) * size
         self.scale_ = np.where(spread > 0, spread, 1.0)
+        with worded(where):
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         setup = Setup(
             n_modes=options["n_modes"],
             seasons=(),
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=seed,
             kinds=CHANNELS[self.channels] if values.shape[1] > 1 else (),
             every=options["every"],
         )
-        self._fit(torch.from_numpy(values / self.scale_), setup, sizes)
-        return self
+        self._solve(in_scale(where, "y", values, self.scale_), setup, sizes)
 
-    def _fit(self, series: Tensor, setup: Setup, sizes: Sizes) -> None:
+    def _solve(self, series: Tensor, setup: Setup, sizes: Sizes) -> None:
         """Of a series in units of its scale."""
         self.season_, naive = self._seasons(series, setup, sizes)
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
-        self._follower = fit.follower(series, naive, bool(self.refit))
-        self._residuals = fit.residuals(series)
+        spread, spreads = Spread.of(series, self.season_)
+        self._follower = fit.follower(series, spread, naive, bool(self.refit))
+        self._before: tuple[Follower, TimeIndex | None] | None = None
+        self._bands = calibrate(rolling_residuals(fit, series), spreads)
         self.horizon_ = sizes.horizon
         self.modes_ = fit.rows.bank.modes.numpy().copy()
         self.penalty_ = fit.choice.penalty
@@ -201,7 +230,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     def coef_(self) -> np.ndarray:
         """The shared read-out (features, horizon)."""
         check_is_fitted(self, "horizon_")
-        return self._follower.solve().shared.numpy()
+        return self._follower.read_out.shared.numpy()
 
     def predict(self, horizon: Whole | None = None) -> Any:
         """The next values, in the form of the series that was fitted.
@@ -219,41 +248,47 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     def predict_quantiles(
         self, horizon: Whole | None = None, quantiles: Sequence[float] = (0.1, 0.5, 0.9)
     ) -> Any:
-        """Quantiles of the next values: the forecast, and residuals of the validation part.
+        """Quantiles of the next values, symmetric about the forecast: the ends of its bands.
 
-        To the forecast of each channel and step ahead those quantiles are added that its residuals
-        had in the validation part, for a read-out fitted to the training part (split conformal
-        prediction; Lei et al. 2018, arXiv:1604.04173). They cover what they say as far as the
-        future is like the validation part; updates do not change them. At most 500 evenly spaced
-        validation windows are used, and quantiles are told apart to half a per cent.
+        A back-test with rolling origins says how wide a band is, for each channel and step ahead:
+        forecasts from the validation part, and for a short series from as many as its last two
+        thirds, of read-outs fitted to what came before them. Errors count in units of the root mean
+        square of the last changes (of 24 steps or two seasons, with an exponential memory), so
+        bands widen where the level or the variance has grown, after `update` too. Bands of the
+        earlier half of the back-test are then widened until they cover their share of the later
+        half. It is a split conformal prediction (Lei et al. 2018, arXiv:1604.04173) of errors that
+        are exchangeable only roughly; `interval_coverage` says what the bands covered.
 
         Args:
             horizon: at most that of the fit.
-            quantiles: between 0.005 and 0.995.
+            quantiles: between 0.005 and 0.995, and no closer to 0 or 1 than the back-test has
+                windows for.
 
         Returns:
             (horizon, quantiles) or (horizon, channels, quantiles); of pandas, a DataFrame with a
             column for each quantile, or for each channel and quantile.
         """
+        where = "RecurrentForecaster.predict_quantiles"
         steps = self._steps("predict_quantiles", horizon, self.horizon_ if self._fitted() else 1)
-        levels = np.asarray(quantiles, dtype=np.float64).reshape(-1)
-        if (
-            len(levels) == 0
-            or not (LEVELS[0] - 1e-9 <= levels).all() & (levels <= LEVELS[-1] + 1e-9).all()
-        ):
-            raise ArgumentError(
-                f"RecurrentForecaster.predict_quantiles: quantiles must lie between {LEVELS[0]} "
-                f"and {LEVELS[-1]}, got {show(quantiles)}."
-            )
+        levels = quantile_levels(where, quantiles)
+        self._bands.check_quantiles(where, levels, steps)
+        return self._quantile_table(self._quantiles(steps, levels), levels)
+
+    def _quantiles(self, steps: int, levels: np.ndarray) -> np.ndarray:
+        """(steps, channels, quantiles)."""
         middle = self._follower.forecast(steps)  # (steps, channels)
-        around = at_levels(self._residuals, levels)[..., :steps].permute(2, 1, 0)
-        values = (middle[..., None] + around).numpy() * self.scale_[:, None]
-        return self._quantile_table(values, levels)
+        spread = self._follower.spread.now[:, None]
+        sides = [
+            math.copysign(1, 2 * q - 1) * self._bands.at(abs(2 * q - 1))[:, :steps] * spread
+            for q in levels.tolist()
+        ]
+        values = middle[..., None] + torch.stack(sides, 2).transpose(0, 1)
+        return np.asarray(values.numpy() * self.scale_[:, None])
 
     def _quantile_table(self, values: np.ndarray, levels: np.ndarray) -> Any:
         """From (steps, channels, quantiles)."""
         if self._index is None:
-            return values[:, 0] if self._form.flat else values
+            return self._form.shaped(values)
         import pandas as pd
 
         columns = pd.Index(levels, name="quantile")
@@ -264,14 +299,41 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         return pd.DataFrame(flat, self._index.after(len(values)), columns=columns)
 
     def predict_interval(self, horizon: Whole | None = None, coverage: Number = 0.9) -> Any:
-        """`predict_quantiles` at ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``."""
-        if not 0 < coverage <= 0.99:
-            raise ArgumentError(
-                "RecurrentForecaster.predict_interval: coverage must be above 0 and at most 0.99, "
-                f"got {show(coverage)}."
-            )
-        share: float = plain(coverage)
-        return self.predict_quantiles(horizon, [(1 - share) / 2, (1 + share) / 2])
+        """`predict_quantiles` at ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``.
+
+        Args:
+            horizon: at most that of the fit.
+            coverage: above 0 and at most 0.99, or what the back-test has windows for.
+        """
+        where = "RecurrentForecaster.predict_interval"
+        steps = self._steps("predict_interval", horizon, self.horizon_ if self._fitted() else 1)
+        levels = self._interval_levels(where, coverage, steps)
+        return self._quantile_table(self._quantiles(steps, levels), levels)
+
+    def interval_coverage(self, horizon: Whole | None = None, coverage: Number = 0.9) -> np.ndarray:
+        """What share of its back-test a band covered, for each step ahead.
+
+        Bands of the earlier half of the back-test, widened as those of `predict_interval` are, on
+        the later half. The mean over up to 16 evenly spaced steps ahead is ``coverage`` at least;
+        what comes may differ, and so may single steps.
+
+        Args:
+            horizon: at most that of the fit.
+            coverage: that of the band.
+
+        Returns:
+            (horizon,) or (horizon, channels).
+        """
+        where = "RecurrentForecaster.interval_coverage"
+        steps = self._steps("interval_coverage", horizon, self.horizon_ if self._fitted() else 1)
+        low, high = self._interval_levels(where, coverage, steps)
+        shown = self._bands.shown_at(float(high - low)).T[:steps].numpy()
+        return self._form.shaped(shown)
+
+    def _interval_levels(self, where: str, coverage: Number, steps: int) -> np.ndarray:
+        share = coverage_of(where, coverage)
+        self._bands.check_coverage(where, share, steps)
+        return np.array([(1 - share) / 2, (1 + share) / 2])
 
     def update(self, values: Any) -> "RecurrentForecaster":
         """Read the next values and learn from them: recursive least squares.
@@ -281,6 +343,12 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         modes, seasons, penalties and scale as fitted. Time and memory do not depend on what was
         read before; with 160 modes it is a matrix of 290 numbers squared that is solved.
 
+        No reading can spoil what comes later. A change of more than twice the largest one in
+        the series of `fit` is read as that much (`bounded_` counts them), and the bound rises by a
+        quarter with each, so a level that moved for good is followed; a row more than thirty times
+        as large as those of `fit` counts as one that is. An update that raises an error changes
+        nothing, and `undo` takes the last one back.
+
         Args:
             values: (time,) or (time, channels) as y; one of pandas must continue its index.
 
@@ -289,9 +357,31 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         """
         where = "RecurrentForecaster.update"
         numbers, index = self._more(where, "values", values)
-        self._follower.absorb(torch.from_numpy(numbers / self.scale_))
-        self._index = index
+        follower = self._follower.absorb(in_scale(where, "values", numbers, self.scale_))
+        self._before = (self._follower, self._index)
+        self._follower, self._index = follower, index
         return self
+
+    def undo(self) -> "RecurrentForecaster":
+        """Take back the last `update`: everything is as it was before it.
+
+        Raises:
+            ArgumentError: there was none since `fit`, or it was taken back already.
+        """
+        self._fitted()
+        if self._before is None:
+            raise ArgumentError(
+                "RecurrentForecaster.undo: there must be an update to take back, got none since "
+                "fit or the last undo. A copy.deepcopy keeps any earlier state."
+            )
+        (self._follower, self._index), self._before = self._before, None
+        return self
+
+    @property
+    def bounded_(self) -> np.ndarray:
+        """(channels,): how many changes `update` has read as smaller ones than they were."""
+        check_is_fitted(self, "horizon_")
+        return np.asarray(self._follower.guard.count.numpy().copy())
 
     def backtest(self, y: Any, horizon: Whole | None = None) -> dict[str, Errors]:
         """Errors of forecasts in ``y``, which follows what was read, from each of its steps.
@@ -326,7 +416,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             raise ShapeError(f"{where}: y must have at least one step, got {numbers.shape}.")
         most = min(self.horizon_, len(numbers))
         steps = self._steps(what, most if horizon is None else horizon, most)
-        later = torch.from_numpy(numbers / self.scale_)
+        later = in_scale(where, "y", numbers, self.scale_)
         return Backtest(self._follower, later, steps).run()
 
     def plot(
@@ -351,13 +441,13 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         came = None
         if truth is not None:
             came = self._more("RecurrentForecaster.plot", "truth", truth)[0][:steps]
-        levels = np.array([(1 - coverage) / 2, (1 + coverage) / 2])
-        around = at_levels(self._residuals, levels)[..., :steps].permute(0, 2, 1).numpy()
+        levels = self._interval_levels("RecurrentForecaster.plot", coverage, steps)
+        low, high = np.moveaxis(self._quantiles(steps, levels), 2, 0)
         middle = self._follower.forecast(steps).numpy()
         return draw(
-            self._follower.waiting.numpy() * self.scale_,
+            self._follower.recent[-self.horizon_ :].numpy() * self.scale_,
             middle * self.scale_,
-            (middle + around) * self.scale_,
+            np.stack([low, high]),
             came,
             names=self._form.names,
             label=f"{100 * coverage:g} % interval",
@@ -366,7 +456,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     def _more(self, where: str, what: str, y: Any) -> tuple[np.ndarray, TimeIndex | None]:
         """Later values (time, channels) and where the index stands after them."""
         self._fitted()
-        read = read_series(where, what, y)
+        read = read_series(where, what, y, self.layout)
         self._check_columns(where, what, read)
         index = copy(self._index)
         if read.index is not None:
@@ -378,7 +468,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             index.advance(where, what, read.index)
         elif index is not None:
             index.skip(len(read.values))
-        before = self._follower.waiting[-1].numpy() * self.scale_
+        before = self._follower.last.numpy() * self.scale_
         return filled(where, what, read.values, self.missing, before), index
 
     def _check_columns(self, where: str, what: str, read: Series) -> None:

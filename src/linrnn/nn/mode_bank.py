@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from linrnn._memory import check_memory
 from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
 from linrnn.nn.exceedance import Drive, Modes, Tally, tally
 from linrnn.nn.gaps import centre_and_spread, increments
@@ -14,7 +15,9 @@ STATISTICS = ("share", "mean", "place", "longest", "top", "end")
 
 _CHUNK = 4096  # steps that are counted in single precision before they are added up in double
 _ROWS = 128  # series whose states are held at once
-_FARTHEST = 1e30  # from the centre, in single precision with waves that add up
+_STATE = 80  # bytes of a mode's state in single precision, before and after a step
+_FEWER = "Lower n_modes, or pass fewer series at once."
+_FARTHEST = 1e30  # from the centre, in single precision with waves that add up, and in time
 _NEVER = -1.0  # the place of a wave that was never above its threshold
 
 
@@ -56,7 +59,7 @@ class ModeBank(nn.Module):
         generator: of the random numbers, on the CPU; None is PyTorch's own.
 
     Raises:
-        ArgumentError: a count that is not an integer of at least 1.
+        ArgumentError: a count that is no integer of at least 1, or more modes than memory holds.
 
     Example:
         >>> x = torch.randn(8, 100, 1).cumsum(1)
@@ -98,6 +101,8 @@ class ModeBank(nn.Module):
     ) -> None:
         super().__init__()
         check_positive_int("ModeBank", d_input=d_input, n_modes=n_modes, length=length)
+        # two copies in double precision while they are drawn
+        check_memory("ModeBank", "its modes", 16 * n_modes * (5 + 2 * d_input), _FEWER)
         self.d_input, self.n_modes, self.length = d_input, n_modes, length
         drawn = random_modes(d_input, n_modes, length, generator)
         drawn |= {"threshold": torch.zeros(n_modes)}
@@ -172,6 +177,8 @@ class ModeBank(nn.Module):
                 is negative or not finite.
         """
         self._check(x, dt)
+        needed = self.n_modes * (_STATE * min(len(x), _ROWS) + 8 * len(STATISTICS) * len(x))
+        check_memory("ModeBank", "states and features", needed, _FEWER)
         found = []
         for k in range(0, max(1, len(x)), _ROWS):
             rows = slice(k, k + _ROWS)
@@ -289,5 +296,12 @@ class ModeBank(nn.Module):
         if dt is None:
             return
         check_shape("ModeBank", "dt", dt.shape, {"batch": len(x), "time": x.shape[1]})
+        if dt.is_complex():
+            raise DTypeError(f"ModeBank: dt must be of a real dtype, got {dt.dtype}.")
         if not bool((dt.isfinite() & (dt >= 0)).all()):
             raise ArgumentError("ModeBank: dt must be finite and at least 0, got other numbers.")
+        if bool((dt.double().sum(1) > _FARTHEST).any()):
+            raise ArgumentError(
+                f"ModeBank: dt must sum to at most {_FARTHEST:g} in a series, got more. Count time "
+                "in larger units."
+            )

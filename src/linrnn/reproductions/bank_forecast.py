@@ -168,8 +168,8 @@ class BankForecast(Reproduction):
         found = forecaster.backtest(later.numpy())
         scale = torch.from_numpy(forecaster.scale_)
         follower = forecaster._follower
-        shared = follower.read_out._replace(own={}, together={})
-        alone = Backtest(replace(follower, read_out=shared), later / scale, horizon).run()
+        shared = replace(follower.choice, own={}, together={})
+        alone = Backtest(replace(follower, choice=shared), later / scale, horizon).run()
         return {
             BANK: Means(*alone.sums["forecast"].errors(scale)),
             CHOSEN: Means(*found["forecast"]),

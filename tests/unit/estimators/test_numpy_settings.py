@@ -40,7 +40,7 @@ NUMBERS = {
 NO_NUMBERS = {
     "RecurrentClassifier": {"mixer", "mixer_options", "early_stopping", "layout", "verbose"},
     "RecurrentRegressor": {"mixer", "mixer_options", "early_stopping", "layout", "verbose"},
-    "RecurrentForecaster": {"channels", "missing", "refit"},
+    "RecurrentForecaster": {"channels", "missing", "refit", "layout"},
 }
 KINDS = [(np.int64, np.float64), (np.int32, np.float32), (np.uint8, np.longdouble)]
 

@@ -1,0 +1,121 @@
+"""What users hand to an estimator, read without a loss, and refused in words of ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+
+from linrnn.errors import ArgumentError, ArgumentTypeError, LinrnnError, show
+
+_LONGEST = 400  # letters of somebody else's message
+
+
+@contextmanager
+def worded(where: str) -> Iterator[None]:
+    """Inside, what NumPy, scikit-learn or pandas say of an input is said as an error of ours."""
+    try:
+        yield
+    except (LinrnnError, NotFittedError):
+        raise
+    except TypeError as error:
+        raise ArgumentTypeError(f"{where}: {_shortened(error)}") from error
+    except (ValueError, OverflowError, RuntimeError, MemoryError) as error:
+        raise ArgumentError(f"{where}: {_shortened(error)}") from error
+
+
+def _shortened(error: Exception) -> str:
+    """Its text: scikit-learn writes whole arrays into some."""
+    text = str(error)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def as_numbers(where: str, what: str, data: Any) -> Any:
+    """The data as NumPy and scikit-learn read it: a masked value is NaN, a tensor an array.
+
+    Raises:
+        ArgumentTypeError: dates or text.
+        ArgumentError: a frame with names that are alike.
+    """
+    if isinstance(data, Tensor):
+        return _of_tensor(data)
+    if isinstance(data, (list, tuple)):
+        special = any(isinstance(x, (Tensor, np.ma.MaskedArray)) for x in data)
+        return [as_numbers(where, what, x) for x in data] if special else data
+    if hasattr(data, "dtypes") and hasattr(data, "columns"):
+        _check_frame(where, what, data)
+        return data
+    kind = getattr(getattr(data, "dtype", None), "kind", "")
+    if kind:
+        refuse_kind(where, what, data.dtype)
+    if isinstance(data, np.ma.MaskedArray) and kind in "biuf":
+        numbers: Any = data.astype(np.float64)
+        return numbers.filled(np.nan)
+    return data
+
+
+def refuse_kind(where: str, what: str, dtype: Any) -> None:
+    """Raise `ArgumentTypeError` for records, dates and text, which NumPy would read as numbers."""
+    kind = getattr(dtype, "kind", "O")
+    if kind in "mM":
+        raise ArgumentTypeError(
+            f"{where}: {what} must hold numbers, got dates ({dtype}). Convert them first, for "
+            "example to days: (x - x[0]) / numpy.timedelta64(1, 'D')."
+        )
+    if kind == "V":
+        raise ArgumentTypeError(
+            f"{where}: {what} must hold numbers, got records ({dtype}). Choose a field."
+        )
+    if kind in "SU":
+        raise ArgumentTypeError(
+            f"{where}: {what} must hold numbers, got text ({dtype}). Convert it first, with "
+            "numpy.asarray(..., dtype=float)."
+        )
+
+
+def as_target(where: str, y: Any, *, numeric: bool) -> Any:
+    """What is to be told of each series, as scikit-learn reads it.
+
+    Raises:
+        ArgumentTypeError: dates or text where numbers are told.
+        ArgumentError: a masked value.
+    """
+    if isinstance(y, Tensor):
+        y = _of_tensor(y)
+    if isinstance(y, np.ma.MaskedArray):
+        missing = int(np.ma.count_masked(y))
+        if missing:
+            raise ArgumentError(
+                f"{where}: y must have a value for each series, got {missing} masked. Leave those "
+                "series out: X[~y.mask]."
+            )
+        y = y.data
+    if not numeric or y is None:
+        return y
+    array = np.asarray(y)
+    refuse_kind(where, "y", array.dtype)
+    if array.dtype.kind == "O" or not array.dtype.isnative:
+        return array.astype(np.float64)
+    return y
+
+
+def _of_tensor(data: Tensor) -> np.ndarray:
+    data = data.detach().cpu()
+    # NumPy has no bfloat16
+    exact = data if data.dtype in (torch.float32, torch.float64) else data.double()
+    return (exact if data.is_floating_point() else data).resolve_conj().numpy()
+
+
+def _check_frame(where: str, what: str, frame: Any) -> None:
+    for kind in frame.dtypes:
+        refuse_kind(where, what, kind)
+    names = list(frame.columns)
+    alike = [name for k, name in enumerate(names) if name in names[:k]]
+    if alike:
+        raise ArgumentError(
+            f"{where}: the columns of {what} must have names that differ, got {show(alike[0])} "
+            f"twice. {what}.to_numpy() leaves the names out."
+        )
