@@ -1,4 +1,4 @@
-"""Published constants and tuned defaults are data: they are those of the table, or it changes too."""
+"""Published constants and tuned defaults are data: as the table has them, or it changes too."""
 
 import importlib.util
 import json

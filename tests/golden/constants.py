@@ -1,7 +1,7 @@
 """Write the table of defaults, constants and starts again: python tests/golden/constants.py
 
-What was published or tuned is data. `constants.json` has every default of every mixer, learner, part
-and entry point, every number that stands alone in their files, the blocks, the recipes, and how
+What was published or tuned is data. `constants.json` has every default of every mixer, learner,
+part and entry point, every number that stands alone in their files, the blocks, recipes, and how
 each parameter starts, each with where it comes from. A test compares it, so that whoever changes
 one changes the table too, and says why.
 """
