@@ -80,8 +80,8 @@ def _origin(h: Tensor) -> _Origin:
     places = torch.arange(h.numel(), device=h.device)
     found = _Origin(GradientEdge(h.grad_fn, h.output_nr), places)
     while True:
-        above = [f for f in found.edge.node.next_functions if f[0] is not None]
-        if len(above) != 1 or not above[0][0].next_functions:
+        above = [(node, i) for node, i in found.edge.node.next_functions if node is not None]
+        if len(above) != 1 or not above[0][0].next_functions:  # a leaf is no step's own
             return found
         edge = GradientEdge(*above[0])
         (g,) = torch.autograd.grad(h, edge, places.view_as(h).to(h.dtype), retain_graph=True)
