@@ -1,14 +1,23 @@
 """Which numbers of a layer's state each parameter reaches in so many steps, and traces of these."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, vjp, vmap
 
-from linrnn.learn._owners import NotDiagonalError, moved_state, real_parts, shaken, with_real_parts
+from linrnn.learn._last_step import LastStep
+from linrnn.learn._owners import (
+    NotDiagonalError,
+    moved_state,
+    real_parts,
+    shaken,
+    tensors,
+    with_real_parts,
+)
 from linrnn.learn._traces import Heard, Traces, alone, begun
 from linrnn.mixers import Mixer
 from linrnn.state import detach, leaves, map_state
@@ -48,20 +57,31 @@ class Reach:
     mixing_colour: Tensor
     """(size,): of derivatives by states."""
 
+    @cached_property
+    def dependent(self) -> tuple[Tensor, Tensor]:
+        """(colours, size): of each colour the number that depends on one before, and if any."""
+        number = torch.zeros(int(self.mixing_colour.max()) + 1, len(self.mixing), dtype=torch.long)
+        there = torch.zeros(number.shape)
+        after, before = self.mixing.nonzero().unbind(1)
+        place = (self.mixing_colour[after], before)
+        number[place], there[place] = after, 1.0
+        return number, there
 
-def reach(layer: Mixer, steps: int) -> Reach:
+
+def reach(layer: Mixer, steps: int, *, together: bool = False) -> Reach:
     """Find by autograd what each parameter of a layer reaches within so many steps.
 
     Args:
         layer: any that reads forward.
         steps: 1 or more. 1: what a parameter moves itself.
+        together: count the numbers of a channel, of all parts of the state, as one.
 
     Raises:
         NotDiagonalError: the state has no fixed size.
     """
     if "constant_memory" in layer.declared:
         raise NotDiagonalError("one whose state grows with what was read")
-    direct, mixing, unit = _patterns(layer)
+    direct, mixing, unit = _patterns(layer, together=together)
     size, step = len(mixing), mixing.to(torch.float32)
     same = (unit[:, None] == unit).float()
     found, conflicts = {}, torch.zeros(size, size, dtype=torch.bool)
@@ -77,7 +97,7 @@ def reach(layer: Mixer, steps: int) -> Reach:
     return Reach(found, _coloured(conflicts), step, _coloured(step @ step.T > 0))
 
 
-def _patterns(layer: Mixer) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Of one step, where there is a derivative, and the unit that each number belongs to.
 
     Returns:
@@ -107,15 +127,19 @@ def _patterns(layer: Mixer) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         mixing.append((torch.cat(across, 1) != 0).any(0))
     whole = {n: torch.stack(rows) for n, rows in moved.items()}
     direct = {n: _grouped(m) for n, m in whole.items() if bool(m.any())}
-    return direct, torch.stack(mixing), _units([h.shape[1] for h in parts])
+    return direct, torch.stack(mixing), _units(tensors(state), together=together)
 
 
-def _units(sizes: list[int]) -> Tensor:
-    """The channel of each number: parts of one size, and those of complex ones, share channels."""
+def _units(parts: list[Tensor], *, together: bool) -> Tensor:
+    """The unit of each number: a complex one is one; together, parts of one size share channels."""
     first: dict[int, int] = {}
-    for size in sizes:
-        first.setdefault(size, sum(first))
-    return torch.cat([first[size] + torch.arange(size) for size in sizes])
+    units, count = [], 0
+    for h in parts:
+        size = h[0].numel()
+        start = first.setdefault(size, count) if together else count
+        units += [start + torch.arange(size)] * (2 if h.is_complex() else 1)
+        count += size
+    return torch.cat(units)
 
 
 def _grouped(moved: Tensor) -> Tensor:
@@ -146,13 +170,13 @@ class _Owing(torch.autograd.Function):
     """The numbers of a state as they are, and their derivatives by parameters."""
 
     @staticmethod
-    def forward(ctx: Any, kept: list[tuple[Reached, Tensor]], h: Tensor, *_: Tensor) -> Tensor:
-        ctx.kept = kept
+    def forward(ctx: Any, owed: Callable[[Tensor], list[Tensor]], h: Tensor, *_: Tensor) -> Tensor:
+        ctx.owed = owed
         return h.clone()
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        return (None, None, *(_contracted(g, reached, trace) for reached, trace in ctx.kept))
+        return (None, None, *ctx.owed(g))
 
 
 def _contracted(g: Tensor, reached: Reached, trace: Tensor) -> Tensor:
@@ -161,16 +185,40 @@ def _contracted(g: Tensor, reached: Reached, trace: Tensor) -> Tensor:
     return torch.einsum("bki,kbij->ij", credit, flat).reshape(trace.shape[2:])
 
 
-def owing(layer: Mixer, known: Reach, traces: Traces, state: State) -> State:
-    """A state of a layer that depends on the layer's parameters as its traces say."""
+def owing(
+    layer: Mixer, known: Reach, traces: Traces, state: State, last: LastStep | None = None
+) -> State:
+    """A state of a layer that depends on the layer's parameters as its traces say.
+
+    With ``last``, a loss that reads the state after the step has no more of them than what is
+    kept there: what the step passes on to numbers that are not reached is no part of it.
+    """
     parameters = dict(layer.named_parameters())
     names = [n for n in traces if parameters[n].requires_grad]
     if not names:
         return state
+
+    def owed(g: Tensor) -> list[Tensor]:
+        credit = None if last is None else last.take()
+        if last is None or credit is None:
+            return [_contracted(g, known.by_name[n], traces[n]) for n in names]
+        # what is left is read of the state before, and of no other
+        g = g - _pulled(credit, known, last.across).to(g.dtype)
+        return [
+            _contracted(g, known.by_name[n], traces[n])
+            + _contracted(credit, known.by_name[n], last.carried[n])
+            for n in names
+        ]
+
     parts = real_parts(state)
-    kept = [(known.by_name[n], traces[n]) for n in names]
-    h: Tensor = _Owing.apply(kept, torch.cat(parts, 1), *(parameters[n] for n in names))
+    h: Tensor = _Owing.apply(owed, torch.cat(parts, 1), *(parameters[n] for n in names))
     return with_real_parts(state, h.split([part.shape[1] for part in parts], 1))
+
+
+def _pulled(credit: Tensor, known: Reach, across: Tensor) -> Tensor:
+    """``J^T credit``, (batch, size)."""
+    number, there = (index.to(across.device) for index in known.dependent)
+    return (credit.to(across.dtype)[:, number] * across * there.to(across.dtype)).sum(1)
 
 
 def advanced(layer: Mixer, known: Reach, traces: Traces, heard: Heard) -> Traces:
@@ -200,7 +248,11 @@ def advanced(layer: Mixer, known: Reach, traces: Traces, heard: Heard) -> Traces
     across = across.detach()
     if goes_on is not None:
         across = across * goes_on[:, None, None]
-    return {n: _step(n, known, own[n].detach(), across, traces.get(n)) for n in own}
+    carried = {n: _carried(known, known.by_name[n], across, t) for n, t in traces.items()}
+    if heard.last is not None:
+        heard.last.carried, heard.last.across = carried, across
+    new = {n: _moved(known, known.by_name[n], m.detach()) for n, m in own.items()}
+    return {n: m + carried[n] if n in carried else m for n, m in new.items()}
 
 
 def _cotangents(colour: Tensor) -> Tensor:
@@ -208,27 +260,27 @@ def _cotangents(colour: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(colour).T.float()
 
 
-def _step(name: str, known: Reach, own: Tensor, across: Tensor, trace: Tensor | None) -> Tensor:
-    """The trace (slots, batch, *shape) of a parameter after a step.
+def _moved(known: Reach, reached: Reached, own: Tensor) -> Tensor:
+    """What a step itself adds to the trace (slots, batch, *shape) of a parameter.
 
     Args:
-        name: of the parameter.
-        known: of its layer.
-        own: (batch, colours, *shape), derivatives of the step by the parameter.
-        across: (batch, colours, size), derivatives of the step by the state before.
-        trace: before the step.
+        known: of the layer.
+        reached: by the parameter.
+        own: (batch, colours, *shape), derivatives of the step by it.
     """
-    device, shape = own.device, own.shape[2:]
-    reached = known.by_name[name]
-    units, groups = reached.units.to(device), reached.units.shape[1]
+    units, groups = reached.units.to(own.device), reached.units.shape[1]
     flat = own.reshape(*own.shape[:2], groups, -1)
-    place = torch.arange(groups, device=device)
-    new = flat[:, known.colour.to(device)[units], place]  # (batch, slots, groups, rest)
+    place = torch.arange(groups, device=own.device)
+    new = flat[:, known.colour.to(own.device)[units], place]  # (batch, slots, groups, rest)
     new = (new * reached.direct.to(flat)[..., None]).transpose(0, 1)
-    if trace is not None:
-        old = trace.reshape(*trace.shape[:2], groups, -1)
-        new = new + _through(known, reached, units, across.to(old.dtype), old)
-    return new.reshape(*new.shape[:2], *shape)
+    return new.reshape(*new.shape[:2], *own.shape[2:])
+
+
+def _carried(known: Reach, reached: Reached, across: Tensor, trace: Tensor) -> Tensor:
+    """What a step passes on of a trace to numbers that are reached, in the trace's shape."""
+    units = reached.units.to(trace.device)
+    old = trace.reshape(*trace.shape[:2], units.shape[1], -1)
+    return _through(known, reached, units, across.to(old.dtype), old).reshape(trace.shape)
 
 
 def _through(known: Reach, reached: Reached, units: Tensor, across: Tensor, old: Tensor) -> Tensor:

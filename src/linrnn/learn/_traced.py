@@ -203,7 +203,8 @@ class _Listener:
         if self.timed and kwargs.get("dt") is None:
             kwargs = {**kwargs, "dt": x.new_ones(x.shape[:2])}
         more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
-        given, entry = Heard(x.detach(), detach(state), more), self.start(state)
+        entry = self.start(state)
+        given = Heard(x.detach(), detach(state), more, last=entry.last)
         if entry.gate is not None:
             calls = self.noting.enter_context(noted(entry.weights))
             given = given._replace(graph=Graph(calls, tensors(entry.state), [], entry.gate))
@@ -217,6 +218,8 @@ class _Listener:
         if given is not None and result is not None:
             graph = given.graph._replace(after=tensors(result[1]))
             self.heard[self.name] = given._replace(graph=graph)
+            if given.last is not None:
+                given.last.watch(*result)
 
 
 def layers(model: nn.Module) -> list[tuple[str, Mixer]]:

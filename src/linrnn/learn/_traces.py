@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import functional_call, vjp, vmap
 from torch.nn.functional import linear, pad
 
+from linrnn.learn._last_step import LastStep
 from linrnn.learn._linears import Given, Linears, answered, linears_of, weights
 from linrnn.learn._owners import (
     Owners,
@@ -219,6 +220,8 @@ class Entry(NamedTuple):
     """Through which the state passed."""
     weights: Mapping[int, Tensor] = {}
     """Of linear maps, by their places, which passed as well."""
+    last: LastStep | None = None
+    """What is to be noted of the state after the window."""
 
 
 class Graph(NamedTuple):
@@ -241,6 +244,7 @@ class Heard(NamedTuple):
     more: dict[str, Tensor]
     """``reset`` and ``dt``, where there are such."""
     graph: Graph = Graph([], [], [], None)
+    last: LastStep | None = None
 
 
 def entered(layer: Mixer, known: Known, traces: Traces, state: State) -> Entry:

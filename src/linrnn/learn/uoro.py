@@ -37,7 +37,10 @@ class UORO(Traced):
 
         A <- rho_0 J_t A + rho_1 nu,   B <- B / rho_0 + (dh_t/dtheta)^T nu / rho_1
         rho_0^2 = |B| / |J_t A|,   rho_1^2 = |(dh_t/dtheta)^T nu| / |nu|,   nu = +-1 at random
-        dL/dtheta = sum_t (dl_t/dh_t . A) B        A = B = 0 at first, and a term of norm 0 is none
+        dL/dtheta = sum_t (dl_t/dh_{t-1} . A) B + dl_t/dtheta,   with A and B of before the step
+        A = B = 0 at first, and a term of norm 0 is none
+
+    As published, the loss of a step is a function of the state before it and of the parameters.
 
     Args:
         copies: products that are averaged.
