@@ -44,6 +44,10 @@ softplus               ``log1p(exp(x))``, and x itself above 20
 logsigmoid             ``min(x, 0) - log1p(exp(-abs(x)))``
 relu                   NaN stays NaN
 erf gelu               gelu in its exact form, ``x * (1 + erf(x / sqrt(2))) / 2``
+sinh cosh atan2 pow    as in C: ``pow(x, 0)`` and ``pow(1, x)`` are 1, of NaN too; ``atan2(0, 0)``
+                       is 0
+floor round            ``round`` goes to the nearest integer, of two to the even one
+fmod                   what is left of a division, with the sign of the first; of 0, NaN
 linear                 ``args`` are (matrix, vector), ``attribute`` 0 or 1: ``W x``, or ``W^T x``
 block_linear           the same for each head; heads lie one after the other in the vector
 spread spread_each     ``attribute`` is n: the whole vector n times over, or each number of it n
@@ -132,7 +136,16 @@ ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
     "cos": torch.cos,
     "erf": torch.erf,
     "gelu": F.gelu,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "floor": torch.floor,
+    "round": torch.round,
+    "fmod": torch.fmod,
+    "atan2": torch.atan2,
+    "pow": torch.pow,
 }
+#: Operations that jump, or give truth values: their slope says nothing of them.
+STEPS = frozenset(("lt", "le", "eq", "ne", "floor", "round", "fmod"))
 #: Products of a matrix and a vector, in either direction.
 CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
     "linear": lambda w, x, turned: x @ (w if turned else w.mT),
@@ -305,6 +318,8 @@ class Program(NamedTuple):
     next_states: tuple[int, ...]
     sums: tuple[tuple[int, int], ...] = ()
     products: tuple[tuple[int, int, int], ...] = ()
+    mixed: bool = False
+    """Whether values may differ in width though nothing here says so: of a derivative."""
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of the leaves of one of `LEAVES`."""
@@ -316,7 +331,7 @@ class Program(NamedTuple):
 
     def mixes(self) -> bool:
         """Whether values may differ in width."""
-        return bool(self.matrices) or any(x.op in SPREADS for x in self.nodes)
+        return self.mixed or bool(self.matrices) or any(x.op in SPREADS for x in self.nodes)
 
     def text(self) -> str:
         """All of it in one line; the same for the same program in every process."""
@@ -325,7 +340,7 @@ class Program(NamedTuple):
         results = (*((x,) for x in self.outputs),), (*((x,) for x in self.next_states),)
         for some in (*results, self.sums, self.products):
             parts.append(",".join(" ".join(map(str, x)) for x in some))
-        return "|".join(parts)
+        return "|".join([*parts, "mixed"] if self.mixed else parts)
 
 
 def _written(node: Node) -> str:
@@ -372,7 +387,9 @@ def finish(
 @functools.lru_cache(maxsize=256)
 def parse(text: str) -> Program:
     """The program that ``text`` writes."""
-    *leaves, nodes, outputs, next_states, sums, products = text.split("|")
+    parts = text.split("|")
+    mixed = parts[-1] == "mixed"
+    *leaves, nodes, outputs, next_states, sums, products = parts[:-1] if mixed else parts
     states, inputs, parameters, matrices = (tuple(part.split()[1:]) for part in leaves)
     return Program(
         tuple(_read(x) for x in nodes.split(";") if x),
@@ -384,6 +401,7 @@ def parse(text: str) -> Program:
         tuple(int(x) for x in next_states.split(",") if x),
         tuple((i, x) for i, x in _rows(sums)),
         tuple((i, x, y) for i, x, y in _rows(products)),
+        mixed,
     )
 
 

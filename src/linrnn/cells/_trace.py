@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Complex, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from linrnn.cells._graph import MIXING, SPREADS, Graph, Program, block_product, finish
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, LinrnnError
 
 _OURS = os.path.dirname(__file__)
 _FOREIGN = (_OURS, os.path.dirname(torch.__file__), os.path.dirname(functools.__file__) + "/func")
@@ -119,7 +120,7 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
             given[name] = make(tracer, *parts)
             index += len(parts)
     with torch.enable_grad():
-        results = step(*(given[name] for name in order))
+        results = _read(tracer, step, [given[name] for name in order])
     outputs, states, single = _results(tracer, results, len(names.states))
     for name, value in zip(names.states, states, strict=True):
         if value.im is not None and name not in names.is_complex:
@@ -132,21 +133,58 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
         for name, value in zip(names.states, states, strict=True)
         for part in (value.pair() if name in names.is_complex else (value.re,))
     ]
+    complex_states = [name in names.is_complex for name in names.states]
     complex_outputs = tuple(y.im is not None for y in outputs)
     given_out = [part for y in outputs for part in ((y.re,) if y.im is None else (y.re, y.im))]
-    if any(x.op in MIXING for x in tracer.graph.nodes):
-        given_out = [_as_wide(tracer.graph, 0, x) for x in given_out]
-        nodes = [_as_wide(tracer.graph, i, x) for i, x in enumerate(nodes)]
+    if names.matrices or any(x.op in MIXING for x in tracer.graph.nodes):
+        first = tracer.graph.leaf("state", 0)
+        leaves = [tracer.graph.leaf("state", i) for i in range(len(nodes))]
+        given_out = _as_wide(tracer.graph, given_out, complex_outputs, [first] * len(given_out))
+        nodes = _as_wide(tracer.graph, nodes, complex_states, leaves)
     kinds = [names.parts(kind) for kind in range(4)]
     return Traced(finish(tracer.graph, kinds, given_out, nodes), complex_outputs, single)
 
 
-def _as_wide(graph: Graph, state: int, node: int) -> int:
-    """A result that is a number, as wide as a state: where values differ in width it has none."""
-    if graph.value(node) is None:
-        return node
-    h = graph.leaf("state", state)
-    return graph("where", graph("lt", h, h), h, node)
+def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"]) -> object:
+    """What a step returns; an error in it that is none of ours is one of ours, with its line."""
+    try:
+        return step(*values)
+    except (LinrnnError, NameError, ImportError, AssertionError):
+        raise
+    except Exception as error:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            if place.tb_next.tb_frame.f_code.co_filename.startswith(_FOREIGN):
+                break
+            place = place.tb_next
+        frame = sys._getframe() if place is None else place.tb_frame
+        line = 0 if place is None else place.tb_lineno
+        got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}"
+        fix = "Stay with values and with the functions that linrnn.cells.functions() lists."
+        raise tracer.refused_at(frame.f_code.co_filename, line, got, fix) from error
+
+
+def _as_wide(
+    graph: Graph, nodes: Sequence[int], are_complex: Sequence[bool], leaves: Sequence[int]
+) -> list[int]:
+    """Results that are numbers, as wide as a leaf: where values differ in width they have none.
+
+    A part of a complex result is as wide as its other part.
+    """
+    found, places = [], iter(range(len(nodes)))
+    for is_complex in are_complex:
+        group = [next(places) for _ in range(1 + is_complex)]
+        wide = [nodes[i] for i in group if graph.value(nodes[i]) is None]
+        for i in group:
+            like = (wide or [leaves[group[0]]])[0]
+            number = graph.value(nodes[i]) is not None
+            found.append(_numbers_like(graph, nodes[i], like) if number else nodes[i])
+    return found
+
+
+def _numbers_like(graph: Graph, number: int, like: int) -> int:
+    """A number in every channel of a node."""
+    return graph("where", graph("lt", like, like), like, number)
 
 
 def _results(
@@ -179,7 +217,10 @@ class Tracer:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_FOREIGN):
             frame = frame.f_back
-        path, line = frame.f_code.co_filename, frame.f_lineno
+        return self.refused_at(frame.f_code.co_filename, frame.f_lineno, got, fix)
+
+    def refused_at(self, path: str, line: int, got: str, fix: str) -> ArgumentError:
+        """The error that names a line of the user's code."""
         source = linecache.getline(path, line).strip()
         text = f" (`{source:.80}`)" if source else ""
         return ArgumentError(
@@ -198,14 +239,21 @@ class Tracer:
             return x
         if isinstance(x, Tensor) and x.ndim == 0 and not x.requires_grad:
             x = x.item()
-        if isinstance(x, complex):
-            return Value(self, self.graph.constant(x.real), self.graph.constant(x.imag))
-        if isinstance(x, (bool, int, float)):
-            return Value(self, self.graph.constant(x))
+        if isinstance(x, Complex) and not isinstance(x, Real):
+            return Value(self, *(self.constant(part) for part in (x.real, x.imag)))
+        if isinstance(x, Real):  # numbers of NumPy and fractions too
+            return Value(self, self.constant(x))
         raise self.refuse(
             f"a {type(x).__name__} that is no argument of it",
             "Make it an argument and say what it is: an input, constant or matrix of the cell.",
         )
+
+    def constant(self, x: Any) -> int:
+        """The node of a Python number."""
+        try:
+            return self.graph.constant(float(x))
+        except OverflowError:
+            raise self.refuse("a number that is too large", "Give it as a float.") from None
 
     def real(self, op: str, *args: "Value | float") -> "Value":
         """An operation of the graph on values that must be real."""
@@ -219,8 +267,12 @@ class Tracer:
 
 def _call(tracer: Tracer, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> "Value":
     """What the PyTorch function of that name does to values."""
-    from linrnn.cells._functions import FUNCTIONS, refusal
+    from linrnn.cells._functions import FUNCTIONS
+    from linrnn.cells._refusals import refusal
 
+    name = _NAMES.get(name, name.removeprefix("special_"))
+    if kwargs.get("inplace"):
+        raise tracer.refuse(f"{name}() in place", "Leave inplace=True away.")
     if not torch.is_grad_enabled():
         raise tracer.refuse("an operation without gradients", "Leave torch.no_grad away.")
     if name not in FUNCTIONS:
@@ -231,6 +283,14 @@ def _call(tracer: Tracer, name: str, args: Sequence[Any], kwargs: dict[str, Any]
         fix = "Use the arguments it has for numbers, or write it out."
         raise tracer.refuse(f"{name}() with arguments that are not known: {error}", fix) from None
     return found
+
+
+#: By the names that PyTorch has for them: what operators of Python are.
+_NAMES = {"_threshold": "threshold"}
+_NAMES |= {"__rpow__": "rpow", "__and__": "logical_and", "__or__": "logical_or"}
+_NAMES |= {"__rand__": "logical_and", "__ror__": "logical_or", "__xor__": "logical_xor"}
+_NAMES |= {"__rxor__": "logical_xor", "__rdiv__": "rdiv", "__rfloordiv__": "floor_divide"}
+_NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide"}
 
 
 def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
@@ -255,10 +315,14 @@ _PARTS = "Every value is one number a channel: give parts as arguments of their 
 class Value:
     """A number a channel, as a step sees it while it is read."""
 
-    __slots__ = ("im", "re", "tracer")
+    __slots__ = ("im", "like", "re", "tracer")
 
-    def __init__(self, tracer: Tracer, re: int, im: int | None = None) -> None:
+    def __init__(
+        self, tracer: Tracer, re: int, im: int | None = None, like: int | None = None
+    ) -> None:
         self.tracer, self.re, self.im = tracer, re, im
+        #: Of a number the node that it is as wide as, if it was made so.
+        self.like = like
 
     def pair(self) -> tuple[int, int]:
         """Real and imaginary part."""
@@ -271,6 +335,8 @@ class Value:
         found = next((x for x in _flat([*args, *(kwargs or {}).values()])), None)
         assert found is not None
         name = func.__name__
+        if func is Tensor.where:  # the method's condition is its second argument
+            args = (args[1], args[0], *args[2:])
         if name == "__get__":  # a property of tensors
             return getattr(found, func.__self__.__name__)  # type: ignore[no-any-return]
         return _call(found.tracer, name, args, kwargs or {})
@@ -278,7 +344,8 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        from linrnn.cells._functions import PROPERTIES, refusal
+        from linrnn.cells._functions import PROPERTIES
+        from linrnn.cells._refusals import refusal
 
         if name in PROPERTIES:
             return PROPERTIES[name](self)
@@ -286,12 +353,22 @@ class Value:
             raise self.tracer.refuse(f".{name} of a value", refusal(name))
         return lambda *args, **kwargs: _call(self.tracer, name, (self, *args), kwargs)
 
+    def where(self, condition: Any, other: Any) -> "Value":
+        """The value where the condition holds, else the other one."""
+        return _call(self.tracer, "where", (condition, self, other), {})
+
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
     __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
     __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
     __matmul__, __rmatmul__ = _operator("matmul"), _operator("matmul", True)
     __pow__, __rpow__ = _operator("pow"), _operator("pow", True)
+    __mod__, __rmod__ = _operator("remainder"), _operator("remainder", True)
+    __floordiv__, __rfloordiv__ = _operator("floor_divide"), _operator("floor_divide", True)
+    __divmod__, __rdivmod__ = _operator("floor_divide"), _operator("floor_divide", True)
+    __xor__, __rxor__ = _operator("logical_xor"), _operator("logical_xor", True)
+    __lshift__, __rlshift__ = _operator("lshift"), _operator("lshift", True)
+    __rshift__, __rrshift__ = _operator("rshift"), _operator("rshift", True)
     __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("logical_not")
     __pos__ = _operator("positive")
     __and__, __rand__ = _operator("logical_and"), _operator("logical_and", True)
@@ -304,8 +381,20 @@ class Value:
     __bool__ = _forbidden("a decision in Python on a value", _CHOOSE)
     __float__ = _forbidden("a value made a Python number", "Stay with tensors; " + _CHOOSE)
     __int__ = __index__ = __complex__ = __float__
+    __round__ = _forbidden("Python's round() of a value", "Write torch.round(x).")
+    __floor__ = _forbidden("math.floor() of a value", "Write torch.floor(x).")
+    __ceil__ = _forbidden("math.ceil() of a value", "Write torch.ceil(x).")
+    __trunc__ = _forbidden("math.trunc() of a value", "Write torch.trunc(x).")
+    __array__ = _forbidden("a value made a NumPy array", "Use PyTorch's functions.")
+    __array_ufunc__ = None
+    __copy__ = __deepcopy__ = _forbidden("a copy of a value", "It never changes: leave it away.")
+    __contains__ = _forbidden("a search in a value", _CHOOSE)
     __getitem__ = _forbidden("an index into a value", _PARTS)
     __setitem__ = _forbidden("a value changed in place", "Write x = torch.where(...) instead.")
+    __imod__ = __ifloordiv__ = __ipow__ = __iand__ = __ior__ = __ixor__ = __imatmul__ = _forbidden(
+        "a value changed in place", "Write x = x + y for x += y."
+    )
+    __delitem__ = _forbidden("a part of a value deleted", _PARTS)
     __iadd__ = __isub__ = __imul__ = __itruediv__ = _forbidden(
         "a value changed in place", "Write x = x + y for x += y."
     )
@@ -354,8 +443,17 @@ def product(tracer: Tracer, op: str, matrix: Any, x: Any, turned: bool) -> Value
             "Declare the matrix: matrix='W', and write F.linear(h, W) or h @ W.",
         )
     graph = tracer.graph
+    parts = [x.re] if x.im is None else [x.re, x.im]
+    wide = next((v for v in parts if graph.value(v) is None), x.like)
 
     def times(w: int, v: int) -> int:
+        if graph.value(v) is not None:
+            if wide is None:
+                raise tracer.refuse(
+                    "a product of a matrix and a number",
+                    "Say how many channels it has: torch.full_like(h, number).",
+                )
+            v = _numbers_like(graph, v, wide)
         return graph.contract(op, w, v, turned != matrix.turned)
 
     if matrix.im is None:

@@ -110,6 +110,10 @@ def ulp(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.abs().clamp(min=info.tiny) * info.eps
 
 
+#: Operations of two numbers.
+TWO = {*"add sub mul div maximum minimum lt le eq ne atan2 fmod pow".split()}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("op", sorted(ELEMENTWISE))
 def test_elementwise(op: str, dtype: torch.dtype) -> None:
@@ -117,7 +121,7 @@ def test_elementwise(op: str, dtype: torch.dtype) -> None:
         3
         if op == "where"
         else 2
-        if op in {*["add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne"]}
+        if op in TWO
         else 1
     )
     program = of_inputs(lambda g, c, *args: g(op, *args[:arity]), arity)
