@@ -19,9 +19,14 @@ from linrnn.cells import Cell, block_linear, fold, spread
 from linrnn.ops.cell_scan._arguments import prepare
 
 SCOPE = {"torch": torch, "F": F, "block_linear": block_linear, "fold": fold, "spread": spread}
-WIDTHS = (1, 2, 3, 5, 8, 16, 17, 33)
+WIDTHS = (1, 2, 3, 5, 8, 16, 17, 33, 130)
 
 UNARY = (
+    *(
+        "torch.sign({})",
+        "torch.where({0} > 0.1, torch.ones_like({0}), -0.5)",
+        "0.3 * torch.ones_like({})",
+    ),
     *("torch.tanh({})", "torch.sigmoid({})", "torch.sin({})", "torch.cos({})", "-{}"),
     *("torch.relu({})", "torch.abs({})", "F.softplus({})", "F.logsigmoid({})", "F.gelu({})"),
     *("torch.exp(-torch.abs({}))", "torch.log1p({0} * {0})", "torch.sqrt(1 + {0} * {0})"),
@@ -190,7 +195,7 @@ def _mixed(d: Draw, name: str, width: int, is_complex: bool) -> None:
     n = r.choice((2, 3))
     if width % n == 0 and r.random() < 0.6:
         return _add(d, f"fold({name}, {n}{each}) / {n}", width // n, is_complex)
-    if width * n <= 40:
+    if width * n <= 300:
         return _add(d, f"spread({name}, {n}{each})", width * n, is_complex)
     return None
 

@@ -117,13 +117,7 @@ TWO = {*"add sub mul div maximum minimum lt le eq ne atan2 fmod pow".split()}
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("op", sorted(ELEMENTWISE))
 def test_elementwise(op: str, dtype: torch.dtype) -> None:
-    arity = (
-        3
-        if op == "where"
-        else 2
-        if op in TWO
-        else 1
-    )
+    arity = 3 if op == "where" else 2 if op in TWO else 1
     program = of_inputs(lambda g, c, *args: g(op, *args[:arity]), arity)
     inputs = operands(dtype, arity)
     (got,) = run(program, inputs)
