@@ -39,11 +39,18 @@ def _add(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
 @named("sub", "subtract")
 def _sub(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     a, b = t.value(input), t.value(other)
+    _not_of_truth(t, "a difference", a, b)
     b = b if alpha == 1 else b * alpha
     re = t.graph("sub", a.re, b.re)
     if a.im is None and b.im is None:
         return Value(t, re)
     return Value(t, re, t.graph("sub", a.pair()[1], b.pair()[1]))
+
+
+def _not_of_truth(t: Tracer, what: str, *values: Value) -> None:
+    """Refuse what PyTorch has not of booleans."""
+    if any(is_truth(t, x.re) for x in values):
+        raise t.refuse(f"{what} of truth values", "Write torch.where(condition, 1.0, 0.0).")
 
 
 @named("rsub")
@@ -84,6 +91,7 @@ def _rdiv(t: Tracer, input: Any, other: Any) -> Value:
 
 @named("neg", "negative")
 def _neg(t: Tracer, x: Value) -> Value:
+    _not_of_truth(t, "the negative", x)
     return Value(t, t.graph("neg", x.re), None if x.im is None else t.graph("neg", x.im))
 
 
@@ -227,17 +235,17 @@ def _ge(t: Tracer, input: Any, other: Any) -> Value:
     return t.real("le", other, input)
 
 
-@named("logical_not", "bitwise_not")
+@named("logical_not")
 def _not(t: Tracer, x: Value) -> Value:
     return t.real("eq", x, 0.0)
 
 
-@named("logical_and", "bitwise_and")
+@named("logical_and")
 def _and(t: Tracer, input: Any, other: Any) -> Value:
     return t.real("mul", _truth(t, input), _truth(t, other))
 
 
-@named("logical_or", "bitwise_or")
+@named("logical_or")
 def _or(t: Tracer, input: Any, other: Any) -> Value:
     return t.real("maximum", _truth(t, input), _truth(t, other))
 
@@ -246,9 +254,25 @@ def _truth(t: Tracer, x: Any) -> Value:
     return t.real("ne", x, 0.0)
 
 
-@named("logical_xor", "bitwise_xor")
+@named("logical_xor")
 def _xor(t: Tracer, input: Any, other: Any) -> Value:
     return t.real("ne", _truth(t, input), _truth(t, other))
+
+
+def _bitwise(name: str, logical: Function) -> Function:
+    """Of truth values: of other numbers PyTorch has it not."""
+
+    def function(t: Tracer, *args: Any) -> Value:
+        for x in map(t.value, args):
+            if t.graph.value(x.re) is None and not is_truth(t, x.re):
+                raise t.refuse(f"bitwise_{name}() of numbers", f"Write torch.logical_{name}(...).")
+        return logical(t, *args)
+
+    return function
+
+
+for _op, _logical in (("not", _not), ("and", _and), ("or", _or), ("xor", _xor)):
+    FUNCTIONS[f"bitwise_{_op}"] = _bitwise(_op, _logical)
 
 
 @named("isnan")
@@ -268,7 +292,8 @@ def _isfinite(t: Tracer, x: Value) -> Value:
 
 @named("sign", "sgn")
 def _sign(t: Tracer, x: Value) -> Value:
-    return t.real("lt", 0.0, x) - t.real("lt", x, 0.0)
+    above, below = t.real("lt", 0.0, x), t.real("lt", x, 0.0)
+    return t.real("sub", above, below)
 
 
 @named("clamp", "clip")
@@ -367,7 +392,10 @@ def _spreading(op: str) -> Function:
         value, name = t.value(x), f"{op}_each" if each else op
         if type(n) is not int or n < 1:
             raise t.refuse(f"{op}() of {n!r} parts", "Give it an integer of at least 1.")
-        parts = (None if y is None else t.graph.spread(name, y, n) for y in (value.re, value.im))
+        parts = (
+            None if y is None else t.graph.spread(name, y, n)
+            for y in (value.re, value.im, value.like)
+        )
         return Value(t, *parts)  # type: ignore[arg-type]
 
     return function

@@ -129,20 +129,16 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
                 f"Declare it: complex={name!r}."
             )
     nodes = [
-        part
+        value.pair() if name in names.is_complex else (value.re,)
         for name, value in zip(names.states, states, strict=True)
-        for part in (value.pair() if name in names.is_complex else (value.re,))
     ]
-    complex_states = [name in names.is_complex for name in names.states]
     complex_outputs = tuple(y.im is not None for y in outputs)
-    given_out = [part for y in outputs for part in ((y.re,) if y.im is None else (y.re, y.im))]
+    given_out = [(y.re,) if y.im is None else (y.re, y.im) for y in outputs]
     if names.matrices or any(x.op in MIXING for x in tracer.graph.nodes):
-        first = tracer.graph.leaf("state", 0)
-        leaves = [tracer.graph.leaf("state", i) for i in range(len(nodes))]
-        given_out = _as_wide(tracer.graph, given_out, complex_outputs, [first] * len(given_out))
-        nodes = _as_wide(tracer.graph, nodes, complex_states, leaves)
+        given_out, nodes = _as_wide(tracer.graph, given_out, outputs, nodes, states)
     kinds = [names.parts(kind) for kind in range(4)]
-    return Traced(finish(tracer.graph, kinds, given_out, nodes), complex_outputs, single)
+    results = ([part for parts in some for part in parts] for some in (given_out, nodes))
+    return Traced(finish(tracer.graph, kinds, *results), complex_outputs, single)
 
 
 def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"]) -> object:
@@ -164,22 +160,36 @@ def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"])
         raise tracer.refused_at(frame.f_code.co_filename, line, got, fix) from error
 
 
-def _as_wide(
-    graph: Graph, nodes: Sequence[int], are_complex: Sequence[bool], leaves: Sequence[int]
-) -> list[int]:
-    """Results that are numbers, as wide as a leaf: where values differ in width they have none.
+Parts = Sequence[tuple[int, ...]]
 
-    A part of a complex result is as wide as its other part.
+
+def _as_wide(
+    graph: Graph,
+    outputs: Parts,
+    output_values: Sequence["Value"],
+    states: Parts,
+    state_values: Sequence["Value"],
+) -> tuple[Parts, Parts]:
+    """Results that are numbers, in as many channels as they are to have.
+
+    Where values differ in width a number has none. A part of a complex result is as wide as its
+    other part; what was made like a value, as wide as that; other outputs are as wide as the first
+    state, and next states as the state.
     """
-    found, places = [], iter(range(len(nodes)))
-    for is_complex in are_complex:
-        group = [next(places) for _ in range(1 + is_complex)]
-        wide = [nodes[i] for i in group if graph.value(nodes[i]) is None]
-        for i in group:
-            like = (wide or [leaves[group[0]]])[0]
-            number = graph.value(nodes[i]) is not None
-            found.append(_numbers_like(graph, nodes[i], like) if number else nodes[i])
-    return found
+    place = 0
+    wide_states = []
+    for parts, value in zip(states, state_values, strict=True):
+        wide_states.append(_one_width(graph, parts, value, graph.leaf("state", place)))
+        place += len(parts)
+    first = graph.leaf("state", 0)
+    pairs = zip(outputs, output_values, strict=True)
+    return [_one_width(graph, parts, value, first) for parts, value in pairs], wide_states
+
+
+def _one_width(graph: Graph, parts: tuple[int, ...], value: "Value", leaf: int) -> tuple[int, ...]:
+    wide = next((x for x in parts if graph.value(x) is None), value.like)
+    like = leaf if wide is None else wide
+    return tuple(x if graph.value(x) is None else _numbers_like(graph, x, like) for x in parts)
 
 
 def _numbers_like(graph: Graph, number: int, like: int) -> int:
@@ -282,14 +292,22 @@ def _call(tracer: Tracer, name: str, args: Sequence[Any], kwargs: dict[str, Any]
     except TypeError as error:
         fix = "Use the arguments it has for numbers, or write it out."
         raise tracer.refuse(f"{name}() with arguments that are not known: {error}", fix) from None
+    if isinstance(found, Value) and found.like is None and tracer.graph.value(found.re) is not None:
+        found = Value(tracer, found.re, found.im, _width_of(_flat([*args, *kwargs.values()])))
     return found
+
+
+def _width_of(values: Sequence["Value"]) -> int | None:
+    """A node as wide as the first of some values that has a width."""
+    nodes = (x.re if x.tracer.graph.value(x.re) is None else x.like for x in values)
+    return next((x for x in nodes if x is not None), None)
 
 
 #: By the names that PyTorch has for them: what operators of Python are.
 _NAMES = {"_threshold": "threshold"}
-_NAMES |= {"__rpow__": "rpow", "__and__": "logical_and", "__or__": "logical_or"}
-_NAMES |= {"__rand__": "logical_and", "__ror__": "logical_or", "__xor__": "logical_xor"}
-_NAMES |= {"__rxor__": "logical_xor", "__rdiv__": "rdiv", "__rfloordiv__": "floor_divide"}
+_NAMES |= {"__rpow__": "rpow", "__and__": "bitwise_and", "__or__": "bitwise_or"}
+_NAMES |= {"__rand__": "bitwise_and", "__ror__": "bitwise_or", "__xor__": "bitwise_xor"}
+_NAMES |= {"__rxor__": "bitwise_xor", "__rdiv__": "rdiv", "__rfloordiv__": "floor_divide"}
 _NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide"}
 
 
@@ -366,13 +384,13 @@ class Value:
     __mod__, __rmod__ = _operator("remainder"), _operator("remainder", True)
     __floordiv__, __rfloordiv__ = _operator("floor_divide"), _operator("floor_divide", True)
     __divmod__, __rdivmod__ = _operator("floor_divide"), _operator("floor_divide", True)
-    __xor__, __rxor__ = _operator("logical_xor"), _operator("logical_xor", True)
+    __xor__, __rxor__ = _operator("bitwise_xor"), _operator("bitwise_xor", True)
     __lshift__, __rlshift__ = _operator("lshift"), _operator("lshift", True)
     __rshift__, __rrshift__ = _operator("rshift"), _operator("rshift", True)
-    __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("logical_not")
+    __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("bitwise_not")
     __pos__ = _operator("positive")
-    __and__, __rand__ = _operator("logical_and"), _operator("logical_and", True)
-    __or__, __ror__ = _operator("logical_or"), _operator("logical_or", True)
+    __and__, __rand__ = _operator("bitwise_and"), _operator("bitwise_and", True)
+    __or__, __ror__ = _operator("bitwise_or"), _operator("bitwise_or", True)
     __lt__, __le__ = _operator("lt"), _operator("le")
     __gt__, __ge__ = _operator("gt"), _operator("ge")
     __eq__ = _operator("eq")  # type: ignore[assignment]

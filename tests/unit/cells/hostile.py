@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import Cell, block_linear, fold, spread
+from linrnn.errors import ShapeError
 from linrnn.ops.cell_scan._arguments import prepare
 
 SCOPE = {"torch": torch, "F": F, "block_linear": block_linear, "fold": fold, "spread": spread}
@@ -307,7 +308,10 @@ def problem(d: Draw, cell: Cell, dtype: torch.dtype = torch.float64) -> Problem:
 
 def _says_widths(d: Draw, cell: Cell, given: dict[str, Tensor]) -> bool:
     """Whether the arguments say how wide all states are: not of one that is read by nothing."""
-    states = prepare(cell, given, None, None, None, False, None).leaves.states
+    try:
+        states = prepare(cell, given, None, None, None, False, None).leaves.states
+    except ShapeError:
+        return False
     widths = [h.shape[-1] for h in cell.joined(0, states)]
     return widths == [d.shapes[name][-1] for name in d.kinds["state"]]
 

@@ -144,18 +144,20 @@ native = pytest.mark.skipif(
     _cpu.unavailable(torch.device("cpu"), torch.float64) is not None,
     reason="the native kernels are not installed, or not these",
 )
-FORMS = [pytest.param("native", marks=native), "newton"]
+FORMS = [
+    pytest.param(torch.float64, "native", marks=native),
+    pytest.param(torch.float32, "native", marks=native),
+    (torch.float64, "newton"),  # by PyTorch's operators
+]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(("dtype", "form"), FORMS)
 @pytest.mark.parametrize("name", ONE)
 def test_one_number(name, dtype, form):
     check(name, ONE[name], [torch.tensor(EDGES, dtype=torch.float64)], dtype, form)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(("dtype", "form"), FORMS)
 @pytest.mark.parametrize("name", TWO)
 def test_two_numbers(name, dtype, form):
     values = torch.tensor(FEW, dtype=torch.float64)

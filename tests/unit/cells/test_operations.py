@@ -262,6 +262,9 @@ def returning(found):
         (lambda h, x: (torch.asin(h), h), r"asin\(\). Write torch.atan2"),
         (lambda h, x: (h << 1, h), r"lshift\(\). Bits of numbers have no derivative"),
         (lambda h, x: (math.floor(h), h), r"math.floor\(\) of a value. Write torch.floor"),
+        (lambda h, x: (h & x, h), r"bitwise_and\(\) of numbers. Write torch.logical_and"),
+        (lambda h, x: (h - (x > 0), h), r"a difference of truth values. Write torch.where"),
+        (lambda h, x: (F.relu(h, inplace=True), h), r"relu\(\) in place. Leave inplace=True"),
         (lambda h, x: (np.tanh(h), h), r"got TypeError: .*Stay with values and with the functions"),
         (lambda h, x: ({}[0], h), r"got KeyError: 0. Stay with values"),
         (
