@@ -17,11 +17,9 @@ def _relu(t: Tracer, x: Value, *, inplace: bool = False) -> Value:
 def _hardtanh(
     t: Tracer, x: Value, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool = False
 ) -> Value:
-    """Unlike `clamp`, a limit that is met passes no gradient on, and NaN none."""
-    within = t.real("lt", min_val, x) * t.real("lt", x, max_val)
-    high = t.real("where", t.real("le", max_val, x), max_val, math.nan)
-    beyond = t.real("where", t.real("le", x, min_val), min_val, high)
-    return t.real("where", within, x, beyond)
+    """Unlike `clamp`, a limit that is met passes no gradient on."""
+    high = t.real("where", t.real("le", max_val, x), max_val, x)
+    return t.real("where", t.real("le", x, min_val), min_val, high)
 
 
 @named("softplus")

@@ -1,8 +1,8 @@
 """Cells that nobody would write, drawn by number, and what a plain loop makes of them.
 
-A case is Python source: printed, it can be read and run. Arguments of every kind may be left unused;
-next states and outputs may be equal, constant, an old state or an argument as it came; values have
-several widths, and arguments lie in memory in several ways.
+A case is Python source: printed, it can be read and run. Arguments of every kind may be left
+unused; next states and outputs may be equal, constant, an old state or an argument as it came;
+values have several widths, and arguments lie in memory in several ways.
 """
 
 import itertools

@@ -14,7 +14,7 @@ from hostile import Draw, Problem, by_loop, draw, flat, problem, with_gradients
 from linrnn.cells import Cell
 from linrnn.errors import BackendError
 from linrnn.ops import cell_scan
-from linrnn.ops.cell_scan import _cpu, forms
+from linrnn.ops.cell_scan import _cpu
 
 NATIVE = _cpu.unavailable(torch.device("cpu"), torch.float64) is None
 _BATCH = 20  # cells of one test
@@ -84,7 +84,7 @@ def variants(d: Draw, cell: Cell, p: Problem) -> list[dict[str, object]]:
         found.append({"form": "loop"})
     if r.random() < 0.25:
         found.append({"form": "newton"})
-    if forms(cell, **p.given)["scan"] is None if d.kinds["input"] else False:
+    if cell.affine() is None:
         found.append({"form": "scan"})
     return found
 

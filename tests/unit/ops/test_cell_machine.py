@@ -111,7 +111,21 @@ def ulp(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 #: Operations of two numbers.
-TWO = {*"add sub mul div maximum minimum lt le eq ne atan2 fmod pow".split()}
+TWO = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "lt",
+    "le",
+    "eq",
+    "ne",
+    "atan2",
+    "fmod",
+    "pow",
+}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
