@@ -53,82 +53,14 @@ ONE = {
     "threshold": lambda x: F.threshold(x, 0.5, -1.0),
     "slope inf": lambda x: F.leaky_relu(x, INF),
 }
-_SKIPPED = {
-    *(
-        "roll",
-        "linear",
-        "matmul",
-        "block_linear",
-        "fold",
-        "spread",
-        "complex",
-        "polar",
-        "where",
-        "masked_fill",
-    )
-}
-_SKIPPED |= {
-    *[
-        "add",
-        "sub",
-        "subtract",
-        "rsub",
-        "mul",
-        "multiply",
-        "div",
-        "divide",
-        "true_divide",
-        "rdiv",
-        "rpow",
-        "pow",
-        "fmod",
-    ]
-}
-_SKIPPED |= {
-    *[
-        "remainder",
-        "lerp",
-        "addcmul",
-        "addcdiv",
-        "logaddexp",
-        "atan2",
-        "arctan2",
-        "maximum",
-        "minimum",
-        "lt",
-        "le",
-        "gt",
-    ]
-}
-_SKIPPED |= {
-    *[
-        "ge",
-        "eq",
-        "ne",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "not_equal",
-        "logical_and",
-        "bitwise_and",
-    ]
-}
-_SKIPPED |= {
-    *[
-        "logical_or",
-        "bitwise_or",
-        "logical_xor",
-        "bitwise_xor",
-        "clamp",
-        "clip",
-        "clamp_min",
-        "clamp_max",
-    ]
-}
-_SKIPPED |= {
-    *("threshold", "zeros_like", "ones_like", "full_like", "bitwise_not", "log_sigmoid", "type_as")
-}
+#: Of more than one number, or tried above with others.
+_OTHERS = "roll linear matmul block_linear fold spread complex polar where masked_fill "
+_OTHERS += "add sub subtract rsub mul multiply div divide true_divide rdiv rpow pow fmod "
+_OTHERS += "remainder lerp addcmul addcdiv logaddexp atan2 arctan2 maximum minimum lt le "
+_OTHERS += "gt ge eq ne less less_equal greater greater_equal not_equal logical_and "
+_OTHERS += "bitwise_and logical_or bitwise_or logical_xor bitwise_xor clamp clip clamp_min "
+_OTHERS += "clamp_max threshold zeros_like ones_like full_like bitwise_not log_sigmoid "
+_OTHERS += "type_as "
 
 
 def named(name):
@@ -137,7 +69,7 @@ def named(name):
     return f or (lambda x: getattr(x, name)())
 
 
-ONE |= {name: named(name) for name in FUNCTIONS if name not in _SKIPPED}
+ONE |= {name: named(name) for name in FUNCTIONS if name not in _OTHERS.split()}
 TWO = {
     "+": lambda x, y: x + y,
     "-": lambda x, y: x - y,
