@@ -6,6 +6,7 @@ environment runs others than the standard ones.
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -61,9 +62,25 @@ def check(number: int) -> None:
             assert x.shape == true.shape, (number, options, i, d.source)
             size = 1 + true.abs().max() if true.numel() else 1.0
             worst = ((x - true).abs() / size).max() if true.numel() else 0.0
-            assert worst < loose, (number, i, float(worst), options, p.marks, d.source)
+            if worst < loose or magnified(d, cell, p, want)[i] > 0.01 * worst:
+                continue
+            raise AssertionError((number, i, float(worst), options, p.marks, d.source))
     if NATIVE:
         same_bits(d, cell, p)
+
+
+def magnified(d: Draw, cell: Cell, p: Problem, want: list[torch.Tensor]) -> list[float]:
+    """What becomes of a rounding in each argument: chaotic recurrences double it at every step."""
+
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        return (x.detach() * (1 + 2e-16)).requires_grad_(x.requires_grad)
+
+    given = {n: moved(x) for n, x in p.given.items()}
+    state = None if p.state is None else tuple(map(moved, p.state))
+    after = reference(d, cell, replace(p, given=given, state=state))
+    sizes = [1 + x.abs().max() if x.numel() else 1.0 for x in want]
+    gaps = [(x - y).abs().max() if x.numel() else 0.0 for x, y in zip(after, want, strict=True)]
+    return [float(gap / size) for gap, size in zip(gaps, sizes, strict=True)]
 
 
 def reference(d: Draw, cell: Cell, p: Problem) -> list[torch.Tensor]:
