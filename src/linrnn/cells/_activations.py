@@ -40,7 +40,7 @@ def _silu(t: Tracer, x: Value, *, inplace: bool = False) -> Value:
 def _gelu(t: Tracer, x: Value, approximate: str = "none") -> Value:
     if approximate == "none":
         return t.real("gelu", x)
-    twice = math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x)
+    twice = math.sqrt(8 / math.pi) * (x + 0.044715 * (x * x * x))
     return x * t.real("sigmoid", twice)  # (1 + tanh(z)) / 2, which loses nothing below 0
 
 

@@ -24,6 +24,10 @@ _OURS = os.path.dirname(__file__)
 _FOREIGN = (_OURS, os.path.dirname(torch.__file__), os.path.dirname(functools.__file__) + "/func")
 
 
+Parts = Sequence[tuple[int, ...]]
+"""Of values the node of each real part: one, or two of a complex value."""
+
+
 class Names(NamedTuple):
     """The arguments of a step by kind, and which of them are complex."""
 
@@ -116,8 +120,8 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
             parts = [tracer.graph.leaf(leaf, index)]
             if name in names.is_complex:
                 parts.append(tracer.graph.leaf(leaf, index + 1))
-            make = Matrix if leaf == "matrix" else Value
-            given[name] = make(tracer, *parts)
+            re, im = parts[0], parts[1] if len(parts) > 1 else None
+            given[name] = (Matrix if leaf == "matrix" else Value)(tracer, re, im)
             index += len(parts)
     with torch.enable_grad():
         results = _read(tracer, step, [given[name] for name in order])
@@ -128,17 +132,20 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
                 f"{where}: the state {name} must stay real, got a complex one. "
                 f"Declare it: complex={name!r}."
             )
-    nodes = [
+    nodes: Parts = [
         value.pair() if name in names.is_complex else (value.re,)
         for name, value in zip(names.states, states, strict=True)
     ]
     complex_outputs = tuple(y.im is not None for y in outputs)
-    given_out = [(y.re,) if y.im is None else (y.re, y.im) for y in outputs]
+    given_out: Parts = [(y.re,) if y.im is None else (y.re, y.im) for y in outputs]
     if names.matrices or any(x.op in MIXING for x in tracer.graph.nodes):
         given_out, nodes = _as_wide(tracer.graph, given_out, outputs, nodes, states)
     kinds = [names.parts(kind) for kind in range(4)]
-    results = ([part for parts in some for part in parts] for some in (given_out, nodes))
-    return Traced(finish(tracer.graph, kinds, *results), complex_outputs, single)
+    flat_outputs, flat_states = (
+        [x for parts in some for x in parts] for some in (given_out, nodes)
+    )
+    program = finish(tracer.graph, kinds, flat_outputs, flat_states)
+    return Traced(program, complex_outputs, single)
 
 
 def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"]) -> object:
@@ -158,9 +165,6 @@ def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"])
         got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}"
         fix = "Stay with values and with the functions that linrnn.cells.functions() lists."
         raise tracer.refused_at(frame.f_code.co_filename, line, got, fix) from error
-
-
-Parts = Sequence[tuple[int, ...]]
 
 
 def _as_wide(

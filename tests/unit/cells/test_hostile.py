@@ -30,7 +30,7 @@ def batches(first: int, last: int, **marks: object) -> list[object]:
 
 
 _FIRST, _LAST = map(int, os.environ.get("LINRNN_CELLS", "0-240").split("-"))
-CASES = [*batches(_FIRST, _LAST), *batches(10_000, 13_000, marks=pytest.mark.slow)]
+CASES = [*batches(_FIRST, _LAST), *batches(62_000, 65_000, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("numbers", CASES)

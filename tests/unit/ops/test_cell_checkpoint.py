@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linrnn.cells import Cell, block_linear
+from linrnn.cells import Cell, block_linear, spread
 from linrnn.errors import ArgumentError
 from linrnn.ops import cell_scan
 from linrnn.ops.cell_scan import _cpu
@@ -168,4 +168,17 @@ def test_a_product_that_only_a_gradient_reads() -> None:
     for k in (None, 1, 4):
         y, _ = cell_scan(cell, x=x, W=W, form="native", checkpoint=k)
         found.append(list(torch.autograd.grad(y.sum(), (x, W))))
+    assert all(same(some, found[0]) for some in found)
+
+
+def test_sums_have_one_order_where_only_the_step_mixes() -> None:
+    def step(h: Any, x: Any, c: Any) -> Any:
+        return spread(torch.round(5 * x), 3), torch.tanh(c) * h
+
+    cell = Cell(step, state="h", constant="c")
+    x, c = torch.randn(3, 40, 8), torch.randn(8, requires_grad=True)
+    found = []
+    for k in (None, 1, 4):
+        _, h = cell_scan(cell, x=x, c=c, state=torch.ones(3, 8), form="native", checkpoint=k)
+        found.append(list(torch.autograd.grad(h.sum(), c)))
     assert all(same(some, found[0]) for some in found)

@@ -224,8 +224,12 @@ class _Code:
     ) -> None:
         self.program = program
         self.outputs = list(range(len(program.outputs)))
-        #: Whether a row must stay whole, which one does anyway where a product with a matrix is.
-        self._moves = any(x.op == "roll" for x in program.nodes) and not program.leaves("matrix")
+        #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
+        #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
+        #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
+        self._whole = not program.leaves("matrix") and (
+            program.mixed or any(x.op == "roll" for x in program.nodes)
+        )
         self.assembled = assemble(program, operations(), starts, previous, passing)
         self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
         self._address = ctypes.addressof(self._kept)
@@ -317,7 +321,7 @@ class _Code:
         sequences = offsets(layout)
         own = self.widths(tensors)
         every = {*own, *others} - {0}  # 0: not a value
-        told = len(every) > 1 or self._moves or (again is not None and again[0]._moves)
+        told = len(every) > 1 or self._whole or (again is not None and again[0]._whole)
         sizes = [(ctypes.c_int64 * len(x))(*x) if told else None for x in (own, others)]
         header = MACHINE.pack(
             DTYPES[dtype],
