@@ -6,11 +6,13 @@ from pathlib import Path
 
 from linrnn import RNN, mixers
 from linrnn._catalogue import stems
+from linrnn.cells import functions
 from linrnn.state_spec import describe
 
 README = Path(__file__).parents[1] / "README.md"
 DROP_IN = Path(__file__).parent / "drop-in.md"
 DEPLOYMENT = Path(__file__).parent / "deployment.md"
+OWN_RECURRENCE = Path(__file__).parent / "own-recurrence.md"
 WIDTH = 64  # of the layers whose states are listed
 FORMS = {
     "vector": "`h_n`, as `nn.GRU`",
@@ -79,6 +81,16 @@ def _bounded(name: str) -> str:
     return "no"
 
 
+def function_table() -> str:
+    """A row for each module: the functions that a step of a cell may call."""
+    by_module: dict[str, list[str]] = {}
+    for path in functions():
+        module, _, name = path.rpartition(".")
+        by_module.setdefault(module, []).append(f"`{name}`")
+    rows = [f"| `{module}` | {', '.join(names)} |" for module, names in by_module.items()]
+    return "\n".join(["| module | functions |", "| --- | --- |", *rows])
+
+
 def filled_in(text: str, table: str) -> str:
     """A page with a table in its marked block."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
@@ -89,5 +101,6 @@ if __name__ == "__main__":
         (README, mixer_table()),
         (DROP_IN, state_table()),
         (DEPLOYMENT, export_table()),
+        (OWN_RECURRENCE, function_table()),
     ):
         page.write_text(filled_in(page.read_text(encoding="utf-8"), table), encoding="utf-8")

@@ -151,7 +151,23 @@ LINRNN_INLINE A both_sigmoids(A x, A* rest) {
     return both.value;
 }
 
+// The next integer below, and the nearest, of two the even one: one instruction where there is one.
+LINRNN_INLINE float below(float x) { return floorf(x); }
+LINRNN_INLINE double below(double x) { return floor(x); }
+LINRNN_INLINE float nearest(float x) { return rintf(x); }
+LINRNN_INLINE double nearest(double x) { return rint(x); }
+
 // Calls of the C library, one number after the other.
+inline float division_rest(float x, float y) { return fmodf(x, y); }
+inline double division_rest(double x, double y) { return fmod(x, y); }
+inline float angle(float y, float x) { return atan2f(y, x); }
+inline double angle(double y, double x) { return atan2(y, x); }
+inline float power(float x, float y) { return powf(x, y); }
+inline double power(double x, double y) { return pow(x, y); }
+inline float hyperbolic_sine(float x) { return sinhf(x); }
+inline double hyperbolic_sine(double x) { return sinh(x); }
+inline float hyperbolic_cosine(float x) { return coshf(x); }
+inline double hyperbolic_cosine(double x) { return cosh(x); }
 inline float error_function(float x) { return erff(x); }
 inline double error_function(double x) { return erf(x); }
 template <class A>

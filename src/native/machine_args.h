@@ -25,7 +25,9 @@
     X(log, vlog(x)) X(log1p, x == A(0) ? x : vlog1p(x)) X(sigmoid, vsigmoid(x)) X(tanh, vtanh(x))     \
     X(softplus, x > A(20) ? x : vsoftplus_to(x)) X(logsigmoid, -vsoftplus_to(-x))     \
     X(relu, x < A(0) ? A(0) : x) X(erf, error_function(x)) X(gelu, normal_part(x))    \
-    X(sin, vsin(x)) X(cos, vcos(x))                                                   \
+    X(sin, vsin(x)) X(cos, vcos(x)) X(sinh, hyperbolic_sine(x))                       \
+    X(cosh, hyperbolic_cosine(x)) X(floor, below(x)) X(round, nearest(x))             \
+    X(fmod, division_rest(x, y)) X(atan2, angle(x, y)) X(pow, power(x, y))            \
     X(add, x + y) X(sub, x - y) X(mul, x * y) X(div, x / y)                           \
     X(maximum, ((x > y) | (x != x)) ? x : y) X(minimum, ((x < y) | (x != x)) ? x : y) \
     X(lt, x < y ? A(1) : A(0)) X(le, x <= y ? A(1) : A(0))                            \

@@ -58,21 +58,21 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
         return graph.leaf("input", n_inputs + int(node.attribute or 0))
 
     here = _copy(graph, program, given, {x: shift + i for i, x in enumerate(saved)})
-    found: dict[int, int] = {}
+    grads: dict[int, int] = {}
     for i, node in enumerate(program.next_states):
-        _add(graph, found, node, graph.leaf("state", i))
+        _add(graph, grads, node, graph.leaf("state", i))
     for i, node in enumerate(program.outputs):
-        _add(graph, found, node, graph.leaf("input", n_inputs + n_states + i))
-    products = backward(graph, program, here, found)
+        _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
+    products = backward(graph, program, here, grads)
     leaves = {kind: program.leaves(kind) for kind in LEAVES}
     zero = graph.constant(_ZERO)
 
     def gradients(kind: str) -> list[int]:
         places = leaves[kind]
         count = range(len(program.names(kind)))
-        return [found.get(places[i], zero) if i in places else zero for i in count]
+        return [grads.get(places[i], zero) if i in places else zero for i in count]
 
-    sums = [(i, found[x]) for i, x in leaves["parameter"].items() if x in found]
+    sums = [(i, grads[x]) for i, x in leaves["parameter"].items() if x in grads]
     inputs = [
         *program.inputs,
         *program.states,
@@ -81,7 +81,8 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     ]
     states = [f"grad_{name}" for name in program.states]
     names = (states, inputs, program.parameters, program.matrices)
-    return finish(graph, names, gradients("input"), gradients("state"), sums, products)
+    back = finish(graph, names, gradients("input"), gradients("state"), sums, products)
+    return back._replace(mixed=program.mixes())
 
 
 def _copy(
@@ -219,6 +220,39 @@ def _gelu(g: Graph, x: int, y: int) -> int:
     return g("add", share, g("mul", x, _bell(g, x, 1 / math.sqrt(2 * math.pi), 0.5)))
 
 
+def _whole_part(g: Graph, x: int) -> int:
+    """A number without what is behind its point."""
+    zero = g.constant(_ZERO)
+    return g("where", g("lt", x, zero), g("neg", g("floor", g("neg", x))), g("floor", x))
+
+
+def _fmod_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
+    a, b = args
+    return [dy, g("neg", g("mul", dy, _whole_part(g, g("div", a, b))))]
+
+
+def _atan2_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
+    """At the origin there is none: 0."""
+    a, b = args
+    size = g("add", g("square", a), g("square", b))
+    none = g("eq", size, g.constant(_ZERO))
+    share = g("where", none, g.constant(_ZERO), g("mul", dy, g("reciprocal", size)))
+    return [g("mul", share, b), g("neg", g("mul", share, a))]
+
+
+def _pow_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
+    """Of 0 to a power of at least 0 there is no derivative by the exponent: 0."""
+    a, b = args
+    zero, less = g.constant(_ZERO), g("sub", b, g.constant(_ONE))
+    root = g.value(less) == 0.5  # of -inf there is none, unlike a power
+    slope = g("mul", b, g("sqrt", a) if root else g("pow", a, less))
+    still = g("mul", g("eq", a, zero), g("le", zero, b))
+    return [
+        g("where", g("eq", b, zero), zero, g("mul", dy, slope)),
+        g("mul", dy, g("where", still, zero, g("mul", y, g("log", a)))),
+    ]
+
+
 #: The derivative of every elementwise operation.
 RULES: dict[str, Rule] = {
     "add": _add_rule,
@@ -232,7 +266,12 @@ RULES: dict[str, Rule] = {
     "sqrt": lambda g, args, y, dy: [g("div", dy, g("mul", y, g.constant(2.0)))],
     "maximum": _extreme_rule(lower=False),
     "minimum": _extreme_rule(lower=True),
-    **dict.fromkeys(("lt", "le", "eq", "ne"), _nothing),
+    **dict.fromkeys(("lt", "le", "eq", "ne", "floor", "round"), _nothing),
+    "fmod": _fmod_rule,
+    "atan2": _atan2_rule,
+    "pow": _pow_rule,
+    "sinh": _unary(lambda g, x, y: g("cosh", x)),
+    "cosh": _unary(lambda g, x, y: g("sinh", x)),
     "where": _where_rule,
     "exp": _unary(lambda g, x, y: y),
     "expm1": _unary(lambda g, x, y: g("add", y, g.constant(_ONE))),

@@ -7,6 +7,7 @@ from linrnn.cells._graph import (
     CONTRACTIONS,
     MIXING,
     SPREADS,
+    STEPS,
     Graph,
     Node,
     Program,
@@ -15,8 +16,6 @@ from linrnn.cells._graph import (
     reach,
 )
 from linrnn.cells._jacobian import slopes
-
-_CHOICES = ("lt", "le", "eq", "ne")
 
 
 class Group(NamedTuple):
@@ -90,7 +89,7 @@ def _obstacle(program: Program, group: tuple[int, ...], solved: set[int]) -> str
 
 def _decides(node: Node, moving: set[int]) -> bool:
     """Whether a node has no slope by what it still depends on."""
-    return node.op in _CHOICES or (node.op == "where" and node.args[0] in moving)
+    return node.op in STEPS or (node.op == "where" and node.args[0] in moving)
 
 
 def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | None:

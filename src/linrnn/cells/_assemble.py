@@ -111,7 +111,7 @@ class _Assembler:
         self.home: dict[int, int] = {}
         self.states: list[int] = []
         self.matrices: dict[tuple[int, int], tuple[int, int]] = {}
-        self.classes = classes(program)
+        self.classes, self.levels = classes(program), levels(program)
         self.constants: dict[str, int] = {}
         self.factors: dict[int, Operand] = {}
         self.copies: list[tuple[int, int]] = []  # from a node to the slot of an output
@@ -119,7 +119,7 @@ class _Assembler:
     def assembled(self) -> Assembled:
         self._leaves()
         wanted = self._results()
-        operations = select(self.program, levels(self.program), wanted)
+        operations = select(self.program, self.levels, wanted)
         codes, counts = _Placement(self, operations).codes()
         body = b"".join(
             (
@@ -218,7 +218,9 @@ class _Assembler:
     def _goes_to(self, node: int, operand: int) -> None:
         """A value is computed where it goes, or copied there."""
         slot = self.slot(Kind.OUTPUT, operand, 0.0, self.classes[node])
-        if node in self.home or self.program.nodes[node].op == "constant":
+        # what is computed once, before the first step, has no row in memory yet
+        once = self.levels[node] == 0
+        if once or node in self.home or self.program.nodes[node].op == "constant":
             self.copies.append((node, slot))
         else:
             self.home[node] = slot

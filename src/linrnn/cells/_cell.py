@@ -362,7 +362,8 @@ def _split(x: Any, is_complex: bool, like: Tensor) -> list[Tensor]:
     x = x if isinstance(x, Tensor) else torch.as_tensor(x, device=like.device)
     if not is_complex:
         return [x.to(like.dtype)]
-    return _pair(x) if x.is_complex() else [x, torch.zeros_like(x)]
+    parts = _pair(x) if x.is_complex() else [x, torch.zeros_like(x)]
+    return [part.to(like.dtype) for part in parts]  # a number has PyTorch's default precision
 
 
 def _pair(x: Tensor) -> list[Tensor]:

@@ -44,6 +44,10 @@ softplus               ``log1p(exp(x))``, and x itself above 20
 logsigmoid             ``min(x, 0) - log1p(exp(-abs(x)))``
 relu                   NaN stays NaN
 erf gelu               gelu in its exact form, ``x * (1 + erf(x / sqrt(2))) / 2``
+sinh cosh atan2 pow    as in C: ``pow(x, 0)`` and ``pow(1, x)`` are 1, of NaN too; ``atan2(0, 0)``
+                       is 0
+floor round            ``round`` goes to the nearest integer, of two to the even one
+fmod                   what is left of a division, with the sign of the first; of 0, NaN
 linear                 ``args`` are (matrix, vector), ``attribute`` 0 or 1: ``W x``, or ``W^T x``
 block_linear           the same for each head; heads lie one after the other in the vector
 spread spread_each     ``attribute`` is n: the whole vector n times over, or each number of it n
@@ -66,9 +70,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+from linrnn.cells._operations import CONTRACTIONS as CONTRACTIONS
+from linrnn.cells._operations import ELEMENTWISE as ELEMENTWISE
+from linrnn.cells._operations import MIXING as MIXING
+from linrnn.cells._operations import SPREADS as SPREADS
+from linrnn.cells._operations import STEPS as STEPS
+from linrnn.cells._operations import TRANSPOSED
+from linrnn.cells._operations import block_product as block_product
 
 LEAVES = ("state", "input", "parameter", "matrix")
 """The kinds of leaves beside constants, in the order of a program's text."""
@@ -84,72 +95,6 @@ class Node(NamedTuple):
     attribute: float | int | None = None
     """The value of a constant, the number of a leaf, whether a matrix is transposed, n of a spread
     or a fold."""
-
-
-def _compare(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda a, b: function(a, b).to(a.dtype)
-
-
-def block_product(weight: Tensor, x: Tensor) -> Tensor:
-    """``weight`` (heads, M, N) times ``x`` (..., heads * N): (..., heads * M).
-
-    Example:
-        >>> block_product(torch.ones(2, 1, 2), torch.tensor([1.0, 2, 3, 4]))
-        tensor([3., 7.])
-    """
-    heads, _, n = weight.shape
-    return torch.einsum("hmn,...hn->...hm", weight, x.unflatten(-1, (heads, n))).flatten(-2)
-
-
-#: What each operation of numbers is in PyTorch.
-ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "neg": torch.neg,
-    "abs": torch.abs,
-    "reciprocal": torch.reciprocal,
-    "square": torch.square,
-    "sqrt": torch.sqrt,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
-    "lt": _compare(torch.lt),
-    "le": _compare(torch.le),
-    "eq": _compare(torch.eq),
-    "ne": _compare(torch.ne),
-    "where": lambda c, a, b: torch.where(c != 0, a, b),
-    "exp": torch.exp,
-    "expm1": torch.expm1,
-    "log": torch.log,
-    "log1p": torch.log1p,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "softplus": F.softplus,
-    "logsigmoid": F.logsigmoid,
-    "relu": torch.relu,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "erf": torch.erf,
-    "gelu": F.gelu,
-}
-#: Products of a matrix and a vector, in either direction.
-CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
-    "linear": lambda w, x, turned: x @ (w if turned else w.mT),
-    "block_linear": lambda w, x, turned: block_product(w.mT if turned else w, x),
-}
-#: What repeats channels n times, sums n of them up, or moves them n places; ``_each``: neighbours.
-SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "spread": lambda x, n: x.unsqueeze(-2).expand(*x.shape[:-1], n, -1).flatten(-2),
-    "spread_each": lambda x, n: x.unsqueeze(-1).expand(*x.shape, n).flatten(-2),
-    "fold": lambda x, n: x.unflatten(-1, (n, -1)).sum(-2),
-    "fold_each": lambda x, n: x.unflatten(-1, (-1, n)).sum(-1),
-    "roll": lambda x, n: x.roll(n, -1),
-}
-_TRANSPOSED = {"spread": "fold", "fold": "spread", "spread_each": "fold_each"}
-_TRANSPOSED |= {"fold_each": "spread_each", "roll": "roll"}
-#: Operations that let channels see one another.
-MIXING = frozenset((*CONTRACTIONS, *SPREADS))
 
 
 class Graph:
@@ -181,7 +126,7 @@ class Graph:
     def spread_back(self, node: Node, cotangent: int) -> int:
         """The transpose of a node of `SPREADS`, of a cotangent."""
         n = int(node.attribute or 0)
-        return self.spread(_TRANSPOSED[node.op], cotangent, -n if node.op == "roll" else n)
+        return self.spread(TRANSPOSED[node.op], cotangent, -n if node.op == "roll" else n)
 
     def __call__(self, op: str, *args: int) -> int:
         """An elementwise operation, or a simpler node that has its value."""
@@ -305,6 +250,8 @@ class Program(NamedTuple):
     next_states: tuple[int, ...]
     sums: tuple[tuple[int, int], ...] = ()
     products: tuple[tuple[int, int, int], ...] = ()
+    mixed: bool = False
+    """Whether values may differ in width though nothing here says so: of a derivative."""
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of the leaves of one of `LEAVES`."""
@@ -316,7 +263,7 @@ class Program(NamedTuple):
 
     def mixes(self) -> bool:
         """Whether values may differ in width."""
-        return bool(self.matrices) or any(x.op in SPREADS for x in self.nodes)
+        return self.mixed or bool(self.matrices) or any(x.op in SPREADS for x in self.nodes)
 
     def text(self) -> str:
         """All of it in one line; the same for the same program in every process."""
@@ -325,7 +272,7 @@ class Program(NamedTuple):
         results = (*((x,) for x in self.outputs),), (*((x,) for x in self.next_states),)
         for some in (*results, self.sums, self.products):
             parts.append(",".join(" ".join(map(str, x)) for x in some))
-        return "|".join(parts)
+        return "|".join([*parts, "mixed"] if self.mixed else parts)
 
 
 def _written(node: Node) -> str:
@@ -372,7 +319,9 @@ def finish(
 @functools.lru_cache(maxsize=256)
 def parse(text: str) -> Program:
     """The program that ``text`` writes."""
-    *leaves, nodes, outputs, next_states, sums, products = text.split("|")
+    parts = text.split("|")
+    mixed = parts[-1] == "mixed"
+    *leaves, nodes, outputs, next_states, sums, products = parts[:-1] if mixed else parts
     states, inputs, parameters, matrices = (tuple(part.split()[1:]) for part in leaves)
     return Program(
         tuple(_read(x) for x in nodes.split(";") if x),
@@ -384,6 +333,7 @@ def parse(text: str) -> Program:
         tuple(int(x) for x in next_states.split(",") if x),
         tuple((i, x) for i, x in _rows(sums)),
         tuple((i, x, y) for i, x, y in _rows(products)),
+        mixed,
     )
 
 

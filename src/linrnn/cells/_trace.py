@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Complex, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -17,10 +18,14 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from linrnn.cells._graph import MIXING, SPREADS, Graph, Program, block_product, finish
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, LinrnnError
 
 _OURS = os.path.dirname(__file__)
 _FOREIGN = (_OURS, os.path.dirname(torch.__file__), os.path.dirname(functools.__file__) + "/func")
+
+
+Parts = Sequence[tuple[int, ...]]
+"""Of values the node of each real part: one, or two of a complex value."""
 
 
 class Names(NamedTuple):
@@ -115,11 +120,11 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
             parts = [tracer.graph.leaf(leaf, index)]
             if name in names.is_complex:
                 parts.append(tracer.graph.leaf(leaf, index + 1))
-            make = Matrix if leaf == "matrix" else Value
-            given[name] = make(tracer, *parts)
+            re, im = parts[0], parts[1] if len(parts) > 1 else None
+            given[name] = (Matrix if leaf == "matrix" else Value)(tracer, re, im)
             index += len(parts)
     with torch.enable_grad():
-        results = step(*(given[name] for name in order))
+        results = _read(tracer, step, [given[name] for name in order])
     outputs, states, single = _results(tracer, results, len(names.states))
     for name, value in zip(names.states, states, strict=True):
         if value.im is not None and name not in names.is_complex:
@@ -127,26 +132,73 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
                 f"{where}: the state {name} must stay real, got a complex one. "
                 f"Declare it: complex={name!r}."
             )
-    nodes = [
-        part
+    nodes: Parts = [
+        value.pair() if name in names.is_complex else (value.re,)
         for name, value in zip(names.states, states, strict=True)
-        for part in (value.pair() if name in names.is_complex else (value.re,))
     ]
     complex_outputs = tuple(y.im is not None for y in outputs)
-    given_out = [part for y in outputs for part in ((y.re,) if y.im is None else (y.re, y.im))]
-    if any(x.op in MIXING for x in tracer.graph.nodes):
-        given_out = [_as_wide(tracer.graph, 0, x) for x in given_out]
-        nodes = [_as_wide(tracer.graph, i, x) for i, x in enumerate(nodes)]
+    given_out: Parts = [(y.re,) if y.im is None else (y.re, y.im) for y in outputs]
+    if names.matrices or any(x.op in MIXING for x in tracer.graph.nodes):
+        given_out, nodes = _as_wide(tracer.graph, given_out, outputs, nodes, states)
     kinds = [names.parts(kind) for kind in range(4)]
-    return Traced(finish(tracer.graph, kinds, given_out, nodes), complex_outputs, single)
+    flat_outputs, flat_states = (
+        [x for parts in some for x in parts] for some in (given_out, nodes)
+    )
+    program = finish(tracer.graph, kinds, flat_outputs, flat_states)
+    return Traced(program, complex_outputs, single)
 
 
-def _as_wide(graph: Graph, state: int, node: int) -> int:
-    """A result that is a number, as wide as a state: where values differ in width it has none."""
-    if graph.value(node) is None:
-        return node
-    h = graph.leaf("state", state)
-    return graph("where", graph("lt", h, h), h, node)
+def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"]) -> object:
+    """What a step returns; an error in it that is none of ours is one of ours, with its line."""
+    try:
+        return step(*values)
+    except (LinrnnError, NameError, ImportError, AssertionError):
+        raise
+    except Exception as error:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            if place.tb_next.tb_frame.f_code.co_filename.startswith(_FOREIGN):
+                break
+            place = place.tb_next
+        frame = sys._getframe() if place is None else place.tb_frame
+        line = 0 if place is None else place.tb_lineno
+        got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}"
+        fix = "Stay with values and with the functions that linrnn.cells.functions() lists."
+        raise tracer.refused_at(frame.f_code.co_filename, line, got, fix) from error
+
+
+def _as_wide(
+    graph: Graph,
+    outputs: Parts,
+    output_values: Sequence["Value"],
+    states: Parts,
+    state_values: Sequence["Value"],
+) -> tuple[Parts, Parts]:
+    """Results that are numbers, in as many channels as they are to have.
+
+    Where values differ in width a number has none. A part of a complex result is as wide as its
+    other part; what was made like a value, as wide as that; other outputs are as wide as the first
+    state, and next states as the state.
+    """
+    place = 0
+    wide_states = []
+    for parts, value in zip(states, state_values, strict=True):
+        wide_states.append(_one_width(graph, parts, value, graph.leaf("state", place)))
+        place += len(parts)
+    first = graph.leaf("state", 0)
+    pairs = zip(outputs, output_values, strict=True)
+    return [_one_width(graph, parts, value, first) for parts, value in pairs], wide_states
+
+
+def _one_width(graph: Graph, parts: tuple[int, ...], value: "Value", leaf: int) -> tuple[int, ...]:
+    wide = next((x for x in parts if graph.value(x) is None), value.like)
+    like = leaf if wide is None else wide
+    return tuple(x if graph.value(x) is None else _numbers_like(graph, x, like) for x in parts)
+
+
+def _numbers_like(graph: Graph, number: int, like: int) -> int:
+    """A number in every channel of a node."""
+    return graph("where", graph("lt", like, like), like, number)
 
 
 def _results(
@@ -179,7 +231,10 @@ class Tracer:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_FOREIGN):
             frame = frame.f_back
-        path, line = frame.f_code.co_filename, frame.f_lineno
+        return self.refused_at(frame.f_code.co_filename, frame.f_lineno, got, fix)
+
+    def refused_at(self, path: str, line: int, got: str, fix: str) -> ArgumentError:
+        """The error that names a line of the user's code."""
         source = linecache.getline(path, line).strip()
         text = f" (`{source:.80}`)" if source else ""
         return ArgumentError(
@@ -198,14 +253,21 @@ class Tracer:
             return x
         if isinstance(x, Tensor) and x.ndim == 0 and not x.requires_grad:
             x = x.item()
-        if isinstance(x, complex):
-            return Value(self, self.graph.constant(x.real), self.graph.constant(x.imag))
-        if isinstance(x, (bool, int, float)):
-            return Value(self, self.graph.constant(x))
+        if isinstance(x, Complex) and not isinstance(x, Real):
+            return Value(self, *(self.constant(part) for part in (x.real, x.imag)))
+        if isinstance(x, Real):  # numbers of NumPy and fractions too
+            return Value(self, self.constant(x))
         raise self.refuse(
             f"a {type(x).__name__} that is no argument of it",
             "Make it an argument and say what it is: an input, constant or matrix of the cell.",
         )
+
+    def constant(self, x: Any) -> int:
+        """The node of a Python number."""
+        try:
+            return self.graph.constant(float(x))
+        except OverflowError:
+            raise self.refuse("a number that is too large", "Give it as a float.") from None
 
     def real(self, op: str, *args: "Value | float") -> "Value":
         """An operation of the graph on values that must be real."""
@@ -219,8 +281,12 @@ class Tracer:
 
 def _call(tracer: Tracer, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> "Value":
     """What the PyTorch function of that name does to values."""
-    from linrnn.cells._functions import FUNCTIONS, refusal
+    from linrnn.cells._functions import FUNCTIONS
+    from linrnn.cells._refusals import refusal
 
+    name = _NAMES.get(name, name.removeprefix("special_"))
+    if kwargs.get("inplace"):
+        raise tracer.refuse(f"{name}() in place", "Leave inplace=True away.")
     if not torch.is_grad_enabled():
         raise tracer.refuse("an operation without gradients", "Leave torch.no_grad away.")
     if name not in FUNCTIONS:
@@ -230,7 +296,23 @@ def _call(tracer: Tracer, name: str, args: Sequence[Any], kwargs: dict[str, Any]
     except TypeError as error:
         fix = "Use the arguments it has for numbers, or write it out."
         raise tracer.refuse(f"{name}() with arguments that are not known: {error}", fix) from None
+    if isinstance(found, Value) and found.like is None and tracer.graph.value(found.re) is not None:
+        found = Value(tracer, found.re, found.im, _width_of(_flat([*args, *kwargs.values()])))
     return found
+
+
+def _width_of(values: Sequence["Value"]) -> int | None:
+    """A node as wide as the first of some values that has a width."""
+    nodes = (x.re if x.tracer.graph.value(x.re) is None else x.like for x in values)
+    return next((x for x in nodes if x is not None), None)
+
+
+#: By the names that PyTorch has for them: what operators of Python are.
+_NAMES = {"_threshold": "threshold"}
+_NAMES |= {"__rpow__": "rpow", "__and__": "bitwise_and", "__or__": "bitwise_or"}
+_NAMES |= {"__rand__": "bitwise_and", "__ror__": "bitwise_or", "__xor__": "bitwise_xor"}
+_NAMES |= {"__rxor__": "bitwise_xor", "__rdiv__": "rdiv", "__rfloordiv__": "floor_divide"}
+_NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide"}
 
 
 def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
@@ -255,10 +337,14 @@ _PARTS = "Every value is one number a channel: give parts as arguments of their 
 class Value:
     """A number a channel, as a step sees it while it is read."""
 
-    __slots__ = ("im", "re", "tracer")
+    __slots__ = ("im", "like", "re", "tracer")
 
-    def __init__(self, tracer: Tracer, re: int, im: int | None = None) -> None:
+    def __init__(
+        self, tracer: Tracer, re: int, im: int | None = None, like: int | None = None
+    ) -> None:
         self.tracer, self.re, self.im = tracer, re, im
+        #: Of a number the node that it is as wide as, if it was made so.
+        self.like = like
 
     def pair(self) -> tuple[int, int]:
         """Real and imaginary part."""
@@ -271,6 +357,8 @@ class Value:
         found = next((x for x in _flat([*args, *(kwargs or {}).values()])), None)
         assert found is not None
         name = func.__name__
+        if func is Tensor.where:  # the method's condition is its second argument
+            args = (args[1], args[0], *args[2:])
         if name == "__get__":  # a property of tensors
             return getattr(found, func.__self__.__name__)  # type: ignore[no-any-return]
         return _call(found.tracer, name, args, kwargs or {})
@@ -278,7 +366,8 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        from linrnn.cells._functions import PROPERTIES, refusal
+        from linrnn.cells._functions import PROPERTIES
+        from linrnn.cells._refusals import refusal
 
         if name in PROPERTIES:
             return PROPERTIES[name](self)
@@ -286,16 +375,26 @@ class Value:
             raise self.tracer.refuse(f".{name} of a value", refusal(name))
         return lambda *args, **kwargs: _call(self.tracer, name, (self, *args), kwargs)
 
+    def where(self, condition: Any, other: Any) -> "Value":
+        """The value where the condition holds, else the other one."""
+        return _call(self.tracer, "where", (condition, self, other), {})
+
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
     __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
     __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
     __matmul__, __rmatmul__ = _operator("matmul"), _operator("matmul", True)
     __pow__, __rpow__ = _operator("pow"), _operator("pow", True)
-    __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("logical_not")
+    __mod__, __rmod__ = _operator("remainder"), _operator("remainder", True)
+    __floordiv__, __rfloordiv__ = _operator("floor_divide"), _operator("floor_divide", True)
+    __divmod__, __rdivmod__ = _operator("floor_divide"), _operator("floor_divide", True)
+    __xor__, __rxor__ = _operator("bitwise_xor"), _operator("bitwise_xor", True)
+    __lshift__, __rlshift__ = _operator("lshift"), _operator("lshift", True)
+    __rshift__, __rrshift__ = _operator("rshift"), _operator("rshift", True)
+    __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("bitwise_not")
     __pos__ = _operator("positive")
-    __and__, __rand__ = _operator("logical_and"), _operator("logical_and", True)
-    __or__, __ror__ = _operator("logical_or"), _operator("logical_or", True)
+    __and__, __rand__ = _operator("bitwise_and"), _operator("bitwise_and", True)
+    __or__, __ror__ = _operator("bitwise_or"), _operator("bitwise_or", True)
     __lt__, __le__ = _operator("lt"), _operator("le")
     __gt__, __ge__ = _operator("gt"), _operator("ge")
     __eq__ = _operator("eq")  # type: ignore[assignment]
@@ -304,8 +403,20 @@ class Value:
     __bool__ = _forbidden("a decision in Python on a value", _CHOOSE)
     __float__ = _forbidden("a value made a Python number", "Stay with tensors; " + _CHOOSE)
     __int__ = __index__ = __complex__ = __float__
+    __round__ = _forbidden("Python's round() of a value", "Write torch.round(x).")
+    __floor__ = _forbidden("math.floor() of a value", "Write torch.floor(x).")
+    __ceil__ = _forbidden("math.ceil() of a value", "Write torch.ceil(x).")
+    __trunc__ = _forbidden("math.trunc() of a value", "Write torch.trunc(x).")
+    __array__ = _forbidden("a value made a NumPy array", "Use PyTorch's functions.")
+    __array_ufunc__ = None
+    __copy__ = __deepcopy__ = _forbidden("a copy of a value", "It never changes: leave it away.")
+    __contains__ = _forbidden("a search in a value", _CHOOSE)
     __getitem__ = _forbidden("an index into a value", _PARTS)
     __setitem__ = _forbidden("a value changed in place", "Write x = torch.where(...) instead.")
+    __imod__ = __ifloordiv__ = __ipow__ = __iand__ = __ior__ = __ixor__ = __imatmul__ = _forbidden(
+        "a value changed in place", "Write x = x + y for x += y."
+    )
+    __delitem__ = _forbidden("a part of a value deleted", _PARTS)
     __iadd__ = __isub__ = __imul__ = __itruediv__ = _forbidden(
         "a value changed in place", "Write x = x + y for x += y."
     )
@@ -354,8 +465,17 @@ def product(tracer: Tracer, op: str, matrix: Any, x: Any, turned: bool) -> Value
             "Declare the matrix: matrix='W', and write F.linear(h, W) or h @ W.",
         )
     graph = tracer.graph
+    parts = [x.re] if x.im is None else [x.re, x.im]
+    wide = next((v for v in parts if graph.value(v) is None), x.like)
 
     def times(w: int, v: int) -> int:
+        if graph.value(v) is not None:
+            if wide is None:
+                raise tracer.refuse(
+                    "a product of a matrix and a number",
+                    "Say how many channels it has: torch.full_like(h, number).",
+                )
+            v = _numbers_like(graph, v, wide)
         return graph.contract(op, w, v, turned != matrix.turned)
 
     if matrix.im is None:

@@ -84,12 +84,17 @@ class _Classes:
             self.parent[self.find(j)] = self.find(i)
 
     def join_all(self) -> None:
-        """Nodes that meet in an operation, and a state and what it becomes."""
+        """Nodes that meet in an operation or at a matrix, and a state and what it becomes."""
         program = self.program
+        sides: dict[tuple[int, bool], int] = {}
         for i, node in enumerate(program.nodes):
             if node.op == "roll" or node.op not in (*MIXING, "matrix"):
                 for x in node.args:
                     self.join(i, x)
+            if node.op in CONTRACTIONS:
+                matrix, vector = node.args
+                for x, of_rows in ((i, not node.attribute), (vector, bool(node.attribute))):
+                    self.join(sides.setdefault((matrix, of_rows), x), x)
         places = program.leaves("state")
         for index, x in enumerate(program.next_states):
             if index in places:
@@ -116,8 +121,17 @@ class _Classes:
             self.set(i, shape[0] if shape else 1, self.program.names(kind)[index])
 
     def spread_all(self) -> None:
-        """Spreads and folds: as far as one of the two is known so is the other."""
-        for _ in (some := ratios(self.program)):
+        """Spreads and folds: as far as one of the two is known so is the other, else it is 1."""
+        some = ratios(self.program)
+        self.spread_known(some)
+        for _, narrow, _ in some:
+            if self.find(narrow) not in self.known:  # a state of which nothing is said
+                self.known[self.find(narrow)] = (1, "a value whose width nothing says")
+                self.spread_known(some)
+
+    def spread_known(self, some: Sequence[Ratio]) -> None:
+        """The widths that follow from those of others."""
+        for _ in some:
             for wide, narrow, n in some:
                 if self.width(wide) > 1:
                     self._divide(wide, narrow, n)

@@ -48,10 +48,12 @@ struct Run {
     }
     static i64 lines(i64 numbers) { return (numbers + M::LINE - 1) / M::LINE * M::LINE; }
 
+    // Of a program that goes against time together with the one that computes its states once more.
     Plan plan(i64 threads) const {
         Plan p{1, args.channels, 1, 0, false, 0};
         const i64 n = args.channels;
-        if (program.matrices) {
+        const auto again = reinterpret_cast<const MachineProgram*>(args.again);
+        if (program.matrices || (again && again->matrices)) {
             p.packed = steps_of(args) >= LONG;
             p.seqs = (args.seqs + threads - 1) / threads;
             if (p.seqs > TOGETHER) p.seqs = TOGETHER;

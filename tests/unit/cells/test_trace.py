@@ -72,10 +72,6 @@ def becomes_a_number(h, x):
     return x * float(h), h
 
 
-def raises_to_a_value(h, x):
-    return x**h, h
-
-
 def unknown(h, x):
     return torch.special.bessel_j0(x), h
 
@@ -114,8 +110,7 @@ REFUSED = {
     draws_noise: ("rand_like", r"rand_like\(\). Draw the random numbers before the scan"),
     casts: ("h.float", r"float\(\). Leave it away: a scan computes in at least float32"),
     becomes_a_number: (r"float\(h\)", "a value made a Python number"),
-    raises_to_a_value: (r"x\*\*h", r"a power of a value. Write torch.exp\(exponent"),
-    unknown: ("bessel_j0", r"special_bessel_j0\(\). Write it with the functions"),
+    unknown: ("bessel_j0", r"bessel_j0\(\). Write it with the functions"),
     repeats: ("h.repeat", r"repeat\(\). Channels are repeated by linrnn.cells.spread"),
     spreads_to_none: (r"spread\(x, 0\)", r"spread\(\) of 0 parts. Give it an integer"),
     rolls_the_batch: (r"torch.roll\(x, 1\)", r"roll\(\) along None. The channels are the last"),

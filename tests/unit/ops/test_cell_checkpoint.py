@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from linrnn.cells import Cell, block_linear, spread
 from linrnn.errors import ArgumentError
 from linrnn.ops import cell_scan
 from linrnn.ops.cell_scan import _cpu
@@ -126,3 +127,58 @@ def test_checkpoint_is_a_positive_integer(k: Any) -> None:
         ArgumentError, match=r"cell_scan: checkpoint must be an integer of at least 1, got"
     ):
         cell_scan(CELLS["mingru"], a=x, z=x, checkpoint=k)
+
+
+def _equal(h: Any, k: Any, x: Any, a: Any) -> Any:
+    v = torch.tanh(x + 0.5 * k + a)
+    return h, (v, v)
+
+
+def _last_equal(h: Any, k: Any, m: Any, x: Any, a: Any) -> Any:
+    v = torch.tanh(x + 0.5 * m + a)
+    return k * m, (v, 0.5 * h + x, v)
+
+
+@pytest.mark.parametrize("step", [_equal, _last_equal])
+def test_equal_next_states(step: Any) -> None:
+    """Each state has a window of its own, though two are one value."""
+    state = "h k" if step is _equal else "h k m"
+    cell = Cell(step, state=state, constant="a")
+    torch.manual_seed(0)
+    x, a = torch.randn(2, 64, 64, requires_grad=True), torch.zeros(64, requires_grad=True)
+
+    def gradients(checkpoint: int | None) -> list[Tensor]:
+        y, last = cell_scan(cell, x=x, a=a, form="native", checkpoint=checkpoint)
+        return list(torch.autograd.grad(y.sum() + last[-1].sum(), (x, a)))
+
+    want = gradients(None)
+    for k in (1, 5, 16, 100):
+        assert same(gradients(k), want), k
+
+
+def test_a_product_that_only_a_gradient_reads() -> None:
+    """Its width is that of a window, which no tensor says."""
+
+    def step(h: Any, x: Any, W: Any) -> Any:
+        return torch.tanh(block_linear(block_linear(x, W.mT), W)), torch.tanh(x)
+
+    cell = Cell(step, state="h", matrix="W")
+    x, W = torch.randn(3, 18, 5, requires_grad=True), torch.randn(1, 5, 2, requires_grad=True)
+    found = []
+    for k in (None, 1, 4):
+        y, _ = cell_scan(cell, x=x, W=W, form="native", checkpoint=k)
+        found.append(list(torch.autograd.grad(y.sum(), (x, W))))
+    assert all(same(some, found[0]) for some in found)
+
+
+def test_sums_have_one_order_where_only_the_step_mixes() -> None:
+    def step(h: Any, x: Any, c: Any) -> Any:
+        return spread(torch.round(5 * x), 3), torch.tanh(c) * h
+
+    cell = Cell(step, state="h", constant="c")
+    x, c = torch.randn(3, 40, 8), torch.randn(8, requires_grad=True)
+    found = []
+    for k in (None, 1, 4):
+        _, h = cell_scan(cell, x=x, c=c, state=torch.ones(3, 8), form="native", checkpoint=k)
+        found.append(list(torch.autograd.grad(h.sum(), c)))
+    assert all(same(some, found[0]) for some in found)

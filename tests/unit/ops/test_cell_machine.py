@@ -110,16 +110,28 @@ def ulp(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.abs().clamp(min=info.tiny) * info.eps
 
 
+#: Operations of two numbers.
+TWO = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "lt",
+    "le",
+    "eq",
+    "ne",
+    "atan2",
+    "fmod",
+    "pow",
+}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("op", sorted(ELEMENTWISE))
 def test_elementwise(op: str, dtype: torch.dtype) -> None:
-    arity = (
-        3
-        if op == "where"
-        else 2
-        if op in {*["add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne"]}
-        else 1
-    )
+    arity = 3 if op == "where" else 2 if op in TWO else 1
     program = of_inputs(lambda g, c, *args: g(op, *args[:arity]), arity)
     inputs = operands(dtype, arity)
     (got,) = run(program, inputs)

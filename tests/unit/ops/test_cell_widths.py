@@ -133,3 +133,126 @@ def test_a_few_steps_and_half_precision(name: str) -> None:
     )
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y.float(), loop.float(), rtol=0.02, atol=0.02)
+
+
+def _rolled(h: Any, x: Any, b: Any, W: Any) -> Any:
+    """A matrix that is declared and not used, beside a roll of a constant."""
+    return torch.maximum(torch.roll(h, 1, -1), torch.roll(b, 1, -1)), torch.tanh(x + h)
+
+
+def _constant_alone(h: Any, x: Any, b: Any) -> Any:
+    """An output that is known before the first step."""
+    return torch.tanh(b), torch.tanh(h + x)
+
+
+def _decided(h: Any, x: Any, b: Any) -> Any:
+    """The gradient passes no roll, but the states that are computed once more do."""
+    return x * b, torch.sign(torch.roll(h, 1, -1) + x)
+
+
+def _decided_by_product(h: Any, x: Any, b: Any, W: Any) -> Any:
+    return x * h * b, torch.sign(F.linear(h, W) + x)
+
+
+def _number(h: Any, x: Any, b: Any, W: Any) -> Any:
+    """A next state that is a number, beside a matrix that is not used."""
+    return torch.sin(h) * b, 0.0
+
+
+def _one_matrix_twice(h: Any, x: Any, b: Any, W: Any) -> Any:
+    """Results that meet nothing but the same matrix."""
+    return (F.linear(x, W), F.linear(torch.tanh(b), W)), torch.tanh(h)
+
+
+def _rows_summed(h: Any, x: Any, b: Any, W: Any) -> Any:
+    return F.linear(torch.ones_like(h), W) + x, torch.tanh(h + b)
+
+
+def _two_groups(h: Any, x: Any, b: Any) -> Any:
+    """No gradient passes between values of two widths."""
+    return torch.floor(spread(x, 3)), torch.tanh(h + b)
+
+
+HOSTILE = [_rolled, _constant_alone, _decided, _decided_by_product, _number, _one_matrix_twice]
+HOSTILE += [_rows_summed, _two_groups]
+
+
+@pytest.mark.parametrize("width", [5, 16, 64])
+@pytest.mark.parametrize("step", HOSTILE, ids=lambda step: step.__name__[1:])
+def test_what_nobody_writes(step: Any, width: int) -> None:
+    names = step.__code__.co_varnames[: step.__code__.co_argcount]
+    cell = Cell(step, state="h", constant="b", matrix="W" if "W" in names else "")
+    torch.manual_seed(0)
+    given = {"x": torch.randn(2, 21, width), "b": torch.randn(width)}
+    given |= {"W": torch.randn(width, width) / width**0.5} if "W" in names else {}
+    given = {n: x.double().requires_grad_() for n, x in given.items()}
+    state = torch.randn(2, width, dtype=torch.float64).requires_grad_()
+    sources = [*given.values(), state]
+
+    def results(**options: Any) -> list[Tensor]:
+        found = cell_scan(cell, state=state, **given, **options)
+        flat = [y for some in found for y in (some if isinstance(some, tuple) else (some,))]
+        into = [torch.linspace(-1, 1, y.numel()).view(y.shape).to(y.dtype) for y in flat]
+        pairs = [pair for pair in zip(flat, into, strict=True) if pair[0].requires_grad]
+        ys, weights = zip(*pairs, strict=True)
+        grads = torch.autograd.grad(ys, sources, weights, materialize_grads=True)
+        return [*flat, *grads]
+
+    want = results(form="loop")
+    for options in ({}, {"checkpoint": 1}, {"checkpoint": 6}, {"form": "newton"}):
+        for x, y in zip(results(**options), want, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["native", "loop", "newton"])
+def test_offsets_of_32_bits(form: str) -> None:
+    """The copy that the kernels read lives as long as the call."""
+    cell = Cell(lambda h, x: (torch.tanh(h + x),) * 2, state="h")
+    x = torch.randn(1, 40, 16, dtype=torch.float64, requires_grad=True)
+    found = []
+    for dtype in (torch.int64, torch.int32):
+        offsets = torch.tensor([0, 3, 3, 17, 40], dtype=dtype)
+        for checkpoint in (None, 4):
+            y, last = cell_scan(cell, x=x, cu_seqlens=offsets, form=form, checkpoint=checkpoint)
+            found.append((y, last, *torch.autograd.grad(y.sum() + last.sum(), x)))
+    for some in found:
+        for a, b in zip(some, found[0], strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_newton_solves_states_of_several_widths() -> None:
+    for name in ("projected", "heads", "pairs"):
+        given = arguments(name, 2, 9)
+        want = results(name, given, torch.float64, form="loop")
+        for x, y in zip(results(name, given, torch.float64, form="newton"), want, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["native", "loop"])
+def test_a_complex_state_that_becomes_a_number_keeps_its_precision(form: str) -> None:
+    def step(z: Any, h: Any, x: Any) -> Any:
+        return torch.tanh(x + h), (0.5, torch.tanh(x) + z.real)
+
+    x = torch.randn(2, 9, 4, dtype=torch.float64)
+    y, (z, h) = cell_scan(Cell(step, state="z h", complex="z"), x=x, form=form)
+    assert (z.dtype, h.dtype) == (torch.complex128, torch.float64)
+    before = torch.tanh(x[:, :-1]) + torch.tensor([0.0] + [0.5] * 7, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(y[:, 1:], torch.tanh(x[:, 1:] + before), rtol=1e-14, atol=1e-14)
+
+
+def test_a_complex_state_made_of_a_real_one_is_as_wide() -> None:
+    cell = Cell(lambda z, x: (x, spread(x, 2)), state="z", complex="z")
+    x = torch.randn(2, 5, 3)
+    for form in ("native", "loop"):
+        _, z = cell_scan(cell, x=x, form=form)
+        torch.testing.assert_close(z, spread(x[:, -1], 2).to(torch.complex64))
+
+
+def test_a_state_of_which_nothing_is_said_has_one_channel() -> None:
+    cell = Cell(lambda h, x: (spread(h, 2) + 0.0 * fold(x, 4), 0.5), state="h")
+    for form in ("native", "loop"):
+        y, h = cell_scan(cell, x=torch.ones(2, 5, 8), form=form)
+        assert (y.shape, h.shape) == ((2, 5, 2), (2, 1))
+    cell = Cell(lambda h, x: (spread(h, 2), 0.5), state="h")
+    for form in ("native", "loop"):
+        assert cell_scan(cell, x=torch.ones(2, 5, 8), form=form)[0].shape == (2, 5, 2)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from linrnn.cells._adjoint import adjoint
 from linrnn.cells._assemble import Operand, assemble
-from linrnn.cells._graph import SPREADS, Program
+from linrnn.cells._graph import ELEMENTWISE, SPREADS, Program
+from linrnn.errors import BackendError
 from linrnn.ops import _native
 from linrnn.ops._layout import checked_offsets, dense, unit_channels
 from linrnn.ops._native import DTYPES, array, pointer
@@ -36,7 +37,7 @@ _WINDOW = -1
 
 Operands = dict[str, Sequence[Any]]
 """By the kinds of `Operand`: tensors, None where an output is not wanted, the number of a window,
-which holds some steps only."""
+which holds some steps only. ``window``: how wide each of these is."""
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -49,7 +50,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
     """Why the machine cannot compute a cell, or None."""
-    missing = {x.op for x in program.nodes if x.op in SPREADS}.difference(operations())
+    known = (*ELEMENTWISE, *SPREADS)
+    missing = {x.op for x in program.nodes if x.op in known}.difference(operations())
     if missing:
         return f"the native kernels are of a version without {min(missing)}; reinstall linrnn"
     return None
@@ -152,6 +154,8 @@ def backward(
         "output": list(gradients.values()),
         "sum": sums,
     }
+    if again is not None:
+        tensors["window"] = _window_widths(*again)
     factors = code.wide(tensors, "factor", range(code.assembled.factors))
     tensors["factor"] = _fresh(steps, factors, dtype)
     marks = saved if layout.checkpoint else ()
@@ -183,6 +187,16 @@ def _again(
     return (code, tensors), windows
 
 
+def _window_widths(code: "_Code", tensors: Operands) -> list[int]:
+    """How wide each window is, by its number."""
+    places = {x: i for i, x in enumerate(tensors["output"]) if x is not None}
+    widths = code.wide(tensors, "output", list(places.values()))
+    found = [0] * (max(places) + 1)  # a number may be left out
+    for window, width in zip(places, widths, strict=True):
+        found[window] = width
+    return found
+
+
 def _every(layout: Layout) -> int:
     """After how many steps states are kept, beyond the last where none is; 0: after each."""
     return min(layout.checkpoint or 0, layout.time + 1)
@@ -210,8 +224,12 @@ class _Code:
     ) -> None:
         self.program = program
         self.outputs = list(range(len(program.outputs)))
-        #: Whether a row must stay whole, which one does that meets a matrix.
-        self._moves = any(x.op == "roll" for x in program.nodes) and not program.matrices
+        #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
+        #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
+        #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
+        self._whole = not program.leaves("matrix") and (
+            program.mixed or any(x.op == "roll" for x in program.nodes)
+        )
         self.assembled = assemble(program, operations(), starts, previous, passing)
         self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
         self._address = ctypes.addressof(self._kept)
@@ -237,12 +255,12 @@ class _Code:
 
     def widths(self, tensors: Operands) -> list[int]:
         """Of each class of values, as far as the tensors tell."""
-        found = []
+        found, windows = [], tensors.get("window", ())
         for some in self.assembled.widths:
             known = ((tensors.get(x.kind, ()), x, axis) for x, axis in some)
             there = (k for k in known if k[1].number < len(k[0]))  # others are yet to be made
-            sized = ((given[x.number], x, axis) for given, x, axis in there)
-            found.append(next((_size(*y) for y in sized if isinstance(y[0], Tensor)), 0))
+            sizes = (_size(given[x.number], x, axis, windows) for given, x, axis in there)
+            found.append(next(filter(None, sizes), 0))
         for _ in self.assembled.ratios:
             for wide, narrow, n in self.assembled.ratios:
                 found[wide] = found[wide] or n * found[narrow]
@@ -256,13 +274,19 @@ class _Code:
         sizes = self.widths(tensors)
         pairs = zip(sizes, self.assembled.widths, strict=True)
         known = {x: n for n, some in pairs for x, _ in some}
-        return [known[Operand(kind, i)] for i in numbers]
+        found = [known[Operand(kind, i)] for i in numbers]
+        if not all(found):  # the machine would write beyond it
+            raise BackendError(
+                f"cell_scan: every {kind} must have a width that an argument says, got one of "
+                "none. Use form='loop'."
+            )
+        return found
 
     def run(self, *call: Any, **options: Any) -> None:
         """Compute; arguments as of `record`."""
-        record, sizes = self.record(*call, **options)
+        record, *referred = self.record(*call, **options)
         _native.run("machine", record)
-        del sizes  # until now
+        del referred  # until now
 
     def record(
         self,
@@ -274,8 +298,10 @@ class _Code:
         adjoint: bool = False,
         marks: Sequence[Tensor] = (),
         again: "tuple[_Code, Operands] | None" = None,
-    ) -> tuple[bytes, list[Any]]:
+    ) -> tuple[bytes, list[Any], Tensor | None]:
         """What the machine is called with; and memory that this refers to, None if there is none.
+
+        That is the widths of both programs, and the offsets, which may be a copy of those given.
 
         Args:
             layout, dtype: of the call.
@@ -292,9 +318,10 @@ class _Code:
         kept = len(values) // _OPERAND_WORDS
         for x in marks:
             values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
+        sequences = offsets(layout)
         own = self.widths(tensors)
         every = {*own, *others} - {0}  # 0: not a value
-        told = len(every) > 1 or self._moves
+        told = len(every) > 1 or self._whole or (again is not None and again[0]._whole)
         sizes = [(ctypes.c_int64 * len(x))(*x) if told else None for x in (own, others)]
         header = MACHINE.pack(
             DTYPES[dtype],
@@ -304,7 +331,7 @@ class _Code:
             seqs,
             layout.time,
             max(every),
-            pointer(offsets(layout)),
+            pointer(sequences),
             *array(layout.reset),
             self._address,
             len(self._order),
@@ -313,7 +340,7 @@ class _Code:
             kept,
             *(0 if x is None else ctypes.addressof(x) for x in sizes),
         )
-        return header + struct.pack(f"={len(values)}q", *values), sizes
+        return header + struct.pack(f"={len(values)}q", *values), sizes, sequences
 
     def places(self) -> list[tuple[Operand, int]]:
         """Each operand, and which word of a record is its address."""
@@ -321,7 +348,10 @@ class _Code:
         return [(x, first + _OPERAND_WORDS * i) for i, x in enumerate(self._order)]
 
 
-def _size(x: Tensor, operand: Operand, axis: int) -> int:
+def _size(x: Any, operand: Operand, axis: int, windows: Sequence[int]) -> int:
+    """Of an axis; 0 of what is no tensor, and no window whose width is told."""
+    if not isinstance(x, Tensor):
+        return windows[x] if isinstance(x, int) and windows else 0
     heads = x.shape[0] if operand.kind == "matrix" and x.ndim == 3 else 1
     return heads * x.shape[axis]
 
@@ -339,16 +369,18 @@ class _Cell:
         """The program that also writes what the adjoint reads, and which outputs of it that is.
 
         Args:
-            share: an output that is a state is kept as that.
+            share: an output that is a state is kept as that. No two states are kept as one.
         """
         if share not in self._keeping:
-            outputs, places = list(self.program.outputs), []
-            for node in (*self.program.next_states, *self.products):
-                if not share or node not in outputs:
+            outputs, places = list(self.program.outputs), list[int]()
+            states = len(self.program.states)
+            for i, node in enumerate((*self.program.next_states, *self.products)):
+                # each state has a place of its own: so do the windows of checkpoints
+                taken = places if i < states else ()
+                there = [k for k, x in enumerate(outputs) if x == node and k not in taken]
+                if not share or not there:
                     outputs.append(node)
-                    places.append(len(outputs) - 1)
-                else:
-                    places.append(outputs.index(node))
+                places.append(there[0] if share and there else len(outputs) - 1)
             more = self.program._replace(outputs=tuple(outputs))
             self._keeping[share] = _Code(more, self.starts), places
         return self._keeping[share]

@@ -149,15 +149,23 @@ def _corrected(
     finite: bool,
 ) -> list[Tensor]:
     """States of the recurrence that is made straight at each step."""
+    there = _there(program)
     scan = Scan(_live(after[0], layout), layout.reset, layout.cu_seqlens, layout.reverse, finite)
     return straight(
         program,
-        lambda i, j: slopes[i * len(after) + j],
+        lambda i, j: slopes[i * len(after) + j] if there[i * len(after) + j] else None,
         after,
         before,
         lambda i, x: layout.one_before(i, x, leaves.states[i]),
         scan,
     )
+
+
+def _there(program: Program) -> list[bool]:
+    """Which derivatives of the next states by the states are not 0 throughout."""
+    derivative = jacobian(program)
+    nodes = (derivative.nodes[x] for x in derivative.outputs)
+    return [x.op != "constant" or x.attribute != 0 for x in nodes]
 
 
 def _live(x: Tensor, layout: Layout) -> Tensor:
@@ -224,9 +232,11 @@ def _carried(
 ) -> list[Tensor]:
     """Cotangents of the recurrence that is made straight, corrected."""
     by, m = 1 if layout.reverse else -1, len(later)
-    live = _live(later[0], layout)
+    live, there = _live(later[0], layout), _there(program)
 
-    def slope(i: int, j: int) -> Tensor:
+    def slope(i: int, j: int) -> Tensor | None:
+        if not there[j * m + i]:
+            return None
         x = torch.where(live, slopes[j * m + i], 0.0)
         return shift_time(x, by)
 

@@ -125,7 +125,7 @@ class Plan:
         self._code = code  # whose program the record refers to
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
-        self._record, sizes = code.record(
+        self._record, sizes, _ = code.record(
             layout, leaves.computed_in(), tensors | written, len(leaves.states[0])
         )
         if any(sizes):

@@ -63,9 +63,13 @@ class Scan(NamedTuple):
         return linear_scan(a, b, reset=self.reset, cu_seqlens=offsets, reverse=self.reverse)[0]
 
 
+def _expanded(slope: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if slope is None else slope.expand(like.shape)
+
+
 def straight(
     program: Program,
-    slope: Callable[[int, int], Tensor],
+    slope: Callable[[int, int], Tensor | None],
     fixed: Sequence[Tensor],
     old: Sequence[Tensor],
     before: Callable[[int, Tensor], Tensor],
@@ -77,7 +81,8 @@ def straight(
 
     Args:
         program: says which states are solved together, and in which order.
-        slope: of the i-th by the j-th.
+        slope: of the i-th by the j-th; None where it is 0 throughout, as between states that
+            differ in width.
         fixed, old: of each state, (batch, time, width).
         before: of the i-th state what each step takes over, in the order of the scan.
         scan: which steps follow one another.
@@ -89,11 +94,12 @@ def straight(
     for group in reversed(groups) if adjoint else groups:
         b = []
         for i in group:
-            terms = [slope(i, j) * x for j, x in moved.items()]
-            terms += [-slope(i, j) * old[j] for j in group]
+            by = {j: slope(i, j) for j in (*moved, *group)}
+            terms = [s * moved[j] for j, s in by.items() if j in moved and s is not None]
+            terms += [-s * old[j] for j, s in by.items() if j in group and s is not None]
             # nothing enters a first step but what it starts from, which is known
             b.append(torch.where(scan.live, sum(terms, fixed[i]), fixed[i]))
-        rows = [[slope(i, j).expand(b[0].shape) for j in group] for i in group]
+        rows = [[_expanded(slope(i, j), b[0]) for j in group] for i in group]
         turned = len(group) == 2 and group in pairs and multiplies(program, (group[0], group[1]))
         new = scan.pair(rows, b) if turned else scan(rows, b)
         for i, x in zip(group, new, strict=True):

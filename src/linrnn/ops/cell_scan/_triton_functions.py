@@ -103,6 +103,42 @@ def tanh(x):
 
 @triton.jit
 @no_type_check
+def _half_exp(size):
+    """``exp(size) / 2``, which overflows no earlier than it has to."""
+    root = exp(0.5 * size)
+    return (0.5 * root) * root
+
+
+@triton.jit
+@no_type_check
+def sinh(x):
+    size = tl.abs(x)
+    m = expm1(tl.where(size > 20, 0, size))
+    y = tl.where(size > 20, _half_exp(size), 0.5 * (m + m / (m + 1)))
+    y = tl.where(x != x, x, y)
+    return tl.where(x == 0, x, tl.where(x < 0, y * -1.0, y))
+
+
+@triton.jit
+@no_type_check
+def cosh(x):
+    size = tl.abs(x)
+    e = exp(tl.where(size > 20, 0, size))
+    return tl.where(x != x, x, tl.where(size > 20, _half_exp(size), 0.5 * (e + 1 / e)))
+
+
+@triton.jit
+@no_type_check
+def rounded(x):
+    """To the nearest integer, of two to the even one."""
+    low = tl.floor(x)
+    beyond = x - low
+    odd = low - 2 * tl.floor(0.5 * low) != 0
+    return low + tl.where((beyond > 0.5) | ((beyond == 0.5) & odd), 1, 0)
+
+
+@triton.jit
+@no_type_check
 def softplus(x):
     tail = log1p(exp(-tl.abs(x)))
     return tl.where(x > 20, x, tl.where(x > 0, x, 0) + tail)

@@ -38,21 +38,25 @@ _TEXT = {
     "sin": "tl.sin({})",
     "cos": "tl.cos({})",
     "erf": "tl.erf({})",
+    "floor": "tl.floor({})",
+    "round": "rounded({})",
     **{
         name: f"{name}({{}})"
         for name in (
             *("exp", "expm1", "log1p", "sqrt", "sigmoid", "tanh", "softplus", "logsigmoid"),
-            *("relu", "gelu"),
+            *("relu", "gelu", "sinh", "cosh"),
         )
     },
     "maximum": "maximum({}, {})",
     "minimum": "minimum({}, {})",
 }
+#: The operations of numbers that a kernel may have.
+OPERATIONS = frozenset(_TEXT)
 #: How many operations a function stands for, about.
 _WEIGHT = 12
 _FUNCTIONS = set(_TEXT) - {
     *("add", "sub", "mul", "div", "neg", "abs", "reciprocal", "square", "lt", "le", "eq", "ne"),
-    *("where", "relu", "maximum", "minimum"),
+    *("where", "relu", "maximum", "minimum", "floor"),
 }
 
 
