@@ -22,6 +22,7 @@ LAYERS = (
             "_moments",
             "_numbers",
             "_schema",
+            "_turns",
         ),
         *("_signals", "_storage"),
     },

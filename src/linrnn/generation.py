@@ -21,6 +21,7 @@ from linrnn import state as states
 from linrnn._finite import all_finite
 from linrnn._schema import check_type
 from linrnn._stream_input import check_finite, check_tokens, vocabulary
+from linrnn._turns import Turns, in_turn
 from linrnn.backbone import SequenceModel
 from linrnn.errors import (
     ArgumentError,
@@ -121,7 +122,8 @@ class TokenStream:
 
     The state has read all tokens but the last, which is kept beside it: what the model expects
     next is its output for that one. As in a `linrnn.streaming.Session`, what would make the state
-    or an answer NaN or infinite raises, and leaves the stream where it was.
+    or an answer NaN or infinite raises, and leaves the stream where it was; and each call, or token
+    of `generate`, happens as a whole, whatever other threads do.
 
     Args:
         model: in evaluation mode; attention without a window is allowed, and costs more with every
@@ -162,7 +164,9 @@ class TokenStream:
         """The last token, not in the state yet; None before the first one."""
         self.steps = 0
         """Tokens read, those before `load` included."""
+        self._turn = Turns()
 
+    @in_turn
     def read(self, tokens: TokenIds) -> None:
         """Read tokens in parallel, in chunks; nothing is computed for the last one yet.
 
@@ -175,6 +179,7 @@ class TokenStream:
             for part in ids.split(self.chunk):
                 self._advance(part)
 
+    @in_turn
     def surprise(self, tokens: TokenIds) -> Float[Tensor, " time"]:
         """Read tokens, and say of each how unlikely it was: ``-log2 p``, in bits.
 
@@ -197,6 +202,7 @@ class TokenStream:
                 check_finite("TokenStream", nats[-1], ())
         return torch.cat(nats) / math.log(2)
 
+    @in_turn
     def expected(self) -> Float[Tensor, " vocabulary"]:
         """Logits of the next token; may be asked for again, and changes nothing.
 
@@ -206,6 +212,7 @@ class TokenStream:
         """
         return self._expected()[0]
 
+    @in_turn
     def save(self, path: Path | str) -> None:
         """Write the state and the last token: see `linrnn.streaming.Session.save`.
 
@@ -215,6 +222,7 @@ class TokenStream:
         pending = [] if self.last is None else [self.last]
         save_stream(path, self.model, self.state, self.steps, pending)
 
+    @in_turn
     def load(self, path: Path | str) -> None:
         """Go on where a stream of the same model was saved.
 
@@ -328,9 +336,10 @@ def _generate(
     stream: TokenStream, count: int | None, sampling: Sampling, generator: torch.Generator
 ) -> Iterator[int]:
     for _ in itertools.count() if count is None else range(count):
-        logits, state = stream._expected()
-        token = sampling.draw(logits, generator)
-        stream.state, stream.last, stream.steps = state, token, stream.steps + 1
+        with stream._turn:
+            logits, state = stream._expected()
+            token = sampling.draw(logits, generator)
+            stream.state, stream.last, stream.steps = state, token, stream.steps + 1
         yield token
 
 

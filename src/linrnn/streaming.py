@@ -23,6 +23,7 @@ from linrnn._storage import checksum
 from linrnn._stream_input import Streamable as Streamable
 from linrnn._stream_input import as_input, as_times, check_finite, check_state, pools
 from linrnn._stream_input import check_streamable as check_streamable
+from linrnn._turns import Turns, in_turn
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, check_positive_int, show
 from linrnn.typing import State
@@ -41,6 +42,8 @@ class Session:
     for the model's dtype, is refused, and so is an output or a state that is not finite: `feed`
     raises, and the stream is where it was before. That costs a sum over outputs and state a call,
     and on a GPU waits for them.
+
+    It may be fed from several threads: each call happens as a whole, before or after every other.
 
     Args:
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
@@ -79,6 +82,7 @@ class Session:
         self.model, self.chunk, self.allow_nonfinite = model, chunk, allow_nonfinite
         self.steps = 0
         """Steps read by this stream, those before `load` included."""
+        self._turn = Turns()
         self.state: State = fresh(model, 1) if state is None else state
         if states.batch_size(self.state) not in (0, 1):
             raise ArgumentError(
@@ -88,6 +92,7 @@ class Session:
         if not allow_nonfinite:
             check_state("Session", self.state)
 
+    @in_turn
     def feed(self, x: Any, dt: Any = None) -> Tensor:
         """Read a step or a chunk, and return what the model says to it.
 
@@ -118,6 +123,7 @@ class Session:
         self.steps += len(batch)
         return y[0, 0] if single and y.ndim == 3 else y[0]
 
+    @in_turn
     def save(self, path: Path | str) -> None:
         """Write the state with a description of the model it is of; see `save_stream`.
 
@@ -128,6 +134,7 @@ class Session:
         allow = self.allow_nonfinite
         save_stream(path, self.model, self.state, self.steps, allow_nonfinite=allow)
 
+    @in_turn
     def load(self, path: Path | str) -> None:
         """Go on where a stream of the same model was saved; on an error nothing changes.
 
@@ -151,6 +158,10 @@ class Sessions:
     not fed is never touched. What is not finite is refused as by `Session`.
 
     Memory is that of the largest number of streams there were at once.
+
+    Streams may join, be fed, saved and dropped from any number of threads: each call happens as a
+    whole, before or after every other. Calls take turns, so one that feeds many streams is faster
+    than many threads that feed one each.
 
     Args:
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
@@ -191,16 +202,18 @@ class Sessions:
         self._rows: dict[Hashable, int] = {}
         self._free = list(range(capacity or 1))[::-1]
         self._steps: dict[Hashable, int] = {}
+        self._turn = Turns()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Any:
-        return iter(self._rows)
+        return iter(list(self._rows))  # which may change while somebody goes through them
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self._rows
 
+    @in_turn
     def join(self, name: Hashable, state: State | None = None, *, steps: int = 0) -> None:
         """Add a stream.
 
@@ -232,6 +245,7 @@ class Sessions:
         states.put(self._bank, [row], state)
         self._rows[name], self._steps[name] = row, steps
 
+    @in_turn
     def feed(
         self, inputs: Mapping[Hashable, Any], dt: Mapping[Hashable, Any] | None = None
     ) -> dict[Hashable, Tensor]:
@@ -276,10 +290,12 @@ class Sessions:
             self._steps[name] += len(batches[name][0])
         return {name: outputs[name] for name in inputs}
 
+    @in_turn
     def state(self, name: Hashable) -> State:
         """A copy of the state of a stream, of one row."""
         return states.select(self._bank, self._row(name))
 
+    @in_turn
     def drop(self, name: Hashable) -> State:
         """Remove a stream and return its state, with which it may join again, here or elsewhere."""
         state = self.state(name)
@@ -289,8 +305,9 @@ class Sessions:
 
     def save(self, name: Hashable, path: Path | str) -> None:
         """Write the state of a stream: see `Session.save`, whose files are the same."""
-        allow, state = self.allow_nonfinite, self.state(name)
-        save_stream(path, self.model, state, self._steps[name], allow_nonfinite=allow)
+        with self._turn:
+            state, steps = self.state(name), self._steps[name]
+        save_stream(path, self.model, state, steps, allow_nonfinite=self.allow_nonfinite)
 
     def load(self, name: Hashable, path: Path | str) -> None:
         """Add a stream that goes on where a saved one was: see `Session.load`."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from linrnn import state as states
 from linrnn._finite import first_bad, misfit
 from linrnn._stream_input import as_input, as_times, check_finite, check_streamable, pools
+from linrnn._turns import Turns, drawing, in_turn
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int, check_shape
 from linrnn.learn._base import Learner, Loop, Step
@@ -38,6 +39,10 @@ class LearningSession:
     stream, weights and all, is where it was before the call. A call of more than one piece, or with
     a learner that moves the weights inside a piece, copies the weights and the optimiser's means
     for that.
+
+    It may be used from several threads: each call happens as a whole, before or after every other.
+    Sessions of a process take turns at learning, for the random numbers that learners draw come
+    from one generator. A model learns in one session alone.
 
     Args:
         model: a causal `linrnn.SequenceModel` in evaluation mode with a state of fixed size.
@@ -93,7 +98,9 @@ class LearningSession:
         self.state: State | None = None
         self.steps = self.pieces = 0
         self._before: tuple[list[Tensor], dict[str, Any]] | None = None
+        self._turn = Turns()
 
+    @in_turn
     def feed(self, x: Any, target: Any = None, dt: Any = None) -> Tensor:
         """Answer to a step or a chunk, and learn from it.
 
@@ -170,8 +177,7 @@ class LearningSession:
 
     def _step(self, batch: Batch, loop: Loop) -> Step:
         """What the learner makes of a piece: the same wherever the stream was taken up."""
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(self.seed + self.pieces)
+        with drawing(self.seed + self.pieces), torch.enable_grad():
             return self.learner.step(self.model, batch, self.state, loop)
 
     def _move(self, *, more: bool = True) -> None:
@@ -218,6 +224,7 @@ class LearningSession:
         finally:
             self._before = None
 
+    @in_turn
     def state_dict(self) -> dict[str, Any]:
         """All of it, as tensors and plain values by name: weights, optimiser, learner, state."""
         return {
@@ -229,6 +236,7 @@ class LearningSession:
             "pieces": self.pieces,
         }
 
+    @in_turn
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was asked; the settings of the optimiser stay as they are.
 
