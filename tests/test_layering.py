@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 # lowest first; parts on one line may not import each other
 LAYERS = (
     {"errors"},
-    {"_door", "_reading"},
+    {"_door", "_reading", "_turns"},
     {
         *(
             "_allocator",
@@ -22,7 +22,6 @@ LAYERS = (
             "_moments",
             "_numbers",
             "_schema",
-            "_turns",
         ),
         *("_signals", "_storage"),
     },

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from linrnn import __version__
 from linrnn import state as states
 from linrnn._finite import all_finite
+from linrnn._memory import check_fits
 from linrnn._reading import reading
 from linrnn._schema import check_type
 from linrnn._storage import checksum
@@ -30,6 +31,10 @@ from linrnn.typing import State
 
 CHUNK = 4096
 """Steps computed at once by default: enough to fill a processor, and few megabytes."""
+
+
+_TIMES = 2  # the states before a call, and those after it
+_NAME = 64  # bytes of a place that no stream has yet
 
 
 class Session:
@@ -171,7 +176,7 @@ class Sessions:
 
     Raises:
         ArgumentError: the model reads backward, is in training mode, or its state grows with
-            what was read.
+            what was read; the states of ``capacity`` streams do not fit into memory.
 
     Example:
         >>> pool = Sessions(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
@@ -198,6 +203,10 @@ class Sessions:
         check_streamable("Sessions", model, growing=False)
         self.model, self.capacity, self.chunk = model, capacity, chunk
         self.allow_nonfinite = allow_nonfinite
+        if capacity is not None:
+            one = sum(h.numel() * h.element_size() for h in states.leaves(fresh(model, 1)))
+            needed = capacity * (_TIMES * one + _NAME)
+            check_fits("Sessions", f"{capacity:,} streams", needed, "Lower capacity.")
         self._bank: State = fresh(model, capacity or 1)
         self._rows: dict[Hashable, int] = {}
         self._free = list(range(capacity or 1))[::-1]
