@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from linrnn.errors import StorageError
+from linrnn.errors import StorageError, printable
 
 
 class ClosedOutputError(StorageError):
@@ -48,6 +48,7 @@ def standard_streams() -> Iterator[None]:
 
 def say(text: str) -> None:
     """Write a line to standard error, or nothing where that cannot be."""
+    text = printable(text, keep="\n\t")
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     with suppress(OSError, ValueError):
         # a file name that is no text would raise, and nothing be said
