@@ -232,6 +232,13 @@ def _foreign(name: str, value: object) -> str:
     return f"{show(value)}. Pass {kind}({name})."
 
 
+def check_kind(where: str, what: str, value: object, *kinds: type) -> None:
+    """Raise `ArgumentTypeError` unless a value is of one of some types."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ArgumentTypeError(f"{where}: {what} must be a {names}, got {show(value)}.")
+
+
 def check_at_most(where: str, most: int, **values: int) -> None:
     """Raise `ArgumentError` unless every keyword's value is at most ``most``."""
     for name, value in values.items():
