@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 # lowest first; parts on one line may not import each other
 LAYERS = (
     {"errors"},
-    {"_door", "_reading"},
+    {"_door", "_reading", "_turns"},
     {
         *(
             "_allocator",

@@ -249,8 +249,8 @@ def _tree(rest: Any, spec: Spec) -> Any:
         return _build(iter(rest), spec)
     sizes = [prod(part.shape) for part in parts for _ in range(_doubled(part))]
     pieces, found = iter(rest.split(sizes, 1)), []
-    for part in parts:
-        h = [next(pieces).reshape(len(rest), *part.shape) for _ in range(_doubled(part))]
+    for part in parts:  # `len` of a tensor is a number, and would bind an exported graph to it
+        h = [next(pieces).reshape(rest.shape[0], *part.shape) for _ in range(_doubled(part))]
         if part.kind == "real":
             found += h
         elif part.kind == "complex":

@@ -1,20 +1,28 @@
 """How much memory there is, and building models that may not ask for more."""
 
+import functools
+import inspect
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from linrnn._turns import drawing
 from linrnn.errors import ArgumentError, LinrnnError
 
-_ITEM = 4  # bytes of a number, for a guess
+_LARGE = 1 << 12  # of a number, with which another may make a matrix that fills a machine
+_SMALL = 1 << 26  # bytes that are not worth asking how many there are
+_ITEM = 16  # bytes of a number, at most
+Init = TypeVar("Init", bound=Callable[..., None])
 _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -32,20 +40,62 @@ def available() -> int:
     return min(found)
 
 
-def check_memory(where: str, what: str, needed: int, fix: str) -> None:
-    """Raise `ArgumentError` unless so many bytes fit into memory, before any is asked for.
+def bounded(what: str, fix: str) -> Callable[[Init], Init]:
+    """Have a constructor refuse sizes that do not fit into memory before any is asked for.
+
+    One with a large number among its arguments is called without memory first, on the device
+    "meta", so that what does not fit as a whole is not drawn in part.
 
     Args:
-        where: the function or class that checks, for the message.
-        what: what takes them.
-        needed: bytes, a guess from below.
+        what: is made, for the message.
         fix: the usual remedy, one sentence.
     """
-    most = available()
-    if needed > most:
+
+    def decorate(init: Init) -> Init:
+        @functools.wraps(init)
+        def made(self: Any, *args: Any, **kwargs: Any) -> None:
+            device = torch.device(kwargs.get("device") or torch.get_default_device())
+            # counted already, or nothing is allocated here
+            if torch._C._len_torch_dispatch_stack() or device.type != "cpu":
+                return init(self, *args, **kwargs)
+            limit = available()
+            rule = f"{type(self).__name__}: {what} must fit into {limit:,} bytes of memory"
+            with within(limit, ArgumentError, f"{rule}, got sizes that do not. {fix}"):
+                if any(isinstance(x, int) and x > _LARGE for x in tree_leaves((args, kwargs))):
+                    _rehearse(init, self, args, kwargs, limit)
+                return init(self, *args, **kwargs)
+
+        return cast(Init, made)
+
+    return decorate
+
+
+def _rehearse(init: Any, self: Any, args: Any, kwargs: Mapping[str, Any], limit: int) -> None:
+    """Raise MemoryError where a constructor makes tensors of more than so many bytes."""
+    if "device" not in inspect.signature(init).parameters:
+        return
+    twin = type(self).__new__(type(self))
+    with drawing(), warnings.catch_warnings(), _Budget(limit, everywhere=True):
+        warnings.simplefilter("ignore")
+        try:
+            init(twin, *args, **{**kwargs, "device": "meta"})
+        except Exception as error:  # any other is raised again by the constructor
+            if is_about_memory(error):
+                raise
+
+
+def check_fits(where: str, what: str, size: int, fix: str) -> None:
+    """Raise `ArgumentError` unless so many bytes fit into memory.
+
+    Args:
+        where: who asks, for the message.
+        what: takes them.
+        size: bytes.
+        fix: the usual remedy, one sentence.
+    """
+    if size > _SMALL and size > (limit := available()):
         raise ArgumentError(
-            f"{where}: {what} must fit into {most:,} bytes of memory, got sizes that take at least "
-            f"{needed:.3g}. {fix}"
+            f"{where}: {what} must fit into {limit:,} bytes of memory, got {size:,}. {fix}"
         )
 
 
@@ -53,8 +103,8 @@ def check_memory(where: str, what: str, needed: int, fix: str) -> None:
 def within(limit: int, error: type[LinrnnError], message: str) -> Iterator[None]:
     """Inside, tensors on the CPU may be made until they would take more than ``limit`` bytes.
 
-    What they take is known before it is asked for. Of what is computed of other tensors each may
-    take what is left, and is not counted further.
+    What they take is known before it is asked for, and free again once nobody has them. Of what
+    is computed of other tensors each may take what is left, and is not counted further.
 
     Args:
         limit: bytes of all of them together.
@@ -81,11 +131,17 @@ def is_about_memory(reason: BaseException) -> bool:
 
 
 class _Budget(TorchDispatchMode):
-    """Sees every operator before it runs."""
+    """Sees every operator before it runs.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        limit: bytes that tensors may take.
+        everywhere: on any device, not on the CPU alone.
+    """
+
+    def __init__(self, limit: int, *, everywhere: bool = False) -> None:
         super().__init__()
-        self.left = limit
+        self.left, self._everywhere = limit, everywhere
+        self._taken: list[tuple[StorageWeakRef, int]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -100,18 +156,32 @@ class _Budget(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if _is_new(func):
-            self._claim(func, args, kwargs)
-        return func(*args, **kwargs)
-
-    def _claim(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not _is_new(func):
+            return func(*args, **kwargs)
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        device = torch.device(kwargs.get("device") or "cpu")
+        if self._everywhere or (device.type == "cpu" and all(x.is_cpu for x in tensors)):
+            self._check(func, args, kwargs, tensors)
+        made = func(*args, **kwargs)
+        if not tensors and isinstance(made, Tensor) and (made.is_cpu or self._everywhere):
+            # what is computed of other tensors is rarely kept
+            storage = made.untyped_storage()
+            self._taken.append((StorageWeakRef(storage), storage.nbytes()))
+            self.left -= storage.nbytes()
+        return made
+
+    def _check(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
+    ) -> None:
         sizes = _sizes(args, numbers=not tensors)
         largest = _ITEM * sizes * math.prod(max(1, x.numel()) for x in tensors)
+        if largest <= self.left:
+            return
+        there = [(storage, size) for storage, size in self._taken if not storage.expired()]
+        self.left += sum(size for _, size in self._taken) - sum(size for _, size in there)
+        self._taken = there
         if largest > self.left and _bytes(func, args, kwargs) > self.left:
             raise MemoryError
-        if not tensors:  # what is computed of other tensors is rarely kept
-            self.left -= largest
 
 
 def _is_new(func: Any) -> bool:

@@ -21,8 +21,8 @@ MixerLike: TypeAlias = OneMixer | Sequence[OneMixer]
 """One mixer for all layers, or several that are repeated along the depth; of texts they may be one
 text with commas between, in which ``3*lru`` is ``lru,lru,lru``."""
 
-_MOST = 10_000
-"""Layers that a text may name."""
+MOST_LAYERS = 10_000
+"""Of a model, or that a text may name."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -62,10 +62,10 @@ def _expanded(mixer: str, parts: list[str]) -> tuple[str, ...]:
     for part in parts:
         found = re.fullmatch(r"([0-9]+)\s*\*\s*([^*\s]+)", part)
         count = 1 if found is None else int(found[1][:9])
-        if not 0 < count <= _MOST - len(names):
+        if not 0 < count <= MOST_LAYERS - len(names):
             raise ArgumentError(
-                f"mixer: a pattern must have 1 to {_MOST:,} layers of each mixer and in all, got "
-                f"{show(mixer)}."
+                f"mixer: a pattern must have 1 to {MOST_LAYERS:,} layers of each mixer and in all, "
+                f"got {show(mixer)}."
             )
         names += [part if found is None else found[2]] * count
     return tuple(names)

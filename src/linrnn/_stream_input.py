@@ -1,5 +1,6 @@
 """What can be a stream, what it may be fed, and what must have become of it."""
 
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +15,9 @@ from linrnn.errors import (
     ArgumentTypeError,
     DTypeError,
     NonFiniteError,
+    check_kind,
     check_shape,
+    show,
 )
 from linrnn.mixers import Mixer
 from linrnn.mixers._base import check_timed
@@ -53,6 +56,63 @@ def check_state(where: str, state: State) -> None:
         )
 
 
+def check_state_of(where: str, model: Streamable, state: State, *, growing: bool = False) -> None:
+    """Raise `ArgumentError` unless a state is one of this model, of one row.
+
+    Args:
+        where: who asks, for the message.
+        model: whose it is to be.
+        state: of any type.
+        growing: whether its size may be another than that of a fresh one.
+    """
+    fresh = model.init_state(1)
+    if not is_tree_of(fresh, state):
+        raise ArgumentTypeError(
+            f"{where}: state must be a tree of tensors as {type(model).__name__}.init_state gives "
+            f"it, got {show(state)}. Pass what such a model returned."
+        )
+    if not growing:
+        states.concat([fresh, state])  # says what is wrong with a state of another model
+    if states.batch_size(state) not in (0, 1):
+        raise ArgumentError(
+            f"{where}: state must be of one row, got {states.batch_size(state)}. "
+            "Pick one with linrnn.state.select(state, row)."
+        )
+
+
+def is_tree_of(one: Any, other: Any) -> bool:
+    """Whether two trees have the same branches, and plain tensors of the same kind as leaves."""
+    if isinstance(one, Tensor):
+        plain = isinstance(other, Tensor) and _plain(other)
+        return plain and other.ndim == one.ndim and other.is_complex() == one.is_complex()
+    if isinstance(one, dict):
+        same = isinstance(other, dict) and one.keys() == other.keys()
+        return same and all(is_tree_of(one[key], other[key]) for key in one)
+    same = isinstance(other, (list, tuple)) and len(one) == len(other)
+    return same and all(map(is_tree_of, one, other))
+
+
+def _plain(x: Tensor) -> bool:
+    """Whether it is numbers in memory, one beside the other."""
+    return not (x.is_meta or x.is_quantized) and x.layout is torch.strided
+
+
+def check_path(where: str, path: object) -> None:
+    """Raise `ArgumentTypeError` unless it is a path."""
+    check_kind(where, "path", path, str, Path)
+
+
+def as_tokens(where: str, model: Streamable, tokens: Any) -> Tensor:
+    """Token ids of the model's vocabulary, (time,), on its device.
+
+    Raises:
+        DTypeError, ShapeError, ArgumentError: anything else, with its place.
+    """
+    ids = as_tensor(where, tokens, "tokens")
+    check_tokens(where, model, ids)
+    return ids.reshape(-1).to(next(model.parameters()).device, torch.long)
+
+
 def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> tuple[Tensor, bool]:
     """A step or chunk of one stream as (time, ...) on the model's device, and whether it is a step.
 
@@ -62,7 +122,7 @@ def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> 
             for, also a number that the dtype of the model does not hold.
     """
     weight = next(model.parameters())
-    x = _tensor(where, x)
+    x = as_tensor(where, x)
     if vocabulary(model) is not None:
         check_tokens(where, model, x)
         x = x.to(weight.device, torch.long)
@@ -173,7 +233,7 @@ def as_times(where: str, model: Streamable, dt: Any, steps: int, single: bool) -
     if dt is None:
         return None
     check_timed(where, dt, mixers_of(model))
-    times, weight = _tensor(where, dt, "dt"), next(model.parameters())
+    times, weight = as_tensor(where, dt, "dt"), next(model.parameters())
     axes: dict[str, int | None] = {} if single else {"time": steps}
     check_shape(where, "dt", times.shape, axes, "Pass one number for each step.")
     if times.is_complex() or times.dtype == torch.bool:
@@ -181,11 +241,15 @@ def as_times(where: str, model: Streamable, dt: Any, steps: int, single: bool) -
     return times.to(weight.device, torch.promote_types(weight.dtype, torch.float32)).view(-1)
 
 
-def _tensor(where: str, x: Any, name: str = "x") -> Tensor:
+def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
+    """Numbers in memory as a tensor; those of Python's that have fractions in float64."""
     try:
         found = x if isinstance(x, Tensor) else torch.as_tensor(x)
+        if not _plain(found):
+            raise TypeError("a tensor without numbers of its own")
         if found.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
             found = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32
         return found
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise DTypeError(f"{where}: {name} must be numbers, got {x!r:.60} ({error}).") from error
+        why = str(error).partition("\n")[0]
+        raise DTypeError(f"{where}: {name} must be numbers, got {show(x, 60)} ({why}).") from error

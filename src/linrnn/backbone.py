@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from linrnn._declared import OF_THE_MODEL, Option, declared
-from linrnn._pattern import MixerLike, choose
+from linrnn._memory import bounded
+from linrnn._pattern import MOST_LAYERS, MixerLike, choose
 from linrnn._tiers import Reader, Shape, apart, as_tiers, joined, read_in_graph, read_step
 from linrnn.block import Block
 from linrnn.errors import (
     ArgumentError,
     DTypeError,
+    check_at_most,
     check_in,
     check_positive,
     check_positive_int,
@@ -141,6 +143,7 @@ class SequenceModel(nn.Module):
         Orvieto et al. 2023, arXiv:2303.06349, Figure 1.
     """
 
+    @bounded("the model", "Lower d_model, n_layers, or the sizes of the mixer or the vocabulary.")
     def __init__(
         self,
         d_input: int,
@@ -182,6 +185,7 @@ class SequenceModel(nn.Module):
         check_positive_int(
             where, d_input=d_input, d_output=d_output, d_model=d_model, n_layers=n_layers
         )
+        check_at_most(where, MOST_LAYERS, n_layers=n_layers)
         check_in(where, "encoder", encoder, ("linear", "tokens"))
         check_in(where, "identity_ends", identity_ends, ("none", "in", "both"))
         shape = Shape(n_layers, as_tiers(where, tiers), expand, unet)

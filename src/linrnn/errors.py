@@ -6,16 +6,23 @@ from the builtin a Python user would expect (`ValueError`, `TypeError`, ...).
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 
 class LinrnnError(Exception):
-    """Base of all errors this library raises on purpose; its text is fit to show to a user."""
+    """Base of all errors this library raises on purpose; its text is fit to show to a user.
+
+    It repeats what users, files and paths said, so what a terminal would obey is written out.
+    """
 
     #: What the command line exits with: 1 the run failed, 2 the command was wrong.
     exit_code = 1
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ArgumentError(LinrnnError, ValueError):
@@ -225,6 +232,13 @@ def _foreign(name: str, value: object) -> str:
     return f"{show(value)}. Pass {kind}({name})."
 
 
+def check_kind(where: str, what: str, value: object, *kinds: type) -> None:
+    """Raise `ArgumentTypeError` unless a value is of one of some types."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ArgumentTypeError(f"{where}: {what} must be a {names}, got {show(value)}.")
+
+
 def check_at_most(where: str, most: int, **values: int) -> None:
     """Raise `ArgumentError` unless every keyword's value is at most ``most``."""
     for name, value in values.items():
@@ -238,6 +252,34 @@ def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None
     # an array that is compared with a text gives no truth value
     if not isinstance(value, str) or value not in known:
         raise UnknownNameError(f"{where} {what}", value, known)
+
+
+#: What a terminal obeys and does not show: control characters, the end of a line among them, what
+#: changes the direction of writing, and halves of characters, as of file names that are no text.
+_OBEYED = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
+)
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""A text in which what a terminal would obey is written out, as Python writes it.
+
+    Args:
+        text: of anybody.
+        keep: characters that stay: of a text of several lines ``"\n\t"``.
+
+    Example:
+        >>> printable("red: \x1b[31m")
+        'red: \\x1b[31m'
+    """
+
+    def escaped(match: re.Match[str]) -> str:
+        found = match.group()
+        return found if found in keep else found.encode("unicode_escape").decode()
+
+    return _OBEYED.sub(escaped, text)
 
 
 def show(value: object, limit: int = 80) -> str:

@@ -20,13 +20,15 @@ from torch import Tensor, nn
 from linrnn import state as states
 from linrnn._finite import all_finite
 from linrnn._schema import check_type
-from linrnn._stream_input import check_finite, check_tokens, vocabulary
+from linrnn._stream_input import as_tokens, check_finite, vocabulary
+from linrnn._turns import Turns, in_turn
 from linrnn.backbone import SequenceModel
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     NonFiniteError,
     check_at_most,
+    check_kind,
     check_positive_int,
     show,
 )
@@ -50,6 +52,7 @@ _SCORES = 1 << 17
 _ROWS = 64  # but of so many tokens at least: a large head is read once for all of them
 _WIDE = 1 << 18  # numbers of a chunk between layers: a narrow model reads longer chunks
 _LONG = 1 << 14  # but none longer than this
+_LARGEST = 1 << 63  # of a number that PyTorch divides by
 _MOST_SEED = 1 << 62  # the rows of a batch have seeds after one another
 
 
@@ -69,17 +72,17 @@ class Sampling:
     """Draw from the fewest likeliest tokens whose probabilities sum to this, in (0, 1]; 1: all."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
+        if not _number(self.temperature) or not 0 <= self.temperature < math.inf:
             raise ArgumentError(
-                f"generate: temperature must be at least 0 and finite, got {self.temperature}. "
-                "0 always takes the likeliest token."
+                f"generate: temperature must be at least 0 and finite, got "
+                f"{show(self.temperature)}. 0 always takes the likeliest token."
             )
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
             raise ArgumentError(
                 f"generate: top_k must be an integer of at least 0, got {show(self.top_k)}."
             )
-        if not 0 < self.top_p <= 1:
-            raise ArgumentError(f"generate: top_p must be in (0, 1], got {self.top_p}.")
+        if not _number(self.top_p) or not 0 < self.top_p <= 1:
+            raise ArgumentError(f"generate: top_p must be in (0, 1], got {show(self.top_p)}.")
 
     def draw(self, logits: Float[Tensor, " vocabulary"], generator: torch.Generator) -> int:
         """One token; all randomness comes from ``generator``, of the CPU.
@@ -105,6 +108,11 @@ class Sampling:
         return int(top.indices[_draw(summed, generator)])
 
 
+def _number(x: object) -> bool:
+    number = isinstance(x, (int, float)) and not isinstance(x, bool)
+    return number and -_LARGEST < x < _LARGEST  # type: ignore[operator]
+
+
 _NOT_NUMBERS = (
     "generate: the model's outputs must be numbers, got NaN or infinity. Did its training diverge?"
 )
@@ -121,7 +129,8 @@ class TokenStream:
 
     The state has read all tokens but the last, which is kept beside it: what the model expects
     next is its output for that one. As in a `linrnn.streaming.Session`, what would make the state
-    or an answer NaN or infinite raises, and leaves the stream where it was.
+    or an answer NaN or infinite raises, and leaves the stream where it was; and each call, or token
+    of `generate`, happens as a whole, whatever other threads do.
 
     Args:
         model: in evaluation mode; attention without a window is allowed, and costs more with every
@@ -162,7 +171,9 @@ class TokenStream:
         """The last token, not in the state yet; None before the first one."""
         self.steps = 0
         """Tokens read, those before `load` included."""
+        self._turn = Turns()
 
+    @in_turn
     def read(self, tokens: TokenIds) -> None:
         """Read tokens in parallel, in chunks; nothing is computed for the last one yet.
 
@@ -175,6 +186,7 @@ class TokenStream:
             for part in ids.split(self.chunk):
                 self._advance(part)
 
+    @in_turn
     def surprise(self, tokens: TokenIds) -> Float[Tensor, " time"]:
         """Read tokens, and say of each how unlikely it was: ``-log2 p``, in bits.
 
@@ -197,6 +209,7 @@ class TokenStream:
                 check_finite("TokenStream", nats[-1], ())
         return torch.cat(nats) / math.log(2)
 
+    @in_turn
     def expected(self) -> Float[Tensor, " vocabulary"]:
         """Logits of the next token; may be asked for again, and changes nothing.
 
@@ -206,6 +219,7 @@ class TokenStream:
         """
         return self._expected()[0]
 
+    @in_turn
     def save(self, path: Path | str) -> None:
         """Write the state and the last token: see `linrnn.streaming.Session.save`.
 
@@ -215,6 +229,7 @@ class TokenStream:
         pending = [] if self.last is None else [self.last]
         save_stream(path, self.model, self.state, self.steps, pending)
 
+    @in_turn
     def load(self, path: Path | str) -> None:
         """Go on where a stream of the same model was saved.
 
@@ -229,9 +244,7 @@ class TokenStream:
         self.last = pending[-1] if pending else None
 
     def _checked(self, tokens: TokenIds) -> Tensor:
-        ids = torch.as_tensor(tokens)
-        check_tokens("generate", self.model, ids)
-        return ids.reshape(-1).to(self.model.head.weight.device, torch.long)
+        return as_tokens("generate", self.model, tokens)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -328,9 +341,10 @@ def _generate(
     stream: TokenStream, count: int | None, sampling: Sampling, generator: torch.Generator
 ) -> Iterator[int]:
     for _ in itertools.count() if count is None else range(count):
-        logits, state = stream._expected()
-        token = sampling.draw(logits, generator)
-        stream.state, stream.last, stream.steps = state, token, stream.steps + 1
+        with stream._turn:
+            logits, state = stream._expected()
+            token = sampling.draw(logits, generator)
+            stream.state, stream.last, stream.steps = state, token, stream.steps + 1
         yield token
 
 
@@ -367,14 +381,16 @@ def generate_batch(
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     _check_count(max_new_tokens)
+    check_kind("generate_batch", "max_new_tokens", max_new_tokens, int)
     check_streamable("generate_batch", model, growing=False)
+    check_kind("generate_batch", "prompts", prompts, list, tuple)
     streams = []
     for prompt in prompts:
         stream = TokenStream(model)
         stream.read(prompt)
         stream.expected()
         streams.append(stream)
-    first = _generator(seed).initial_seed()
+    first = _generator(seed).initial_seed() % (1 << 62)
     return _generate_batch(model, streams, max_new_tokens, sampling, first)
 
 
@@ -422,8 +438,8 @@ def generate_text(
     """
     stream = model if isinstance(model, TokenStream) else TokenStream(model)
     check_tokenizer(stream, tokenizer)
-    if isinstance(stop, str) or "" in stop:
-        raise ArgumentError(f"generate: stop must be a list of strings with text, got {stop!r}.")
+    check_kind("generate", "prompt", prompt, str)
+    _check_stop(stop)
     ids = torch.from_numpy(tokenizer.encode(prompt, where="prompt").astype("int64"))
     tokens = generate(stream, ids, max_new_tokens, **options)
     return _until(_decode(tokens, tokenizer.stream()), stop)
@@ -449,6 +465,10 @@ def generate_texts(
         ArgumentError, NonFiniteError, DataError: as `generate_text`.
     """
     check_tokenizer(TokenStream(model), tokenizer)
+    check_kind("generate", "prompts", prompts, list, tuple)
+    for prompt in prompts:
+        check_kind("generate", "every prompt", prompt, str)
+    _check_stop(stop)
     ids = [torch.from_numpy(tokenizer.encode(p, where="prompt").astype("int64")) for p in prompts]
     rows: list[list[int]] = [[] for _ in prompts]
     for tokens in generate_batch(model, ids, max_new_tokens, **options):
@@ -459,6 +479,10 @@ def generate_texts(
 
 def check_tokenizer(stream: TokenStream, tokenizer: Tokenizer) -> None:
     """Raise `ArgumentError` unless a tokenizer has the vocabulary of the model."""
+    if not hasattr(tokenizer, "vocabulary_size"):
+        raise ArgumentTypeError(
+            f"generate: tokenizer must be one of linrnn.tokenizers, got {show(tokenizer)}."
+        )
     if tokenizer.vocabulary_size != stream.vocabulary_size:
         raise ArgumentError(
             f"generate: the tokenizer must have the model's {stream.vocabulary_size} tokens, got "
@@ -492,6 +516,14 @@ def _until(pieces: Iterator[str], stop: Sequence[str]) -> Iterator[str]:
 def _overlap(text: str, stop: str) -> int:
     """Length of the longest end of ``text`` that ``stop`` begins with."""
     return next((n for n in range(min(len(text), len(stop)), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _check_stop(stop: Any) -> None:
+    listed = isinstance(stop, (list, tuple))
+    if not listed or not all(isinstance(text, str) and text for text in stop):
+        raise ArgumentError(
+            f"generate: stop must be a list of strings with text, got {show(stop)}."
+        )
 
 
 def _check_count(count: int | None) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from linrnn._hidden import Hidden
+from linrnn._memory import bounded
 from linrnn._packing import (
     EndTogether,
     Layout,
@@ -21,13 +22,14 @@ from linrnn._packing import (
     ends_of,
     packed_alike,
 )
-from linrnn._pattern import MixerLike, choose, label, labels, pattern
+from linrnn._pattern import MOST_LAYERS, MixerLike, choose, label, labels, pattern
 from linrnn._rnn_cell import Cell, biased
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     DTypeError,
     ShapeError,
+    check_at_most,
     check_positive_int,
     check_probability,
     check_shape,
@@ -108,6 +110,7 @@ class RNN(nn.Module):
         (torch.Size([5, 100, 16]), torch.Size([2, 5, 16]), torch.Size([2, 5, 32]))
     """
 
+    @bounded("the layers", "Lower hidden_size, num_layers, or the sizes of the mixer.")
     def __init__(
         self,
         mixer: MixerLike,
@@ -133,6 +136,7 @@ class RNN(nn.Module):
         check_positive_int(
             "RNN", input_size=input_size, hidden_size=hidden_size, num_layers=num_layers
         )
+        check_at_most("RNN", MOST_LAYERS, num_layers=num_layers)
         check_probability("RNN", dropout=dropout)
         whole = isinstance(proj_size, int) and not isinstance(proj_size, bool)
         if not whole or not 0 <= proj_size < hidden_size:

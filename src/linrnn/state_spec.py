@@ -5,12 +5,14 @@ A state of zeros is the state before the first step, whatever a layer begins fro
 has 0 for it, and the layer computes with `opened`; what comes out is `closed`.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
+from linrnn._memory import check_fits
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, LinrnnError, ShapeError
 from linrnn.ops import accumulator_dtype
 from linrnn.ops._arguments import check_not_traced, check_tensor
@@ -98,13 +100,25 @@ def initial(
         device, dtype: as in `linrnn.mixers.Mixer.init_state`.
 
     Raises:
-        ArgumentError: no number of rows, or nothing that names a device; inside `torch.jit.trace`.
+        ArgumentError: no number of rows, more than fit into memory, or nothing that names a device;
+            inside `torch.jit.trace`.
         DTypeError: no real dtype of 16 to 64 bits.
     """
     check_start(where, batch_size, device, dtype)
+    where_to = like.device if device is None else torch.device(device)
+    if where_to.type == "cpu" and not torch.compiler.is_compiling() and type(batch_size) is int:
+        fix = "Lower batch_size, or the sizes of the layer."
+        check_fits(where, "the state", batch_size * _row_bytes(spec), fix)
     if dtype is None:  # integers have no precision to go by
         dtype = like.dtype if like.dtype in _PRECISIONS else torch.float32
-    return _fill(spec, batch_size, like.device if device is None else device, dtype)
+    return _fill(spec, batch_size, where_to, dtype)
+
+
+def _row_bytes(spec: Spec) -> int:
+    """Of a row of a state, at least."""
+    if isinstance(spec, Part):
+        return 4 * math.prod(spec.shape)
+    return sum(map(_row_bytes, spec.values() if isinstance(spec, dict) else spec))
 
 
 def _fill(spec: Spec, batch: int, device: torch.device | str, dtype: torch.dtype) -> Any:

@@ -17,18 +17,40 @@ from torch import Tensor, nn
 from linrnn import __version__
 from linrnn import state as states
 from linrnn._finite import all_finite
+from linrnn._memory import check_fits
 from linrnn._reading import reading
 from linrnn._schema import check_type
 from linrnn._storage import checksum
 from linrnn._stream_input import Streamable as Streamable
-from linrnn._stream_input import as_input, as_times, check_finite, check_state, pools
+from linrnn._stream_input import (
+    as_input,
+    as_times,
+    check_finite,
+    check_path,
+    check_state,
+    check_state_of,
+    is_tree_of,
+    pools,
+)
 from linrnn._stream_input import check_streamable as check_streamable
+from linrnn._turns import Turns, in_turn
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, DataError, check_positive_int, show
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataError,
+    check_kind,
+    check_positive_int,
+    show,
+)
 from linrnn.typing import State
 
 CHUNK = 4096
 """Steps computed at once by default: enough to fill a processor, and few megabytes."""
+
+
+_TIMES = 2  # the states before a call, and those after it
+_NAME = 64  # bytes of a place that no stream has yet
 
 
 class Session:
@@ -41,6 +63,8 @@ class Session:
     for the model's dtype, is refused, and so is an output or a state that is not finite: `feed`
     raises, and the stream is where it was before. That costs a sum over outputs and state a call,
     and on a GPU waits for them.
+
+    It may be fed from several threads: each call happens as a whole, before or after every other.
 
     Args:
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
@@ -75,19 +99,20 @@ class Session:
         allow_nonfinite: bool = False,
     ) -> None:
         check_positive_int("Session", chunk=chunk)
+        for name, flag in (("growing", growing), ("allow_nonfinite", allow_nonfinite)):
+            check_kind("Session", name, flag, bool)
         check_streamable("Session", model, growing=growing)
         self.model, self.chunk, self.allow_nonfinite = model, chunk, allow_nonfinite
         self.steps = 0
         """Steps read by this stream, those before `load` included."""
+        self._turn = Turns()
+        if state is not None:
+            check_state_of("Session", model, state, growing=growing)
         self.state: State = fresh(model, 1) if state is None else state
-        if states.batch_size(self.state) not in (0, 1):
-            raise ArgumentError(
-                f"Session: state must be of one row, got {states.batch_size(self.state)}. "
-                "Pick one with linrnn.state.select(state, row)."
-            )
         if not allow_nonfinite:
             check_state("Session", self.state)
 
+    @in_turn
     def feed(self, x: Any, dt: Any = None) -> Tensor:
         """Read a step or a chunk, and return what the model says to it.
 
@@ -118,6 +143,7 @@ class Session:
         self.steps += len(batch)
         return y[0, 0] if single and y.ndim == 3 else y[0]
 
+    @in_turn
     def save(self, path: Path | str) -> None:
         """Write the state with a description of the model it is of; see `save_stream`.
 
@@ -128,6 +154,7 @@ class Session:
         allow = self.allow_nonfinite
         save_stream(path, self.model, self.state, self.steps, allow_nonfinite=allow)
 
+    @in_turn
     def load(self, path: Path | str) -> None:
         """Go on where a stream of the same model was saved; on an error nothing changes.
 
@@ -152,6 +179,10 @@ class Sessions:
 
     Memory is that of the largest number of streams there were at once.
 
+    Streams may join, be fed, saved and dropped from any number of threads: each call happens as a
+    whole, before or after every other. Calls take turns, so one that feeds many streams is faster
+    than many threads that feed one each.
+
     Args:
         model: a causal mixer or `linrnn.SequenceModel` in evaluation mode.
         capacity: the most streams at once, and the rows of every call. Default: no limit.
@@ -160,7 +191,7 @@ class Sessions:
 
     Raises:
         ArgumentError: the model reads backward, is in training mode, or its state grows with
-            what was read.
+            what was read; the states of ``capacity`` streams do not fit into memory.
 
     Example:
         >>> pool = Sessions(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
@@ -182,25 +213,32 @@ class Sessions:
         allow_nonfinite: bool = False,
     ) -> None:
         check_positive_int("Sessions", chunk=chunk)
+        check_kind("Sessions", "allow_nonfinite", allow_nonfinite, bool)
         if capacity is not None:
             check_positive_int("Sessions", capacity=capacity)
         check_streamable("Sessions", model, growing=False)
         self.model, self.capacity, self.chunk = model, capacity, chunk
         self.allow_nonfinite = allow_nonfinite
+        if capacity is not None:
+            one = sum(h.numel() * h.element_size() for h in states.leaves(fresh(model, 1)))
+            needed = capacity * (_TIMES * one + _NAME)
+            check_fits("Sessions", f"{capacity:,} streams", needed, "Lower capacity.")
         self._bank: State = fresh(model, capacity or 1)
         self._rows: dict[Hashable, int] = {}
         self._free = list(range(capacity or 1))[::-1]
         self._steps: dict[Hashable, int] = {}
+        self._turn = Turns()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Any:
-        return iter(self._rows)
+        return iter(list(self._rows))  # which may change while somebody goes through them
 
     def __contains__(self, name: Hashable) -> bool:
-        return name in self._rows
+        return _hashable(name) and name in self._rows
 
+    @in_turn
     def join(self, name: Hashable, state: State | None = None, *, steps: int = 0) -> None:
         """Add a stream.
 
@@ -213,18 +251,19 @@ class Sessions:
             ArgumentError: the name is taken, there is no room, or the state does not fit or is
                 not finite.
         """
-        if name in self._rows:
+        if name in self:
             raise ArgumentError(
-                f"Sessions.join: name must be new, got {name!r}, which is a stream."
+                f"Sessions.join: name must be new, got {show(name)}, which is a stream."
             )
-        start = fresh(self.model, 1)
-        state = start if state is None else state
-        states.concat([start, state])  # says what is wrong with a state of another model
-        if states.batch_size(state) not in (0, 1):
+        _check_name("Sessions.join", name)
+        if isinstance(steps, bool) or not isinstance(steps, int) or not 0 <= steps < 2**63:
             raise ArgumentError(
-                f"Sessions.join: state must be of one row, got {states.batch_size(state)}. "
-                "Pick one with linrnn.state.select(state, row)."
+                f"Sessions.join: steps must be an integer of at least 0, got {show(steps)}."
             )
+        if state is None:
+            state = fresh(self.model, 1)
+        else:
+            check_state_of("Sessions.join", self.model, state)
         if not self.allow_nonfinite:
             check_state("Sessions.join", state)
         self._make_room()
@@ -232,6 +271,7 @@ class Sessions:
         states.put(self._bank, [row], state)
         self._rows[name], self._steps[name] = row, steps
 
+    @in_turn
     def feed(
         self, inputs: Mapping[Hashable, Any], dt: Mapping[Hashable, Any] | None = None
     ) -> dict[Hashable, Tensor]:
@@ -251,6 +291,9 @@ class Sessions:
             NonFiniteError: the outputs of a stream, or its state after them, are not finite; no
                 stream has read anything then.
         """
+        check_kind("Sessions.feed", "inputs", inputs, Mapping)
+        if dt is not None:
+            check_kind("Sessions.feed", "dt", dt, Mapping)
         groups: dict[tuple[int, bool], list[Hashable]] = {}
         batches, times = {}, {}
         for name in (*inputs, *(dt or {})):
@@ -276,10 +319,12 @@ class Sessions:
             self._steps[name] += len(batches[name][0])
         return {name: outputs[name] for name in inputs}
 
+    @in_turn
     def state(self, name: Hashable) -> State:
         """A copy of the state of a stream, of one row."""
         return states.select(self._bank, self._row(name))
 
+    @in_turn
     def drop(self, name: Hashable) -> State:
         """Remove a stream and return its state, with which it may join again, here or elsewhere."""
         state = self.state(name)
@@ -289,8 +334,9 @@ class Sessions:
 
     def save(self, name: Hashable, path: Path | str) -> None:
         """Write the state of a stream: see `Session.save`, whose files are the same."""
-        allow, state = self.allow_nonfinite, self.state(name)
-        save_stream(path, self.model, state, self._steps[name], allow_nonfinite=allow)
+        with self._turn:
+            state, steps = self.state(name), self._steps[name]
+        save_stream(path, self.model, state, steps, allow_nonfinite=self.allow_nonfinite)
 
     def load(self, name: Hashable, path: Path | str) -> None:
         """Add a stream that goes on where a saved one was: see `Session.load`."""
@@ -298,9 +344,10 @@ class Sessions:
         self.join(name, state, steps=steps)
 
     def _row(self, name: Hashable) -> int:
+        _check_name("Sessions", name)
         if name not in self._rows:
             raise ArgumentError(
-                f"Sessions: the name must be of a stream that has joined, got {name!r}. "
+                f"Sessions: the name must be of a stream that has joined, got {show(name)}. "
                 f"There are {len(self)}; add one with .join(name)."
             )
         return self._rows[name]
@@ -338,6 +385,21 @@ class Sessions:
                 where = f"Sessions.feed: stream {name!r}"
                 check_finite(where, y[i : i + 1], states.select(after, i))
         return y, rows, after
+
+
+def _hashable(name: object) -> bool:
+    try:
+        hash(name)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_name(where: str, name: object) -> None:
+    if not _hashable(name):
+        raise ArgumentTypeError(
+            f"{where}: name must be hashable, as texts, numbers and tuples are, got {show(name)}."
+        )
 
 
 @torch.no_grad()
@@ -404,6 +466,11 @@ def save_stream(
         NonFiniteError: the state is not finite; the file is as it was.
         StorageError: the file cannot be written; it is as it was.
     """
+    check_path("save_stream", path)
+    check_streamable("save_stream", model, growing=True)
+    if not is_tree_of(model.init_state(1), state):
+        raise ArgumentTypeError(f"save_stream: state must be one of the model, got {show(state)}.")
+    check_type("save_stream", "steps and pending", tuple[int, ...], (steps, *_listed(pending)))
     header: dict[str, Any] = {"linrnn": __version__, "steps": steps, "pending": list(pending)}
     header["model"] = fingerprint(model)
     states.save(state, path, header, allow_nonfinite=allow_nonfinite)
@@ -419,6 +486,9 @@ def load_stream(
             not allowed, or of a newer linrnn.
         ArgumentError: it is of another model, of other weights, or of another number of rows.
     """
+    check_path("load_stream", path)
+    check_streamable("load_stream", model, growing=True)
+    check_positive_int("load_stream", rows=rows)
     header = states.read_header(path)
     ours, theirs = fingerprint(model), header.get("model")
     if theirs != ours:
@@ -437,6 +507,11 @@ def load_stream(
         if min(past) < 0:
             raise ValueError(f"{past[0]} steps, and {min(past)}")
     return states.to(state, device=next(model.parameters()).device), past[0], list(past[1:])
+
+
+def _listed(pending: Any) -> tuple[Any, ...]:
+    check_kind("save_stream", "pending", pending, list, tuple)
+    return tuple(pending)
 
 
 def _load_read(path: Path | str, model: Streamable, allow: bool) -> tuple[State, int]:

@@ -129,6 +129,38 @@ def test_models_refuse_to_be_traced():
             torch.jit.trace(net, (x,))
 
 
+#: Of each way in which a state goes through an export one: of keys that grow, complex, and rows.
+EXPORTED = ("attention", "lru")
+
+
+def exported_calls(net, width, x, state):
+    """Whole sequences from their start, and ones that go on after another."""
+    sizes = SIZES[:2]
+    fresh = [{x: torch.randn(*size, width)} for size in sizes]
+    with torch.no_grad():
+        states = [map_state(torch.Tensor.detach, net(call[x])[1]) for call in fresh]
+    return fresh, [{**call, state: h} for call, h in zip(fresh, states, strict=True)]
+
+
+@pytest.mark.parametrize("kind", ["RNN", "SequenceModel"])
+@pytest.mark.parametrize(
+    "name",
+    [n if n in EXPORTED else pytest.param(n, marks=pytest.mark.slow) for n in mixers.names()],
+)
+def test_every_mixer_is_exported_for_every_size(name, kind):
+    torch.manual_seed(0)
+    if kind == "RNN":
+        net = RNN(name, C, 8, batch_first=True).eval()
+        every = exported_calls(net, C, "input", "hx")
+    else:
+        options = {"d_model": 8, "n_layers": 1, "pool": "none", "block": "bare", "norm": "none"}
+        net = SequenceModel(4, 3, mixer=name, **options).eval()
+        every = exported_calls(net, 4, "x", "state")
+    for several in every:
+        what = f"{kind} of {name}, {', '.join(several[0])}"
+        check_dynamic(what, net, several, compiled=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mixers.names())
 def test_sequence_model_of_every_mixer_trains_in_one_graph(name):

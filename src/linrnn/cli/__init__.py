@@ -22,7 +22,7 @@ from linrnn._reading import why
 from linrnn.cli._names import known_as
 from linrnn.cli._output import MANNER, begin
 from linrnn.cli._streams import give_up_output, say, standard_streams
-from linrnn.errors import ArgumentError, LinrnnError
+from linrnn.errors import ArgumentError, LinrnnError, printable
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
@@ -80,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         give_up_output()
         return 0
     except OSError as error:  # what no verb has put into better words
-        what = f"{error.filename}:" if error.filename else "standard output, or a file,"
+        what = "standard output, or a file,"
+        what = f"{printable(str(error.filename))}:" if error.filename else what
         say(f"linrnn: {what} must be there to read and write, got: {error.strerror or error!r}")
         if not error.filename:
             give_up_output()

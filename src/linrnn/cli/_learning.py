@@ -12,7 +12,7 @@ from typing import Any
 from linrnn._allocator import keep_memory
 from linrnn.cli._extras import need_train
 from linrnn.cli._names import learner_named
-from linrnn.cli._output import MANNER
+from linrnn.cli._output import MANNER, write
 from linrnn.cli._parser import Parser
 from linrnn.cli._streams import say
 from linrnn.cli._train_options import check_learning
@@ -125,12 +125,10 @@ class _Learner:
         """Until the input ends or a signal comes; what was learned is kept however it ends."""
         from linrnn.cli._watch import watch
 
-        out = sys.stdout.buffer
         try:
             for line in self._unread(blocks):
                 for answers in watch(self.watcher, [line], self.lines + 1, self.skip):
-                    out.write(answers)
-                    out.flush()
+                    write(answers)
                 self.bytes += len(line)
                 self.lines += line.endswith(b"\n")
                 if time.monotonic() - self.saved >= self.seconds:

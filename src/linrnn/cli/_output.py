@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from linrnn.cli._program import runnable
+from linrnn.errors import printable
 
 
 @dataclasses.dataclass
@@ -38,6 +39,7 @@ def begin() -> None:
 
 def note(text: str) -> None:
     """A remark, or progress: whole lines."""
+    text = printable(text, keep="\n\t")
     if not MANNER.quiet:
         write = sys.stderr if MANNER.json else sys.stdout
         write.write(runnable(text))
@@ -45,10 +47,23 @@ def note(text: str) -> None:
 
 
 def row(text: str) -> None:
-    """A part of the answer in words, as soon as it is there; nothing where JSON is wanted."""
+    """A part of the answer in words, as soon as it is there; nothing where JSON is wanted.
+
+    A terminal gets what it may show; a file or a program gets what there is, for it may be data.
+    """
+    if sys.stdout.isatty():
+        text = printable(text, keep="\n\t")
     if not MANNER.json:
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+def write(text: bytes) -> None:
+    """Lines of an answer that is written as it comes, for a terminal as `row` does."""
+    if sys.stdout.isatty():
+        text = printable(text.decode(errors="replace"), keep="\n\t").encode()
+    sys.stdout.buffer.write(text)
+    sys.stdout.flush()
 
 
 def answer(value: "Callable[[], Any]") -> None:
@@ -82,7 +97,10 @@ def json_text(value: Any, indent: int | None = 2) -> str:
         >>> json_text({"a": (1, float("inf"))}, indent=None)
         '{"a": [1, "inf"]}'
     """
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    if text.isascii() and "\x7f" not in text:
+        return text  # whose other control characters JSON has written out
+    return "".join(c if printable(c, keep="\n") == c else json.dumps(c)[1:-1] for c in text)
 
 
 def plain(value: Any) -> Any:

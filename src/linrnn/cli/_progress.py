@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from linrnn import tasks
 from linrnn._numbers import counted
 from linrnn.cli._output import MANNER, note
+from linrnn.errors import printable
 from linrnn.train import EpochReport, Plan, Reporter, Result, StepReport
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class BarReporter(Reporter):
         if self._progress is None:  # before the run has started
             note(f"{text}\n")
         else:
-            self._progress.console.print(text, markup=False, highlight=False)
+            self._progress.console.print(printable(text), markup=False, highlight=False)
 
     def epoch_done(self, report: EpochReport) -> None:
         """Show the newest validation metric."""

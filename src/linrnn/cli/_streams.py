@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from linrnn.cli._program import runnable
-from linrnn.errors import StorageError
+from linrnn.errors import StorageError, printable
 
 
 class ClosedOutputError(StorageError):
@@ -49,6 +49,7 @@ def standard_streams() -> Iterator[None]:
 
 def say(text: str) -> None:
     """Write a line to standard error, or nothing where that cannot be."""
+    text = printable(text, keep="\n\t")
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     with suppress(OSError, ValueError):
         # a file name that is no text would raise, and nothing be said

@@ -1,6 +1,5 @@
 """Reproduce a published result: theirs and ours side by side."""
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from linrnn.cli._names import canonical, known_as
 from linrnn.cli._options import JOBS, MOST_SEEDS
 from linrnn.cli._output import MANNER, answer, joined, note, row
 from linrnn.cli._parser import Parser
+from linrnn.cli._streams import say
 from linrnn.errors import check_at_most, check_in, check_positive_int
 
 
@@ -96,8 +96,7 @@ def _record(found: "reproductions.Findings", verdicts: "reproductions.Table") ->
 
 def _say(line: str) -> None:
     if not MANNER.quiet:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        say(line)
 
 
 def _listing() -> str:

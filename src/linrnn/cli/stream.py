@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from linrnn.cli._learning import add_options, check_options, learn_from_lines
-from linrnn.cli._output import MANNER
+from linrnn.cli._output import MANNER, write
 from linrnn.cli._parser import Parser
+from linrnn.cli._streams import say
 
 INTERRUPTED = 130
 
@@ -28,13 +29,12 @@ def main(argv: Sequence[str]) -> int:
     watcher = _watcher(args)
     if args.state is not None and args.state.exists():
         watcher.stream.load(args.state)
-    out, number = sys.stdout.buffer, 1
+    number = 1
     try:
         with Lines(sys.stdin.fileno()) as blocks:
             for lines in blocks:
                 for answers in watch(watcher, lines, number, skip):
-                    out.write(answers)
-                    out.flush()
+                    write(answers)
                 number += sum(line.endswith(b"\n") for line in lines)
     finally:
         if args.state is not None:
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _report(why: str) -> None:
-    sys.stderr.write(f"linrnn: {why}\n")
+    say(f"linrnn: {why}")
 
 
 def _watcher(args: argparse.Namespace) -> Any:

@@ -7,7 +7,7 @@ import torch
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.preprocessing import LabelBinarizer, StandardScaler
 
-from linrnn._memory import check_memory
+from linrnn._memory import check_fits
 from linrnn.estimators._series import Series
 from linrnn.nn.gaps import unit
 from linrnn.nn.mode_bank import STATISTICS, ModeBank
@@ -94,7 +94,7 @@ class BankReadout:
         """The features in both precisions, scaled, weighted and centred; and their products."""
         features = len(STATISTICS) * self.n_modes
         needed = 44 * rows * features + 16 * min(rows, features) ** 2
-        check_memory("n_modes", "the features of all series", needed, "Lower n_modes.")
+        check_fits("n_modes", "the features of all series", needed, "Lower n_modes.")
 
     def _read(self, series: Series) -> np.ndarray:
         features = self.scaler.transform(self._features(series))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn._memory import check_memory
+from linrnn._memory import check_fits
 from linrnn._moments import Moments
 from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
@@ -197,7 +197,7 @@ def _check_memory(groups: int, features: int, wide: int, horizon: int, channels:
     """Five times the sums: of three parts, their total and one update; and the bands."""
     sums = (groups * features + wide + groups * wide) * (features + horizon) + wide * wide
     bands = 2 * 99 * channels * horizon
-    check_memory(
+    check_fits(
         "RecurrentForecaster.fit",
         "the sums over rows and the bands",
         8 * (5 * sums + bands),

@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from linrnn._memory import available, check_memory, within
+from linrnn._memory import available, check_fits, within
 from linrnn._signals import StopRequest
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError
@@ -121,7 +121,7 @@ class TrainedReadout:
         layers, width = self.training.n_layers, self.training.d_model
         batch = min(rows, self.training.batch_size)
         needed = layers * (4 * width**2 + _LAYER) + 4 * batch * steps * width * layers
-        check_memory("d_model, n_layers", "the model and a batch", needed, _SMALLER)
+        check_fits("d_model, n_layers", "the model and a batch", needed, _SMALLER)
 
     def _build(self, d_input: int, d_output: int) -> SequenceModel:
         chosen, limit = self.training, available()

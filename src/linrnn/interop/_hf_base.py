@@ -22,6 +22,7 @@ from linrnn.interop._hf_load import (
     weights_of,
 )
 from linrnn.interop._hf_offload import fetch_whole_blocks, offloaded
+from linrnn.interop._hf_packing import Packing, document_starts, sort_keywords
 from linrnn.interop._hf_padding import WHERE
 from linrnn.interop._hf_reading import Around, Reading, checkpointed, embedded, read
 
@@ -39,6 +40,8 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     _no_split_modules: ClassVar[list[str]] = ["Block"]
+    _of_loss: ClassVar[tuple[str, ...]] = ()
+    """Keywords of a call that its loss takes."""
 
     def __init__(self, config: LinrnnConfig, *, head: bool = False) -> None:
         super().__init__(config)
@@ -159,39 +162,48 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
         embeddings: Any,
         mask: Tensor | None,
         past: Any,
-        others: dict[str, Any],
+        packing: Packing,
         *,
         use_cache: bool | None,
         output_hidden_states: bool | None,
     ) -> tuple[Reading, LinrnnCache | None]:
         """Read after what the cache holds, which has read this too afterwards if it is kept."""
-        if others.pop("output_attentions", None) or self.config.output_attentions:
-            raise ArgumentError(f"{WHERE}: output_attentions must be left out, got a value.")
+        if self.config.output_attentions:
+            raise ArgumentError(f"{WHERE}: output_attentions must be left out, got True.")
         cache = self._own(past)
         x, valid = embedded(self.model, ids, embeddings, mask, self.config.vocab_size, cache.length)
         rows = None if cache.begun is None else len(cache.begun)
         check_shape(WHERE, "input_ids", x.shape[:2], {"batch": rows, "time": None})
+        reset = document_starts(packing, x, valid, cache.begun)
         around = self._around()
         if (again := cache.take_pending()) is not None:
             done = read(self.model, *again, cache, around=around)
             cache.advance(done.state, *again)
             cache.remember()
         hidden = self._shows(output_hidden_states)
-        found = read(self.model, x, valid, cache, hidden=hidden, around=around)
-        if not self._keeps(use_cache):
-            return found, None
-        self._advance(cache, found.state, x, valid)
-        return found, cache
+        found = read(self.model, x, valid, reset, cache, hidden=hidden, around=around)
+        if self._keeps(use_cache):
+            cache.advance(found.state, x, valid, reset)
+            cache.options = cache.options or self._kind
+            return found, cache
+        return found, None
+
+    def _sorted(
+        self, kwargs: dict[str, Any], position_ids: Any, seq_idx: Any, reset: Any
+    ) -> tuple[Packing, dict[str, Any]]:
+        """Where documents begin, and the keywords of the loss; every other is refused."""
+        return sort_keywords(
+            *(type(self), kwargs, self._of_loss),
+            position_ids=position_ids,
+            seq_idx=seq_idx,
+            reset=reset,
+        )
 
     def _keeps(self, use_cache: bool | None) -> bool:
         return bool(self.config.use_cache and not self.training if use_cache is None else use_cache)
 
     def _shows(self, hidden: bool | None) -> bool:
         return bool(self.config.output_hidden_states if hidden is None else hidden)
-
-    def _advance(self, cache: LinrnnCache, state: Any, x: Tensor, valid: Tensor | None) -> None:
-        cache.advance(state, x, valid)
-        cache.options = cache.options or self._kind
 
     def _own(self, cache: Any) -> LinrnnCache:
         """The caller's cache, or an empty one."""

@@ -18,10 +18,13 @@ class Piece(NamedTuple):
     """Embeddings (batch, time, d_model)."""
     valid: Tensor | None = None
     """Boolean (batch, time): what is no padding; None for all."""
+    reset: Tensor | None = None
+    """Boolean (batch, time): before which steps a row began anew; None for none."""
 
     def first(self, columns: int) -> "Piece":
         """The first so many columns."""
-        return Piece(self.x[:, :columns], None if self.valid is None else self.valid[:, :columns])
+        masks = (self.valid, self.reset)
+        return Piece(self.x[:, :columns], *(m if m is None else m[:, :columns] for m in masks))
 
 
 class Before(NamedTuple):
@@ -56,8 +59,10 @@ class LinrnnCache(Cache):  # type: ignore[misc]
         self._before: Before | None = None
         self._since: list[Piece] | None = None
 
-    def advance(self, state: State, x: Tensor, valid: Tensor | None) -> None:
-        """Take the state after x (batch, time, d_model), of which ``valid`` is no padding."""
+    def advance(
+        self, state: State, x: Tensor, valid: Tensor | None, reset: Tensor | None = None
+    ) -> None:
+        """Take the state after a `Piece` of these parts."""
         if valid is None:
             if not self.all_begun:
                 self.begun, self.all_begun = x.new_ones(len(x), dtype=torch.bool), True
@@ -67,7 +72,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
             self.all_begun = bool(self.begun.all())
         self.state, self.length = state, self.length + x.shape[1]
         if self._since is not None:
-            self._since.append(Piece(x, valid))
+            self._since.append(Piece(x, valid, reset))
 
     def take_pending(self) -> "Piece | None":
         """What has to be read again before anything else; then comes `advance` and `remember`."""
@@ -181,10 +186,17 @@ class LinrnnCache(Cache):  # type: ignore[misc]
 def joined(pieces: list[Piece]) -> Piece:
     """Pieces in one, in their order."""
     x = torch.cat([piece.x for piece in pieces], 1)
-    if all(piece.valid is None for piece in pieces):
-        return Piece(x)
-    valid = [
-        x.new_ones(piece.x.shape[:2], dtype=torch.bool) if piece.valid is None else piece.valid
-        for piece in pieces
+    valid = [(piece.x, piece.valid) for piece in pieces]
+    reset = [(piece.x, piece.reset) for piece in pieces]
+    return Piece(x, _masks(valid, otherwise=True), _masks(reset, otherwise=False))
+
+
+def _masks(parts: list[tuple[Tensor, Tensor | None]], *, otherwise: bool) -> Tensor | None:
+    """Masks of columns side by side, of which one that is None has one value."""
+    if all(mask is None for _, mask in parts):
+        return None
+    full = [
+        x.new_full(x.shape[:2], otherwise, dtype=torch.bool) if mask is None else mask
+        for x, mask in parts
     ]
-    return Piece(x, torch.cat(valid, 1))
+    return torch.cat(full, 1)

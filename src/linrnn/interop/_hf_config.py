@@ -1,9 +1,10 @@
 """What a model of ours is, in the form that transformers reads and writes."""
 
+import dataclasses
 from typing import Any, ClassVar, get_type_hints
 
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
 from linrnn import mixers
 from linrnn._declared import dataclass_of
@@ -33,6 +34,11 @@ KEYS = (
     *("id2label", "label2id", "problem_type"),
 )
 """What is taken from a ``config.json``; other keys could name code, kernels or files."""
+_OF_LIBRARY = (
+    *("num_labels", "name_or_path", "gradient_checkpointing", "output_attentions"),
+    *("torch_dtype", "attn_implementation", "experts_implementation"),
+)
+"""What ``transformers`` takes for every model besides the fields of its configuration."""
 _NOT_FIELDS = ("model_type", "keys_to_ignore_at_inference", "attribute_map")
 
 
@@ -46,7 +52,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
     ``mixer`` may be what `linrnn.SequenceModel` takes, and becomes a text that a file can hold.
 
     Raises:
-        UnknownNameError: no such mixer.
+        UnknownNameError: no such mixer, or no such option.
         UntrustedError: a file names a mixer of a module that may not be imported.
         DataError: ``linrnn_format`` is that of a newer linrnn.
         ArgumentError: a field of the wrong type, or an empty vocabulary.
@@ -56,7 +62,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
         8
     """
 
-    # keywords that are no fields become attributes, which a check of the signature would refuse
+    # transformers adds a parameter for every other keyword, which a check of the signature refuses
     __no_type_check__: ClassVar[bool] = True
     model_type: ClassVar[str] = "linrnn"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
@@ -77,6 +83,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
     auto_map: dict[str, str] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        _refuse_unknown(kwargs)
         for name, hint in get_type_hints(LinrnnConfig).items():
             if (
                 name in OPTIONS or name in LinrnnConfig.__annotations__
@@ -134,3 +141,16 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
         if not head:
             model.head, model.d_output = nn.Identity(), model.d_model  # type: ignore[assignment]
         return model
+
+
+def _refuse_unknown(kwargs: dict[str, Any]) -> None:
+    """Raise `UnknownNameError` for a keyword that neither a field nor ``transformers`` answers to.
+
+    A name with an underscore in front is one that ``transformers`` keeps for itself.
+    """
+    of_generation = GenerationConfig._get_default_generation_params()
+    others = {*_OF_LIBRARY, *of_generation, *LinrnnConfig.attribute_map}
+    for name in kwargs:
+        if name not in others and not name.startswith("_"):
+            fields = (f.name for f in dataclasses.fields(LinrnnConfig))
+            raise UnknownNameError("option of LinrnnConfig", name, {*fields, *others})

@@ -1,6 +1,6 @@
 """Our stack without a head, and with heads that classify, as models of transformers."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from transformers.modeling_outputs import (
 
 from linrnn.interop._hf_base import LinrnnPreTrainedModel
 from linrnn.interop._hf_config import LinrnnConfig
+from linrnn.interop._hf_packing import refuse_documents
 from linrnn.typing import Float, Integer
 
 
@@ -45,6 +46,9 @@ class LinrnnModel(LinrnnPreTrainedModel):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        seq_idx: Tensor | None = None,
+        reset: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast | tuple[Any, ...]:
         """Read tokens after what the cache holds.
@@ -54,17 +58,20 @@ class LinrnnModel(LinrnnPreTrainedModel):
                 `LinrnnForCausalLM.forward`, as for the others.
             output_hidden_states: return what goes into each layer as well.
             return_dict: False returns a tuple.
-            **kwargs: nothing that this model has.
+            position_ids, seq_idx, reset, **kwargs: where documents begin, as for
+                `LinrnnForCausalLM.forward`.
 
         Returns:
             ``last_hidden_state`` (batch, time, d_model), after the last norm and 0 at padding,
             ``past_key_values`` and ``hidden_states``.
 
         Raises:
-            ArgumentError, ShapeError, DTypeError: see `LinrnnForCausalLM.forward`.
+            ArgumentError, ShapeError, DTypeError, UnknownNameError: see
+                `LinrnnForCausalLM.forward`.
         """
+        packing, _ = self._sorted(kwargs, position_ids, seq_idx, reset)
         found, cache = self._read(
-            *(input_ids, inputs_embeds, attention_mask, past_key_values, kwargs),
+            *(input_ids, inputs_embeds, attention_mask, past_key_values, packing),
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
         )
@@ -78,9 +85,10 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
 
         logits = W z_t,   t the last step of the row with attention_mask 1
 
-    Without a mask padding is what stands behind the last id that is not ``config.pad_token_id``;
-    the id one beyond the vocabulary is padding everywhere. Of ``inputs_embeds`` without a mask t is
-    the last step. A row of nothing but padding has logits of 0.
+    A row is one document; one that holds several is refused. Without a mask padding is what stands
+    behind the last id that is not ``config.pad_token_id``; the id one beyond the vocabulary is
+    padding everywhere. Of ``inputs_embeds`` without a mask t is the last step. A row of nothing but
+    padding has logits of 0.
 
     Args:
         config: `LinrnnConfig`, with ``num_labels``.
@@ -90,6 +98,8 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
         >>> LinrnnForSequenceClassification(config)(torch.tensor([[1, 2], [3, 4]])).logits.shape
         torch.Size([2, 3])
     """
+
+    _of_loss: ClassVar[tuple[str, ...]] = ("num_items_in_batch", "ignore_index")
 
     def __init__(self, config: LinrnnConfig) -> None:
         super().__init__(config)
@@ -107,6 +117,9 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        seq_idx: Tensor | None = None,
+        reset: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutputWithPast | tuple[Any, ...]:
         """Classify each row: see `LinrnnForCausalLM.forward` for what is not said here.
@@ -118,28 +131,34 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
                 which; where it is None, ``num_labels == 1`` and the dtype do, the first time.
             output_hidden_states: return what goes into each layer as well.
             return_dict: False returns a tuple.
-            **kwargs: ``num_items_in_batch``, labels of all the batches that a loss is a mean over.
+            position_ids, seq_idx, reset, **kwargs: where documents begin, as for
+                `LinrnnForCausalLM.forward`; ``num_items_in_batch`` is the number of labels of all
+                the batches that the loss is a mean over, ``ignore_index`` that of what does not
+                count.
 
         Returns:
             ``loss`` if there are labels, ``logits`` (batch, num_labels), ``past_key_values`` and
             ``hidden_states``.
 
         Raises:
-            ArgumentError, ShapeError, DTypeError: see `LinrnnForCausalLM.forward`.
+            ArgumentError, ShapeError, DTypeError, UnknownNameError: see
+                `LinrnnForCausalLM.forward`.
         """
+        packing, loss_options = self._sorted(kwargs, position_ids, seq_idx, reset)
         found, cache = self._read(
-            *(input_ids, inputs_embeds, attention_mask, past_key_values, kwargs),
+            *(input_ids, inputs_embeds, attention_mask, past_key_values, packing),
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
         )
+        refuse_documents(found.reset, found.valid, type(self).__name__)
         ends = self._ends(found.z, found.valid, input_ids if attention_mask is None else None)
         logits = self.score(found.z[torch.arange(len(ends), device=ends.device), ends])
         loss = None
         if labels is not None:
             loss = self.loss_function(
-                labels=labels, pooled_logits=logits, config=self.config, **kwargs
+                labels=labels, pooled_logits=logits, config=self.config, **loss_options
             )
-            count = kwargs.get("num_items_in_batch")
+            count = loss_options.get("num_items_in_batch")
             if count is not None and self.config.problem_type != "single_label_classification":
                 loss = loss * (labels.numel() / count)  # theirs is the mean of this batch there
         output = SequenceClassifierOutputWithPast(loss, logits, cache, found.hidden)
@@ -172,6 +191,8 @@ class LinrnnForTokenClassification(LinrnnPreTrainedModel):
         torch.Size([2, 2, 3])
     """
 
+    _of_loss: ClassVar[tuple[str, ...]] = ("num_items_in_batch", "ignore_index")
+
     def __init__(self, config: LinrnnConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
@@ -187,6 +208,9 @@ class LinrnnForTokenClassification(LinrnnPreTrainedModel):
         labels: Integer[Tensor, "batch time"] | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        seq_idx: Tensor | None = None,
+        reset: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput | tuple[Any, ...]:
         """Classify each token: see `LinrnnForCausalLM.forward` for what is not said here.
@@ -196,17 +220,22 @@ class LinrnnForTokenClassification(LinrnnPreTrainedModel):
             labels: (batch, time); -100 and padding do not count.
             output_hidden_states: return what goes into each layer as well.
             return_dict: False returns a tuple.
-            **kwargs: ``num_items_in_batch``, labels of all the batches that a loss is a mean over.
+            position_ids, seq_idx, reset, **kwargs: where documents begin, as for
+                `LinrnnForCausalLM.forward`; ``num_items_in_batch`` is the number of labels of all
+                the batches that the loss is a mean over, ``ignore_index`` that of what does not
+                count.
 
         Returns:
             ``loss`` if there are labels, ``logits`` (batch, time, num_labels) and
             ``hidden_states``.
 
         Raises:
-            ArgumentError, ShapeError, DTypeError: see `LinrnnForCausalLM.forward`.
+            ArgumentError, ShapeError, DTypeError, UnknownNameError: see
+                `LinrnnForCausalLM.forward`.
         """
+        packing, loss_options = self._sorted(kwargs, position_ids, seq_idx, reset)
         found, _ = self._read(
-            *(input_ids, inputs_embeds, attention_mask, None, kwargs),
+            *(input_ids, inputs_embeds, attention_mask, None, packing),
             use_cache=False,
             output_hidden_states=output_hidden_states,
         )
@@ -216,6 +245,7 @@ class LinrnnForTokenClassification(LinrnnPreTrainedModel):
         loss = None
         if labels is not None:
             if found.valid is not None:
-                labels = labels.masked_fill(~found.valid.to(labels.device), -100)
-            loss = self.loss_function(logits, labels, self.config, **kwargs)
+                ignored = loss_options.get("ignore_index", -100)
+                labels = labels.masked_fill(~found.valid.to(labels.device), ignored)
+            loss = self.loss_function(logits, labels, self.config, **loss_options)
         return self._returned(TokenClassifierOutput(loss, logits, found.hidden), return_dict)

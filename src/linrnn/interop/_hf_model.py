@@ -12,6 +12,7 @@ from linrnn.interop._hf_base import LinrnnPreTrainedModel
 from linrnn.interop._hf_cache import LinrnnCache
 from linrnn.interop._hf_config import LinrnnConfig
 from linrnn.interop._hf_offload import offloaded
+from linrnn.interop._hf_packing import fit_to_text
 from linrnn.nn import CappedLinear
 from linrnn.typing import Bool, Float, Integer
 
@@ -42,6 +43,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
         torch.Size([1, 5])
     """
 
+    _of_loss: ClassVar[tuple[str, ...]] = ("num_items_in_batch", "shift_labels", "ignore_index")
     _tied_weights_keys: ClassVar[dict[str, str]] = {"model.head.weight": "model.encoder.weight"}
 
     def __init__(self, config: LinrnnConfig) -> None:
@@ -70,13 +72,16 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
         output_hidden_states: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        seq_idx: Tensor | None = None,
+        reset: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         """Read tokens after what the cache holds.
 
         Args:
             input_ids: (batch, time).
-            attention_mask: (batch, time), or with the columns read before; 0 is padding.
+            attention_mask: (batch, time), or with the columns read before; 0 is padding, 1 is read.
             past_key_values: a `LinrnnCache`, which has read these tokens too afterwards.
             inputs_embeds: (batch, time, d_model) in the place of ``input_ids``: what
                 ``get_input_embeddings()`` gives for tokens.
@@ -88,18 +93,35 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
             logits_to_keep: compute the logits of that many last tokens only; 0: of all. Or the
                 positions, as a tensor.
             return_dict: False returns a tuple.
-            **kwargs: of the loss, such as ``num_items_in_batch``.
+            position_ids: (batch, time), counted within each document: where they begin again, at 0
+                or the lowest of the row, so does the state. The first token of a call goes on after
+                the cache unless its position is 0.
+            seq_idx: (batch, time), the number of the document that a token is of.
+            reset: boolean (batch, time); True starts anew before that token.
+            **kwargs: ``cu_seq_lens_q`` and ``cu_seq_lens_k``, (documents + 1,), where documents of
+                the rows, one after the other, begin and end; ``max_length_q`` and ``max_length_k``,
+                at least the length of the longest. Of the loss: ``num_items_in_batch``, the number
+                of labels of all the batches that it is a mean over; ``shift_labels``, labels that
+                are shifted already; ``ignore_index`` in the place of -100.
+
+        Documents in one row are read as if each were alone. The label of a document's first token
+        counts for the last of the one before unless it is -100, as the collators of
+        ``transformers`` make it.
 
         Returns:
             ``loss`` (nats per token) if there are labels, ``logits`` (batch, time, vocabulary),
             ``past_key_values`` and ``hidden_states``, ``n_layers + 1`` of them.
 
         Raises:
-            ArgumentError: no tokens, one outside the vocabulary, the cache of another model, or
-                something this model has not, such as attentions.
+            ArgumentError: no tokens, one outside the vocabulary, the cache of another model, two
+                arguments that do not agree on where documents begin, or something this model has
+                not, such as attentions.
+            UnknownNameError: another keyword.
             ShapeError, DTypeError: an argument that does not fit.
         """
-        plain = labels is None and inputs_embeds is None and not kwargs.get("output_attentions")
+        packing, loss_options = self._sorted(kwargs, position_ids, seq_idx, reset)
+        trained = labels is not None or loss_options.get("shift_labels") is not None
+        plain = not trained and inputs_embeds is None and not packing
         hidden = self._shows(output_hidden_states)
         if plain and not hidden and self._keeps(use_cache) and not torch.is_grad_enabled():
             logits = self._step(input_ids, attention_mask, past_key_values)
@@ -107,21 +129,34 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
                 output = CausalLMOutputWithPast(None, logits, past_key_values)
                 return self._returned(output, return_dict)
         found, cache = self._read(
-            *(input_ids, inputs_embeds, attention_mask, past_key_values, kwargs),
+            *(input_ids, inputs_embeds, attention_mask, past_key_values, packing),
             use_cache=use_cache,
             output_hidden_states=hidden,
         )
-        keep = 0 if labels is not None else logits_to_keep
+        keep = 0 if trained else logits_to_keep
         logits = self.model.head(_keep(found.z, keep))
         if found.valid is not None:
             logits = logits.masked_fill(~_keep(found.valid[..., None], keep), 0)
         loss = None
-        if labels is not None:
-            labels = labels.masked_fill(labels == self.config.vocab_size, -100)
-            loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
+        if trained:
+            loss = self._loss(logits, labels, **loss_options)
             logits = _keep(logits, logits_to_keep)
         output = CausalLMOutputWithPast(loss, logits, cache, found.hidden)
         return self._returned(output, return_dict)
+
+    def _loss(
+        self, logits: Tensor, labels: Tensor | None, *, ignore_index: int = -100, **options: Any
+    ) -> Tensor:
+        """Nats per token; labels that are padding do not count."""
+        options["shift_labels"], labels = (
+            x if x is None else x.masked_fill(x == self.config.vocab_size, ignore_index)
+            for x in (options.get("shift_labels"), labels)
+        )
+        size = self.config.vocab_size
+        loss: Tensor = self.loss_function(
+            logits, labels, size, ignore_index=ignore_index, **options
+        )
+        return loss
 
     def _step(self, ids: Any, mask: Tensor | None, cache: Any) -> Tensor | None:
         """Logits (batch, 1, vocabulary) of one token of every row, by `SequenceModel.step`.
@@ -141,7 +176,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
         if mask is not None:
             if tuple(mask.shape) not in ((batch, 1), (batch, cache.length + 1)):
                 return None
-            if not all(mask[:, -1].tolist()):
+            if any(value != 1 for value in mask[:, -1].tolist()):
                 return None
             if size in values:  # rows that have ended
                 tokens = tokens.masked_fill(tokens == size, 0)
@@ -162,6 +197,9 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
     ) -> dict[str, Any]:
         """What ``generate`` calls the model with.
 
+        ``seq_idx`` and ``reset`` are those of the prompt; what is written after it is of its last
+        document.
+
         Raises:
             ArgumentError: the cache has read all of ``input_ids``, or of ``inputs_embeds``.
         """
@@ -170,6 +208,13 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
                 "generate: input_ids must be the whole text, what past_key_values has read and at "
                 f"least one token more, got {input_ids.shape[1]} tokens."
             )
+        past, first = kwargs.get("past_key_values"), kwargs.get("is_first_iteration")
+        text = inputs_embeds if inputs_embeds is not None and first else input_ids
+        for name in ("seq_idx", "reset"):
+            if past is not None and len(past) and not first:
+                kwargs[name] = None
+            elif isinstance(value := kwargs.get(name), Tensor) and value.ndim == 2:
+                kwargs[name] = fit_to_text(value, text.shape[1], next_sequence_length)
         inputs: dict[str, Any] = super().prepare_inputs_for_generation(
             input_ids,
             next_sequence_length=next_sequence_length,
@@ -177,6 +222,9 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
             **kwargs,
         )
         return inputs
+
+    def _prepare_position_ids_for_generation(self, *_: Any) -> None:
+        """None: the model counts its steps itself, and rows go on after what they have read."""
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

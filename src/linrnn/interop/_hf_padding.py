@@ -29,7 +29,8 @@ def split_padding(
         past: columns read before.
 
     Raises:
-        ArgumentError: an id outside the vocabulary, with its place.
+        ArgumentError: an id outside the vocabulary, or a number in the mask that is neither 0 nor
+            1, with its place.
         ShapeError, DTypeError: a mask that does not fit.
     """
     padding = ids == size
@@ -51,6 +52,7 @@ def unmasked(mask: Tensor, x: Tensor, past: int) -> Tensor:
     """Which steps of x (batch, time, ...) a mask lets through: boolean (batch, time).
 
     Raises:
+        ArgumentError: it holds other numbers than 0 and 1.
         ShapeError: it does not fit.
     """
     batch, time = x.shape[:2]
@@ -60,11 +62,25 @@ def unmasked(mask: Tensor, x: Tensor, past: int) -> Tensor:
             f"{WHERE}: attention_mask must have shape ({batch}, {time}), or "
             f"({batch}, {past + time}) with what the cache has read, got {tuple(mask.shape)}."
         )
-    return mask[:, mask.shape[1] - time :].to(x.device) != 0
+    valid = mask[:, mask.shape[1] - time :].to(x.device)
+    if mask.dtype != torch.bool and (other := (valid != 0) & (valid != 1)).any():
+        row, step = other.nonzero()[0].tolist()
+        raise ArgumentError(
+            f"{WHERE}: attention_mask must be 0 at padding and 1 elsewhere, got "
+            f"{valid[row, step].item()} in row {row} at position {step}. Say by seq_idx which "
+            "document of a row a token is of."
+        )
+    return valid != 0
 
 
 def read_rows(
-    read: Read, x: Tensor, valid: Tensor | None, state: State | None, begun: Tensor, grows: bool
+    read: Read,
+    x: Tensor,
+    valid: Tensor | None,
+    state: State | None,
+    begun: Tensor,
+    grows: bool,
+    reset: Tensor | None = None,
 ) -> tuple[Float[Tensor, "batch time channels"], State]:
     """Read the valid tokens of each row; the outputs at the others mean nothing.
 
@@ -79,12 +95,13 @@ def read_rows(
         state: before the first step.
         begun: boolean (batch,), whether a row has read a token before.
         grows: whether a state grows with what was read, padding or not.
+        reset: boolean (batch, time), before which steps a row begins anew, none of them padding.
 
     Raises:
         ArgumentError: ``grows``, and a row that has begun has padding now.
     """
     if valid is None and (state is None or bool(begun.all())):
-        return read(x, state, None)
+        return read(x, state, reset)
     valid = begun.new_ones(x.shape[:2]) if valid is None else valid
     late = begun & ~valid.all(1)
     if late.any():
@@ -94,12 +111,14 @@ def read_rows(
                 f"grows with every step, got 0 in row {int(late.nonzero()[0])}. Read each text on "
                 "its own, or give the mixer a window."
             )
-        return _one_by_one(read, x, valid, state, begun)
+        return _one_by_one(read, x, valid, state, begun, reset)
     order = valid.long().argsort(dim=1, stable=True)  # padding first, tokens in their order
     first = (~valid).sum(1)
     step = torch.arange(x.shape[1], device=x.device)
-    reset = (step == first[:, None]) & ~begun[:, None]
-    z, after = read(_moved(x, order), state, reset, step >= first[:, None])
+    begins = (step == first[:, None]) & ~begun[:, None]
+    if reset is not None:
+        begins = begins | reset.gather(1, order)
+    z, after = read(_moved(x, order), state, begins, step >= first[:, None])
     return _moved(z, order.argsort(1)), after
 
 
@@ -109,7 +128,12 @@ def _moved(x: Tensor, order: Tensor) -> Tensor:
 
 
 def _one_by_one(
-    read: Read, x: Tensor, valid: Tensor, state: State | None, begun: Tensor
+    read: Read,
+    x: Tensor,
+    valid: Tensor,
+    state: State | None,
+    begun: Tensor,
+    reset: Tensor | None,
 ) -> tuple[Tensor, State]:
     if state is None:
         raise DTypeError(f"{WHERE}: a row that has begun must have a state, got None.")
@@ -118,7 +142,8 @@ def _one_by_one(
     for row, keep in enumerate(valid):
         own = states.select(state, row)
         if keep.any():
-            z, own = read(x[row, keep][None], own if begun[row] else None, None)
+            begins = None if reset is None else reset[row, keep][None]
+            z, own = read(x[row, keep][None], own if begun[row] else None, begins)
             pieces.append(z[0])
         after.append(own)
     flat = torch.cat(pieces)

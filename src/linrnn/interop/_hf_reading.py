@@ -26,6 +26,8 @@ class Reading(NamedTuple):
     """Boolean (batch, time): what is no padding; None for all."""
     hidden: tuple[Tensor, ...] | None
     """What goes into each block, and last z; if wanted."""
+    reset: Tensor | None
+    """Boolean (batch, time): before which steps the state began anew; None for none."""
 
 
 def embedded(
@@ -85,6 +87,7 @@ def read(
     model: SequenceModel,
     x: Tensor,
     valid: Tensor | None,
+    reset: Tensor | None,
     cache: LinrnnCache,
     *,
     hidden: bool = False,
@@ -96,6 +99,7 @@ def read(
         model: to read with.
         x: (batch, time, d_model).
         valid: see `Reading`.
+        reset: boolean (batch, time), before which steps the state begins anew; None for none.
         cache: what was read before.
         hidden: keep what goes into each block.
         around: see `linrnn.SequenceModel.features_of`.
@@ -125,11 +129,11 @@ def read(
     begun = cache.begun
     begun = x.new_zeros(len(x), dtype=torch.bool) if begun is None else begun
     grows = any("constant_memory" in mixer.declared for mixer in model.mixers)
-    z, state = read_rows(features, x, valid, cache.state, begun, grows)
+    z, state = read_rows(features, x, valid, cache.state, begun, grows, reset)
     if valid is not None:
         z = z.masked_fill(~valid[..., None], 0)
     every = z.split(model.d_model, -1)
-    return Reading(every[-1], state, valid, every if hidden else None)
+    return Reading(every[-1], state, valid, every if hidden else None, reset)
 
 
 def checkpointed(function: Callable[..., Any], every: int) -> Around:

@@ -11,13 +11,32 @@ from torch import Tensor, nn
 
 from linrnn import state as states
 from linrnn._finite import first_bad, misfit
-from linrnn._stream_input import as_input, as_times, check_finite, check_streamable, pools
+from linrnn._stream_input import (
+    as_input,
+    as_tensor,
+    as_times,
+    check_finite,
+    check_streamable,
+    pools,
+)
+from linrnn._turns import Turns, drawing, in_turn
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int, check_shape
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NonFiniteError,
+    check_at_most,
+    check_kind,
+    check_not_negative,
+    check_positive_int,
+    check_shape,
+    show,
+)
 from linrnn.learn._base import Learner, Loop, Step
 from linrnn.learn._batch import Batch
 from linrnn.typing import State
 
+_MOST_CLIP = 1 << 63
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Of an answer and its target, as a `Loop` has it."""
 
@@ -37,6 +56,10 @@ class LearningSession:
     stream, weights and all, is where it was before the call. A call of more than one piece, or with
     a learner that moves the weights inside a piece, copies the weights and the optimiser's means
     for that.
+
+    It may be used from several threads: each call happens as a whole, before or after every other.
+    Sessions of a process take turns at learning, for the random numbers that learners draw come
+    from one generator. A model learns in one session alone.
 
     Args:
         model: a causal `linrnn.SequenceModel` in evaluation mode with a state of fixed size.
@@ -83,8 +106,16 @@ class LearningSession:
         where = type(self).__name__
         check_positive_int(where, every=every)
         check_streamable(where, model, growing=False)
-        if not 0 <= clip < float("inf"):
-            raise ArgumentError(f"{where}: clip must be at least 0 and finite, got {clip}.")
+        check_not_negative(where, clip=clip)
+        check_at_most(where, _MOST_CLIP, clip=clip)
+        check_kind(where, "learner", learner, Learner)
+        check_kind(where, "optimizer", optimizer, torch.optim.Optimizer)
+        if not callable(loss):
+            raise ArgumentTypeError(
+                f"{where}: loss must be a function of an answer and its target, got {show(loss)}."
+            )
+        if isinstance(seed, bool) or not isinstance(seed, int) or not abs(seed) < 2**62:
+            raise ArgumentError(f"{where}: seed must be an integer of 62 bits, got {show(seed)}.")
         learner.check(model)
         self.model, self.learner, self.loss, self.optimizer = model, learner, loss, optimizer
         self.every, self.clip, self.seed = every, clip, seed
@@ -92,7 +123,9 @@ class LearningSession:
         self.state: State | None = None
         self.steps = self.pieces = 0
         self._before: tuple[list[Tensor], dict[str, Any]] | None = None
+        self._turn = Turns()
 
+    @in_turn
     def feed(self, x: Any, target: Any = None, dt: Any = None) -> Tensor:
         """Answer to a step or a chunk, and learn from it.
 
@@ -121,12 +154,15 @@ class LearningSession:
     def _goal(self, where: str, target: Any, steps: int, single: bool) -> Tensor:
         """A target for each step, or one for all, on the device of the model and of its dtype."""
         weight = self.model.head.weight
-        goal = torch.as_tensor(target).to(weight.device)
+        goal = as_tensor(where, target, "target").to(weight.device)
         goal = goal.to(weight.dtype) if goal.is_floating_point() else goal
         if bad := first_bad([("it", goal)]):
             raise ArgumentError(f"{where}: target must be finite, got one where {bad}.")
         goal = goal[None] if single or pools(self.model) else goal
-        if len(goal) != (1 if pools(self.model) else steps):
+        if steps and not goal.numel():
+            check_shape(where, "target", goal.shape, {"time": steps}, "Pass numbers.")
+            raise ArgumentError(f"{where}: target must hold numbers, got none.")
+        if not goal.ndim or len(goal) != (1 if pools(self.model) else steps):
             axes: dict[str, int | None] = {"time": steps}
             check_shape(where, "target", goal.shape[:1], axes, "Pass one target for each step.")
         return goal
@@ -169,8 +205,7 @@ class LearningSession:
 
     def _step(self, batch: Batch, loop: Loop) -> Step:
         """What the learner makes of a piece: the same wherever the stream was taken up."""
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(self.seed + self.pieces)
+        with drawing(self.seed + self.pieces), torch.enable_grad():
             return self.learner.step(self.model, batch, self.state, loop)
 
     def _move(self, *, more: bool = True) -> None:
@@ -214,6 +249,7 @@ class LearningSession:
         finally:
             self._before = None
 
+    @in_turn
     def state_dict(self) -> dict[str, Any]:
         """All of it, as tensors and plain values by name: weights, optimiser, learner, state."""
         return {
@@ -225,6 +261,7 @@ class LearningSession:
             "pieces": self.pieces,
         }
 
+    @in_turn
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was asked; the settings of the optimiser stay as they are.
 
@@ -232,6 +269,10 @@ class LearningSession:
             ArgumentError: it is of another model or learner; nothing is changed.
         """
         where = f"{type(self).__name__}.load_state_dict"
+        check_kind(where, "found", found, Mapping)
+        wanted = {"model", "optimizer", "learner", "state", "steps", "pieces"}
+        if lacking := wanted - found.keys():
+            raise ArgumentError(f"{where}: found must have {', '.join(sorted(lacking))}.")
         if wrong := misfit(found["model"], self.model.state_dict()):
             raise ArgumentError(f"{where}: the weights must be of this model, got {wrong}.")
         if wrong := first_bad(found["model"].items()):

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn._stream_input import check_finite, check_tokens
+from linrnn._turns import in_turn
 from linrnn.backbone import SequenceModel
 from linrnn.generation import TokenIds, TokenStream
 from linrnn.learn._base import Learner
@@ -56,6 +57,7 @@ class LearningText(LearningSession):
         super().__init__(model, learner, _next_token, optimizer, every=every, clip=clip, seed=seed)
         self.last: int | None = None
 
+    @in_turn
     def surprise(self, tokens: TokenIds) -> Float[Tensor, " time"]:
         """Read tokens, say of each how unlikely it was in bits, and learn from them.
 
@@ -84,10 +86,12 @@ class LearningText(LearningSession):
         self.last = int(ids[-1])
         return torch.cat(nats) / math.log(2)
 
+    @in_turn
     def state_dict(self) -> dict[str, Any]:
         """All of it, as `LearningSession` has it, and the last token."""
         return {**super().state_dict(), "last": self.last}
 
+    @in_turn
     def load_state_dict(self, found: Any) -> None:
         """Go on where `state_dict` was asked."""
         last = found["last"]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn._memory import bounded
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._added import asked_now
 from linrnn.mixers._choices import Choices
@@ -159,6 +160,12 @@ class Mixer(nn.Module):
         cls = type(self)
         if cls.after_update is not Mixer.after_update or cls.bounds is not Mixer.bounds:
             follow(self)
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "__init__" in vars(cls):
+            fix = "Lower d_model, or the sizes among its options."
+            cls.__init__ = bounded("the layer", fix)(cls.__init__)  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "d_model":

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from linrnn._memory import check_memory
+from linrnn._memory import check_fits
 from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
 from linrnn.nn.exceedance import Drive, Modes, Tally, tally
 from linrnn.nn.gaps import centre_and_spread, increments
@@ -102,7 +102,7 @@ class ModeBank(nn.Module):
         super().__init__()
         check_positive_int("ModeBank", d_input=d_input, n_modes=n_modes, length=length)
         # two copies in double precision while they are drawn
-        check_memory("ModeBank", "its modes", 16 * n_modes * (5 + 2 * d_input), _FEWER)
+        check_fits("ModeBank", "its modes", 16 * n_modes * (5 + 2 * d_input), _FEWER)
         self.d_input, self.n_modes, self.length = d_input, n_modes, length
         drawn = random_modes(d_input, n_modes, length, generator)
         drawn |= {"threshold": torch.zeros(n_modes)}
@@ -178,7 +178,7 @@ class ModeBank(nn.Module):
         """
         self._check(x, dt)
         needed = self.n_modes * (_STATE * min(len(x), _ROWS) + 8 * len(STATISTICS) * len(x))
-        check_memory("ModeBank", "states and features", needed, _FEWER)
+        check_fits("ModeBank", "states and features", needed, _FEWER)
         found = []
         for k in range(0, max(1, len(x)), _ROWS):
             rows = slice(k, k + _ROWS)

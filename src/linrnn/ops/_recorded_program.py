@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from linrnn._turns import drawing
 from linrnn.ops import _native
 from linrnn.ops._layout import dense
 from linrnn.ops._native import DTYPES
@@ -34,7 +35,7 @@ from linrnn.ops._recorder import NOT_NOW, STORED, Recorder
 from linrnn.ops._step_program import EVERY_MODULES_HOOKS
 
 KEPT = 8  # kinds of calls of a module that are remembered
-TRIES = 8  # to record a kind at a call that goes the way of most
+TRIES = 64  # to record a kind at a call that goes the way of most; then ever more rarely
 _I64 = 6  # as recorded_step_args.h calls it
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = _native.Kernel("recorded_step", "program count bases watched watches differ")
@@ -287,13 +288,20 @@ class Kind:
     def __init__(self) -> None:
         self.program: Program | None = None
         self.reason = ""
-        self.tries = 0
+        self.calls = 0
+        """That were not run by a program."""
         self.form: Any = None
         """How the caller makes tensors of its arguments, and its results of tensors."""
 
     def given_up(self) -> bool:
-        """Whether no call will be recorded."""
-        return bool(self.reason) and (self.reason != NOT_NOW or self.tries >= TRIES)
+        """Whether this call is not to be recorded; asked once a call.
+
+        Where calls go other ways than most, as the first ones of many streams do, a record is tried
+        again and again, but so rarely that it costs next to nothing.
+        """
+        self.calls += 1
+        rare = self.calls > TRIES and self.calls & (self.calls - 1) != 0
+        return bool(self.reason) and (self.reason != NOT_NOW or rare)
 
     def record(
         self,
@@ -304,7 +312,7 @@ class Kind:
         most: int = _WATCHED,
         constants: Sequence[Tensor] = (),
     ) -> None:
-        """Run a function as it is, and write it down.
+        """Run a function as it is, and write it down, unless another thread has just done so.
 
         Args:
             module: whose weights it reads.
@@ -314,6 +322,20 @@ class Kind:
             most: as of `Program`.
             constants: that the function reads, beside.
         """
+        with drawing():  # what is drawn here is drawn again by the call that is answered
+            if self.program is None:
+                self._record(module, function, given, wide, most, constants)
+
+    @torch.no_grad()
+    def _record(
+        self,
+        module: nn.Module,
+        function: Callable[[list[Tensor]], tuple[Sequence[Tensor], str | None]],
+        given: Sequence[Tensor],
+        wide: torch.dtype,
+        most: int,
+        constants: Sequence[Tensor],
+    ) -> None:
         tape = Tape(wide)
         for x in constants:
             tape.hold(x)
@@ -323,8 +345,7 @@ class Kind:
             if i and x.dtype not in STORED:
                 recorder.reason = recorder.reason or f"the state has numbers of {x.dtype}"
             tape.know(x, Slot("given", i), STORED.get(x.dtype, tape.wide))
-        # what is drawn here is drawn again by the call that is answered
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), recorder:
+        with recorder:
             results, reason = function(copies)
         reason = reason or recorder.reason
         if reason is None:
@@ -332,7 +353,7 @@ class Kind:
                 self.program = Program(recorder, module, given, results, most)
             except RefusedError as error:
                 reason = f"{error}"
-        self.reason, self.tries = reason or "", self.tries + 1
+        self.reason = reason or ""
 
 
 Kinds = dict[tuple[Any, ...], Kind]

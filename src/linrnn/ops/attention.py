@@ -40,7 +40,8 @@ def softmax_read(
     mask = None if visible is None else visible[:, None]
     if more is not None:
         mask = more if mask is None else torch.where(mask, more, float("-inf"))
-    return _softmax_read(q, k, v, mask, mask is None and q.shape[1] != 1)
+    # a plain bool also where the time of an exported graph is open
+    return _softmax_read(q, k, v, mask, mask is None and bool(q.shape[1] != 1))
 
 
 def softmax_over(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

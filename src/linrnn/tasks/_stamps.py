@@ -1,9 +1,9 @@
 """Time stamps: numbers, or dates and times as ISO 8601 writes them; and what lies between them."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,17 @@ from linrnn.tasks._frame import Frame
 _EVEN = 1e-6  # of a gap: what is lost where stamps are written in decimals
 _EPOCH = datetime(1970, 1, 1)
 _BASIC = re.compile(r"[0-9]{8}")  # a date without its hyphens
+_ISO = re.compile(
+    r"""(?P<year>[0-9]{4})
+    (?: -(?P<month>[0-9]{2})-(?P<day>[0-9]{2}) | (?P<month_>[0-9]{2})(?P<day_>[0-9]{2})
+      | -W(?P<week>[0-9]{2})(?:-(?P<weekday>[1-7]))? | W(?P<week_>[0-9]{2})(?P<weekday_>[1-7])? )
+    (?: [^0-9] (?P<hour>[0-9]{2})
+        (?: (?P<colon>:)?(?P<minute>[0-9]{2})
+            (?: (?(colon):)(?P<second>[0-9]{2}) (?: [.,](?P<fraction>[0-9]+) )? )? )?
+        (?P<zone> Z | [+-](?P<zone_hour>[0-9]{2})
+            (?: :?(?P<zone_minute>[0-9]{2}) (?: :?(?P<zone_second>[0-9]{2}) )? )? )? )?""",
+    re.VERBOSE,
+)
 
 Kind = Literal["numbers", "dates"]
 
@@ -140,13 +151,44 @@ def even(gaps: np.ndarray) -> bool:
 
 
 def date_of(cell: str) -> datetime | None:
-    """The date and time that a text is, as ISO 8601 writes them, or None."""
-    # before Python 3.11 neither a Z for UTC nor a date without hyphens was read
-    text = cell.strip()
-    text = text[:-1] + "+00:00" if text.endswith("Z") else text
-    if _BASIC.fullmatch(text):
-        text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+    """The date and time that a text is, as ISO 8601 writes them, or None.
+
+    A day of a month or of a week, with hyphens or without; then, behind a T, a space or another
+    sign, hours with what follows down to fractions of a second, of which microseconds are kept,
+    with colons or without; and Z or what it is ahead of UTC. Every version of Python reads the
+    same, which is why this is not `datetime.fromisoformat`.
+
+    Example:
+        >>> date_of("20160701T123000.5+0200").isoformat()
+        '2016-07-01T12:30:00.500000+02:00'
+    """
+    match = _ISO.fullmatch(cell.strip())
+    if match is None:
         return None
+    # the same part in two places has an underscore in one
+    part = {name.rstrip("_"): text for name, text in match.groupdict().items() if text}
+    part["fraction"] = part.get("fraction", "").ljust(6, "0")[:6]
+    number = {name: int(text) for name, text in part.items() if text.isdigit()}
+    clock = tuple(number.get(name, 0) for name in ("hour", "minute", "second", "fraction"))
+    midnight = clock == (24, 0, 0, 0)  # of the day after
+    try:
+        if "week" in number:
+            day = date.fromisocalendar(number["year"], number["week"], number.get("weekday", 1))
+        else:
+            day = date(number["year"], number["month"], number["day"])
+        of_day = time() if midnight else time(*clock)
+        found = datetime.combine(day, of_day, _zone(part.get("zone"), number))
+        return found + timedelta(days=1) if midnight else found
+    except (ValueError, OverflowError):  # no such day, hour or zone
+        return None
+
+
+def _zone(text: str | None, number: Mapping[str, int]) -> timezone | None:
+    """What a zone is ahead of UTC; None where none was written."""
+    if text is None:
+        return None
+    minutes, seconds = number.get("zone_minute", 0), number.get("zone_second", 0)
+    if max(minutes, seconds) > 59:
+        raise ValueError(text)
+    ahead = timedelta(hours=number.get("zone_hour", 0), minutes=minutes, seconds=seconds)
+    return timezone(-ahead if text.startswith("-") else ahead)

@@ -270,5 +270,6 @@ def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: 
         with contextlib.suppress(ValueError):
             found = Plan(cell, call, sig)
     if len(plans) >= _KEPT:
-        del plans[next(iter(plans))]  # the oldest: the last ones may be called again at once
+        # the oldest, for the last ones may be called again at once; another thread may do so too
+        plans.pop(next(iter(list(plans)), None), None)  # type: ignore[arg-type]
     plans[sig.key] = found

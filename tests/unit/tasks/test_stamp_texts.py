@@ -1,0 +1,70 @@
+"""Texts that are dates: the same on every Python that linrnn runs on."""
+
+import itertools
+import sys
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from linrnn.tasks._stamps import date_of
+
+DAYS = ("2016-07-01", "20160701", "2016-W26-5", "2016W265", "2016-W26")
+TIMES = ("", "12", "12:30", "1230", "12:30:05", "123005", "12:30:05.5", "123005,25")
+TIMES += ("12:30:05.123456", "12:30:05.1234567891")
+ZONES = ("", "Z", "+02", "+0200", "+02:00", "-03:30", "+00:00", "+02:00:30")
+
+FIRST = datetime(2016, 7, 1)
+READ = {
+    "2016-07-01": FIRST,
+    " 20160701 ": FIRST,
+    "2016-W26-5": FIRST,
+    "2016W26": FIRST - timedelta(days=4),
+    "2016-07-01T12": FIRST.replace(hour=12),
+    "2016-07-01 12:30": FIRST.replace(hour=12, minute=30),
+    "20160701T1230": FIRST.replace(hour=12, minute=30),
+    "2016-07-01T12:30:05.5": FIRST.replace(hour=12, minute=30, second=5, microsecond=500_000),
+    "2016-07-01T12:30:05,5": FIRST.replace(hour=12, minute=30, second=5, microsecond=500_000),
+    "2016-07-01T00:00:00.1234567": FIRST.replace(microsecond=123_456),
+    "2016-07-01T00:00Z": FIRST.replace(tzinfo=timezone.utc),
+    "2016-07-01T00:00+0200": FIRST.replace(tzinfo=timezone(timedelta(hours=2))),
+    "2016-07-01T00:00-0330": FIRST.replace(tzinfo=timezone(-timedelta(hours=3, minutes=30))),
+    "2016-07-01T24:00": FIRST + timedelta(days=1),
+    "2016-12-31T24:00:00": datetime(2017, 1, 1),
+}
+NOT_READ = (
+    *("", "x", "12", "2016", "2016-07", "2016-7-1", "01.07.2016", "2016-07-32", "2016-13-01"),
+    *("2016-07-01T", "2016-07-01T1", "2016-07-01T25", "2016-07-01T24:01", "2016-07-01T12:60"),
+    *("2016-07-01T12:3005", "2016-07-01T1230:05", "2016-07-01T12:30:05.", "2016-07-01T12.5"),
+    *("2016-07-01Z", "2016-07-01T12+2", "2016-07-01T12+24", "2016-07-01T12+02:60"),
+    *("2016-W54-1", "2016-W26-8", "0000-01-01", "9999-12-31T24:00", "2016-07-01T12:30:05z"),
+    *("\u0662016-07-01", "2016-07-01T12:30:60", "2016-0701", "201607-01", "2016-07-01x"),
+)
+
+
+@pytest.mark.parametrize("text", READ)
+def test_text_is_this_date(text):
+    assert date_of(text) == READ[text]
+
+
+@pytest.mark.parametrize("text", NOT_READ)
+def test_text_is_no_date(text):
+    assert date_of(text) is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads few of them")
+def test_dates_are_those_that_python_reads():
+    for day, time, zone in itertools.product(DAYS, TIMES, ZONES):
+        text = f"{day}T{time}{zone}" if time else day
+        expected = datetime.fromisoformat(text)
+        assert date_of(text) == expected, text
+        assert date_of(text).utcoffset() == expected.utcoffset(), text
+
+
+def test_any_number_of_digits_is_read():
+    assert date_of(f"2016-07-01T12:30:05.{'1' * 10_000}").microsecond == 111_111
+
+
+def test_no_other_reader_of_dates_is_used(root):
+    """What `fromisoformat` takes grew with Python 3.11, and again later."""
+    users = [p.name for p in root.glob("src/linrnn/**/*.py") if ".fromisoformat(" in p.read_text()]
+    assert users == []
