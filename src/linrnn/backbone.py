@@ -230,7 +230,8 @@ class SequenceModel(nn.Module):
                     dropout=dropout,
                     conv_width=conv_width,
                     d_ffn=None if d_ffn is None else wider * d_ffn,
-                    **choice.place,
+                    layer=choice.place["layer"],
+                    n_layers=choice.place["n_layers"],
                     **factory,
                 )
             )

@@ -238,7 +238,7 @@ def _folder(path: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
             f"{path}: out must be new, empty, or a folder of fit, got one with {min(others)} "
             f"and without {_SETTINGS}. Choose another."
         )
-    if rank_zero_only.rank != 0:
+    if getattr(rank_zero_only, "rank", 0) != 0:
         yield _begun(path, settings)
         return
     try:

@@ -148,18 +148,11 @@ class Mixer(nn.Module):
     d_model: int
     """Channels in and out, an integer of at least 1."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._follow()
-
-    def __setstate__(self, state: Any) -> None:  # of a copy, or of one that was pickled
-        super().__setstate__(state)
-        self._follow()
-
-    def _follow(self) -> None:
-        cls = type(self)
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Mixer":  # copies and pickles come here as well
+        layer: Mixer = super().__new__(cls)
         if cls.after_update is not Mixer.after_update or cls.bounds is not Mixer.bounds:
-            follow(self)
+            follow(layer)
+        return layer
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

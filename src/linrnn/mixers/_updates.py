@@ -36,5 +36,6 @@ def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if parameter.grad is not None  # a step without gradients, as one left out, moves nothing
     }
     for layer in list(_followed):
-        if any(id(parameter) in moved for parameter in layer.parameters()):
+        made = "_parameters" in vars(layer)  # its constructor has come so far
+        if made and any(id(parameter) in moved for parameter in layer.parameters()):
             layer.after_update()  # type: ignore[operator]

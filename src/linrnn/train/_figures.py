@@ -89,7 +89,7 @@ def over_seeds(counts: Iterable[int]) -> str:
     if every == [1]:
         return "one seed"
     number = f"{every[0]}" if len(every) == 1 else f"{every[0]} to {every[-1]}"
-    return f"mean over {counted(number, 'seed')}"
+    return f"mean over {number} seeds"
 
 
 def metric_scale(metric: str) -> tuple[float, str]:
