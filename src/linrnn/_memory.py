@@ -74,7 +74,8 @@ def _rehearse(init: Any, self: Any, args: Any, kwargs: Mapping[str, Any], limit:
     """Raise MemoryError where a constructor makes tensors of more than so many bytes."""
     if "device" not in inspect.signature(init).parameters:
         return
-    twin = type(self).__new__(type(self))
+    cls: Any = type(self)
+    twin = cls.__new__(cls)
     with drawing(), warnings.catch_warnings(), _Budget(limit, everywhere=True):
         warnings.simplefilter("ignore")
         try:

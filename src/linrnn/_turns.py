@@ -8,7 +8,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Turns:
@@ -37,7 +38,7 @@ def in_turn(
         with self._turn:
             return method(self, *args, **kwargs)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 _drawing = Turns()

@@ -184,8 +184,8 @@ def _per_step(name: str, value: Any, x: Tensor, *, boolean: bool = False) -> Ten
     if not (value.dtype == torch.bool if boolean else whole):
         kind = "boolean" if boolean else "integers"
         raise DTypeError(f"{WHERE}: {name} must be {kind}, got {value.dtype}.")
-    value = value.to(x.device)
-    return (value if boolean else value.long()).expand(batch, time)
+    there: Tensor = value.to(x.device)
+    return (there if boolean else there.long()).expand(batch, time)
 
 
 def _to_tokens(reset: Tensor, real: Tensor, before: Tensor) -> Tensor:

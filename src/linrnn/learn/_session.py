@@ -1,6 +1,7 @@
 """A model in the middle of a stream from which it goes on learning."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,7 +108,7 @@ class LearningSession:
         check_positive_int(where, every=every)
         check_streamable(where, model, growing=False)
         check_not_negative(where, clip=clip)
-        check_at_most(where, _MOST_CLIP, clip=clip)
+        check_at_most(where, _MOST_CLIP, clip=math.ceil(clip))
         check_kind(where, "learner", learner, Learner)
         check_kind(where, "optimizer", optimizer, torch.optim.Optimizer)
         if not callable(loss):

@@ -169,7 +169,8 @@ def date_of(cell: str) -> datetime | None:
     part = {name.rstrip("_"): text for name, text in match.groupdict().items() if text}
     part["fraction"] = part.get("fraction", "").ljust(6, "0")[:6]
     number = {name: int(text) for name, text in part.items() if text.isdigit()}
-    clock = tuple(number.get(name, 0) for name in ("hour", "minute", "second", "fraction"))
+    hour, minute = number.get("hour", 0), number.get("minute", 0)
+    clock = hour, minute, number.get("second", 0), number.get("fraction", 0)
     midnight = clock == (24, 0, 0, 0)  # of the day after
     try:
         if "week" in number:
