@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -112,13 +113,28 @@ def of_block(kind: str) -> dict[str, Any]:
 
 def of_recipe(name: str, scale: str) -> dict[str, Any]:
     recipe = recipes.load(name, scale)
-    return {"source": recipe.source, "config": to_json(recipe.config)}
+    plain_config = to_json(train.Config(task="digits"))
+    return {"source": recipe.source, "config": beyond(to_json(recipe.config), plain_config)}
+
+
+def beyond(config: dict[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a configuration that differ from the default one."""
+    found = {}
+    for name, value in config.items():
+        usual = default.get(name)
+        if isinstance(value, dict) and isinstance(usual, dict):
+            value = beyond(value, usual)
+            if value:
+                found[name] = value
+        elif value != usual:
+            found[name] = value
+    return found
 
 
 def of_files(room: str) -> dict[str, dict[str, Any]]:
     """The numbers that have a name of their own, by file."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((Path(linrnn.__path__[0]) / room).glob("*.py")):
+    for path in sorted((Path(linrnn.__file__).parent / room).glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             targets = node.targets if isinstance(node, ast.Assign) else ()
             for target in targets:
@@ -176,5 +192,17 @@ def table() -> dict[str, Any]:
     }
 
 
+def text_of(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table as JSON, with a line for each entry, so that a change shows as its line."""
+    parts = []
+    for section, entries in sorted(sections.items()):
+        lines = [
+            f"  {json.dumps(n)}: {json.dumps(v, sort_keys=True)}"
+            for n, v in sorted(entries.items())
+        ]
+        parts.append(f" {json.dumps(section)}: {{\n" + ",\n".join(lines) + "\n }")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 if __name__ == "__main__":
-    TABLE.write_text(json.dumps(table(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    TABLE.write_text(text_of(table()), encoding="utf-8")
