@@ -60,7 +60,7 @@ def test_predict_writes_the_same_to_a_file(run, rows, capsys, tmp_path):
     out = tmp_path / "predictions.csv"
     assert main(["predict", str(run), str(rows), "--out", str(out)]) == 0
     assert out.read_text() == printed
-    assert capsys.readouterr().out == f"7 predictions are in {out}\n"
+    assert capsys.readouterr().out == f"{out} holds 7 predictions\n"
 
 
 @pytest.mark.unchecked

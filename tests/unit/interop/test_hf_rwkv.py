@@ -162,7 +162,10 @@ def test_a_folder_has_longer_names(version, tmp_path):
 def test_a_file_of_half_precision_gives_such_a_model(tmp_path):
     weights = {name: x.bfloat16() for name, x in checkpoint(6).items()}
     ours = read(tmp_path, weights)
-    assert {x.dtype for x in ours.parameters()} == {torch.bfloat16}
+    kept = {n for n, _ in ours.named_parameters() if n.endswith("time_decay")}
+    others = {x.dtype for n, x in ours.named_parameters() if n not in kept}
+    assert kept
+    assert others == {torch.bfloat16}
     assert all(x.requires_grad for x in ours.parameters())
     weights["blocks.0.att.ln_x.weight"] = weights["blocks.0.att.ln_x.weight"].float()
     assert {x.dtype for x in read(tmp_path, weights).parameters()} == {torch.float32}

@@ -7,6 +7,7 @@ from scipy.stats import kstest
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GRU, LSTM
+from linrnn.state import leaves
 
 
 def refined_lstm(layer, x):
@@ -82,7 +83,9 @@ def test_every_sequence_begins_from_what_was_learned(mixer):
     torch.testing.assert_close(y, parts)
     plain = mixer(3, dtype=torch.float64)
     plain.load_state_dict(layer.state_dict(), strict=False)
-    state = layer.init_state(1)
+    h, *c = (p.detach()[None] for p in learned)
+    state = {"h": h, "c": c[0]} if c else h
+    assert not any(part.any() for part in leaves(layer.init_state(1)))  # 0 stands for it
     torch.testing.assert_close(plain(x[:, :4], state)[0], y[:, :4])
     for grad in torch.autograd.grad(y[:, 4:].sum(), learned):  # of the second sequence alone
         assert grad.abs().min() > 0

@@ -139,7 +139,8 @@ def test_start():
     layer = make(64, n_heads=1)
     assert layer.n_features == 266  # 64 log 64
     assert layer.directions.weight.shape == (1, 266, 64)
-    assert layer.init_state(1)["top"].tolist() == [[pytest.approx(-1e30)]]
+    assert layer.state_spec()["top"].start == pytest.approx(-1e30)
+    assert layer.init_state(1)["top"].tolist() == [[0]]  # which stands for it
 
 
 @pytest.mark.unchecked
