@@ -13,6 +13,7 @@ from linrnn._import_path import check_trusted, import_class, import_path, is_imp
 from linrnn.errors import ArgumentError, UnknownNameError, show
 from linrnn.mixers._base import Mixer
 from linrnn.mixers._bidirectional import Bidirectional
+from linrnn.nn.parameters import working_dtype
 
 OneMixer: TypeAlias = str | type[Mixer] | Mixer
 """A name of `linrnn.mixers.names`, an import path, a class or an instance."""
@@ -179,9 +180,9 @@ def _another(mixer: Mixer, place: Mapping[str, int]) -> Mixer:
     """One of the same kind with parameters drawn anew: for its place, if it depends on that."""
     if not place:
         return mixers.redrawn("mixer: an instance for several layers", mixer)
-    like = next(mixer.parameters())
     options = {**_constructed(mixer), **place}
-    other = type(mixer)(d_model=mixer.d_model, **options, device=like.device, dtype=like.dtype)
+    like = {"device": next(mixer.parameters()).device, "dtype": working_dtype(mixer)}
+    other = type(mixer)(d_model=mixer.d_model, **options, **like)
     return other.train(mixer.training)
 
 

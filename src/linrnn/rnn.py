@@ -239,7 +239,8 @@ class RNN(nn.Module):
     def init_state(self, batch_size: int) -> State:
         """``hx`` before the first step, for ``batch_size`` sequences."""
         mixers = self._mixers()
-        last = next(self.parameters()).new_zeros(batch_size, self.proj_size or self.hidden_size)
+        like, width = next(self.parameters()), self.proj_size or self.hidden_size
+        last = like.new_zeros(batch_size, width, dtype=working_dtype(self))
         states = [mixer.init_state(batch_size) for mixer in mixers]
         return self.hidden.join([last] * len(mixers), states)
 
@@ -256,8 +257,8 @@ class RNN(nn.Module):
         while not isinstance(h, Tensor) and isinstance(h, (tuple, list)) and h:
             h = h[0]
         rows = h.shape[1] if isinstance(h, Tensor) and h.ndim > 1 else 0
-        weight = next(self.parameters())
-        found = self.hidden.check(hx, rows, weight.device, weight.dtype)
+        device = next(self.parameters()).device
+        found = self.hidden.check(hx, rows, device, working_dtype(self))
         if found is None:
             return [mixer.init_state(rows) for mixer in self._mixers()]
         return self.hidden.split(found)
@@ -413,7 +414,7 @@ class RNN(nn.Module):
 
     def _check_state(self, hx: State, x: Tensor, batch: int | None) -> Any:
         """``hx`` of every layer and direction, or None where it stands for a new start."""
-        return self.hidden.check(hx, batch, x.device, next(self.parameters()).dtype)
+        return self.hidden.check(hx, batch, x.device, working_dtype(self))
 
     def _marks(self, dt: Any, reset: Any, x: Tensor, *axes: str) -> Marks:
         """Both checked against the axes of the input."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn._memory import bounded
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
@@ -14,6 +14,7 @@ from linrnn.mixers._choices import Choices
 from linrnn.mixers._reach import LONGEST_TIME, check_reach
 from linrnn.mixers._updates import follow
 from linrnn.nn.modal import Modes
+from linrnn.nn.parameters import KeepsPrecision
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager
@@ -28,7 +29,7 @@ FFT_REACHES_BACK = (
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-class Mixer(nn.Module):
+class Mixer(KeepsPrecision):
     """A layer that mixes information along time: (B, T, d_model) in and out, state in and out.
 
     An author writes three things: ``__init__``, which stores its arguments under their own names
@@ -136,11 +137,6 @@ class Mixer(nn.Module):
     and biases, gains, skips and first states have none. None: those of two or more axes are. Parts
     with parameters declare theirs in the same way; see `linrnn.nn.has_decay`."""
 
-    single_precision: ClassVar[tuple[str, ...]] = ()
-    """Parameters that are float32 at least, whatever the dtype of the others: eigenvalues, angles
-    and step sizes, whose rounding to half precision is felt at every step and adds up over time.
-    Neither ``dtype=`` of the constructor nor ``.to(torch.bfloat16)`` makes them smaller."""
-
     constant_state: ClassVar[tuple[str, ...]] = ()
     """Keys of a state dict through which no gradient flows, such as positions or a running
     maximum that cancels out of every result."""
@@ -164,27 +160,6 @@ class Mixer(nn.Module):
         if name == "d_model":
             check_positive_int(type(self).__name__, d_model=value)
         super().__setattr__(name, value)
-
-    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """As of `torch.nn.Module`; one of `single_precision` becomes float32 at least."""
-        if param is not None and name in self.single_precision and _is_half(param):
-            param = nn.Parameter(param.detach().float(), param.requires_grad)
-        super().register_parameter(name, param)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "Mixer":
-        """What ``.to`` and its like do: `single_precision` stays, on the device of the others."""
-        own = [(name, self._parameters.get(name)) for name in self.single_precision]
-        before = [(name, p.detach(), p.grad) for name, p in own if p is not None]
-        before = [(name, x, g if g is None else g.detach()) for name, x, g in before]
-        super()._apply(fn, recurse)
-        for name, value, grad in before:
-            parameter = self._parameters[name]
-            if parameter is not None and _is_half(parameter):
-                device = parameter.device
-                parameter.grad = None
-                parameter.data = value.to(device)
-                parameter.grad = None if grad is None else grad.to(device)
-        return self
 
     def state_spec(self) -> Spec:
         """What the state is made of: a part, or a plain tree of parts, of `linrnn.state_spec`."""
@@ -373,9 +348,9 @@ class Mixer(nn.Module):
         return ", ".join(words)
 
     def _parameter(self) -> Tensor:
-        """One of the parameters: device and dtype are those of all."""
-        for parameter in self._parameters.values():  # a step feels what `parameters` costs
-            if parameter is not None:
+        """One of the parameters, with the device of all and the dtype of what is converted."""
+        for name, parameter in self._parameters.items():  # a step feels what `parameters` costs
+            if parameter is not None and name not in self.single_precision:
                 return parameter
         for part in self._modules.values():
             for parameter in () if part is None else part._parameters.values():
@@ -466,10 +441,6 @@ class Mixer(nn.Module):
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
         return check_state(where, state, spec, x.shape[0], x.device, dtype)
-
-
-def _is_half(x: Tensor) -> bool:
-    return x.dtype in (torch.bfloat16, torch.float16)
 
 
 def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:

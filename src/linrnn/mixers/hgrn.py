@@ -63,6 +63,7 @@ class HGRN(LearnedStart):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("bound", "theta")
 
     family: ClassVar[str] = "gated"
     choices = Choices(

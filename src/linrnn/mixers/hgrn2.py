@@ -50,6 +50,7 @@ class HGRN2(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("bound",)
 
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="diagonal", gate="input", memory="matrix", normaliser="convex")

@@ -62,6 +62,7 @@ class IRNN(CellRNN):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("U",)
+    single_precision: ClassVar[tuple[str, ...]] = ("decay", "rates")
 
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")

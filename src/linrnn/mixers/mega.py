@@ -72,6 +72,7 @@ class Mega(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("beta", "eta")
+    single_precision: ClassVar[tuple[str, ...]] = ("alpha", "delta")
 
     family: ClassVar[str] = "attention"
     choices = Choices(

@@ -52,6 +52,7 @@ class PLRNN(CellRNN):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("A",)
 
     family: ClassVar[str] = "dense"
     timed: ClassVar[bool] = False

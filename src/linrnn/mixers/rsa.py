@@ -63,6 +63,7 @@ class RSA(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("eta", "theta")
 
     family: ClassVar[str] = "attention"
     choices = Choices(

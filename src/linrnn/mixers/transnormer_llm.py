@@ -57,6 +57,7 @@ class TransNormerLLM(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("theta",)
 
     family: ClassVar[str] = "linear-attention"
     choices = Choices(

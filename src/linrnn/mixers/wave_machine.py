@@ -52,6 +52,7 @@ class WaveMachine(CellRNN):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("w_y", "w_z")
+    single_precision: ClassVar[tuple[str, ...]] = ("delta",)
 
     family: ClassVar[str] = "oscillator"
     choices = Choices(transition="local", gate="learned", memory="vector", steps="nonlinear")

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.nn.discretise import dense
-from linrnn.nn.parameters import bounded_exp
+from linrnn.nn.parameters import KeepsPrecision, bounded_exp
 from linrnn.ops import accumulator_dtype
 
 
-class LTISteps(nn.Module):
+class LTISteps(KeepsPrecision):
     """``h_t = a h_{t-1} + b x_t`` of a fixed ``h' = A h + B x``.
 
     Steps of a fixed length are found once, in double precision, and anew from there where the
@@ -26,6 +26,7 @@ class LTISteps(nn.Module):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("log_dt",)
 
     a: Tensor
     b: Tensor

@@ -1,6 +1,7 @@
 """Parameters before they are drawn, and what they are."""
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +63,43 @@ def has_decay(module: nn.Module, name: str) -> bool:
         return "weight" in name
     parameter = module.get_parameter(name)
     return parameter.ndim >= 2
+
+
+class KeepsPrecision(nn.Module):
+    """A module some of whose parameters are float32 at least, whatever the dtype of the others.
+
+    Mixers are, and so are parts with eigenvalues, angles or step sizes of their own.
+    """
+
+    single_precision: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are float32 at least, whatever the dtype of the others: eigenvalues, angles
+    and step sizes, whose rounding to half precision is felt at every step and adds up over time.
+    Neither ``dtype=`` of the constructor nor ``.to(torch.bfloat16)`` makes them smaller."""
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As of `torch.nn.Module`; one of `single_precision` becomes float32 at least."""
+        if param is not None and name in self.single_precision and _is_half(param):
+            param = nn.Parameter(param.detach().float(), param.requires_grad)
+        super().register_parameter(name, param)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "KeepsPrecision":
+        """What ``.to`` and its like do: `single_precision` stays, on the device of the others."""
+        own = [(name, self._parameters.get(name)) for name in self.single_precision]
+        before = [(name, p.detach(), p.grad) for name, p in own if p is not None]
+        before = [(name, x, g if g is None else g.detach()) for name, x, g in before]
+        super()._apply(fn, recurse)
+        for name, value, grad in before:
+            parameter = self._parameters[name]
+            if parameter is not None and _is_half(parameter):
+                device = parameter.device
+                parameter.grad = None
+                parameter.data = value.to(device)
+                parameter.grad = None if grad is None else grad.to(device)
+        return self
+
+
+def _is_half(x: Tensor) -> bool:
+    return x.dtype in (torch.bfloat16, torch.float16)
 
 
 def working_dtype(module: nn.Module) -> torch.dtype:
