@@ -91,17 +91,24 @@ def try_call(call: Callable[[], Any], said: str) -> bool:
     return True
 
 
-def try_argument(call: Callable[[Any], Any], name: str, *, seconds: float = 5.0) -> None:
+def try_argument(
+    call: Callable[[Any], Any],
+    name: str,
+    *,
+    seconds: float = 5.0,
+    without: Callable[[Any], bool] = lambda value: False,
+) -> None:
     """Try every value in the place of one argument; all that go wrong are said together.
 
     Args:
         call: takes a value.
         name: of the argument, for the message.
         seconds: of the processor that a value may take.
+        without: says which values are not tried.
     """
     wrong = []
     with quick_and_small(seconds=60):
-        for value in values():
+        for value in itertools.filterfalse(without, values()):
             said, start = f"{name}={show(value, 60)}", time.process_time()
             try:
                 try_call(lambda value=value: call(value), said)
