@@ -163,7 +163,7 @@ class StoresDecay(LRU):
 
     def eigenvalues(self):
         lam = super().eigenvalues()
-        low = self.nu_log.dtype
+        low = self.C.dtype
         return torch.complex(lam.real.to(low).to(lam.real), lam.imag.to(low).to(lam.real))
 
 
@@ -319,7 +319,7 @@ class ForgetsItsOnlyMode(LRU):
 class AcceptsAnything(LRU):
     """bad_input: a state of the wrong batch is broadcast in silence."""
 
-    def _start(self, state, x):
+    def _start(self, state, x, spec):
         fresh = self.init_state(len(x))
         return fresh if state is None else state[:1].expand_as(fresh)
 

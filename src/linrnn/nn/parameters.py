@@ -109,7 +109,12 @@ def working_dtype(module: nn.Module) -> torch.dtype:
         >>> working_dtype(nn.Linear(2, 3, dtype=torch.bfloat16))
         torch.bfloat16
     """
-    return min((p.dtype for p in module.parameters()), key=lambda dtype: dtype.itemsize)
+    parameters = [*module.parameters()]
+    smallest = parameters[0].dtype
+    for parameter in parameters:  # a loop, which compilers read
+        if parameter.dtype.itemsize < smallest.itemsize:
+            smallest = parameter.dtype
+    return smallest
 
 
 def empty_parameters(
