@@ -34,6 +34,7 @@ from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._sequence_parallel import current, refuse
 from linrnn.ops._step_program import layer_step, stack_program
+from linrnn.state_spec import check_start
 from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, State, Time
 
 Around: TypeAlias = Callable[
@@ -281,6 +282,7 @@ class SequenceModel(nn.Module):
         With ``tiers`` also what is between each two. Of pairs of documents it has two rows each,
         neighbours.
         """
+        check_start("SequenceModel", batch_size, device, dtype)
         weight = cast(Tensor, self.encoder.weight)
         batch_size = batch_size * self.documents
         device, real = device or weight.device, dtype or weight.dtype

@@ -404,8 +404,9 @@ class RNN(nn.Module):
         return x, self.hidden.join(last, states)
 
     def _check_input(self, x: Tensor, *axes: str) -> None:
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        dense = isinstance(x, Tensor) and x.layout is torch.strided
+        if not dense or not x.is_floating_point():
+            kind = x.dtype if dense else x.layout if isinstance(x, Tensor) else type(x).__name__
             raise DTypeError(f"RNN: input must be a floating-point tensor, got {kind}.")
         if x.ndim != len(axes) + 1 or x.shape[-1] != self.input_size:
             shape = f"({', '.join(axes)}, input_size={self.input_size})"

@@ -155,7 +155,9 @@ def _begun(h: Tensor, start: float | Tensor) -> Tensor:
     if may_look(h) and bool(h.all()):  # as most often: a step feels every operator
         return h
     start = start.to(h) if isinstance(start, Tensor) else start
-    return torch.where(h == 0, h + start, h)
+    # of complex numbers part by part, for which exporters have rules
+    at_zero = (h.real == 0) & (h.imag == 0) if h.is_complex() else h == 0
+    return torch.where(at_zero, h + start, h)
 
 
 def _starts(spec: Spec) -> bool:

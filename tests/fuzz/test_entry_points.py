@@ -149,7 +149,6 @@ ENTRIES = {
     ),
     "generate_texts": (many_words, ["model", "tokenizer", "prompts", "max_new_tokens", "stop"]),
     "load": (lambda **given: linrnn.load(**given), ["run"]),
-    "load trust": (lambda trust: linrnn.load("/tmp/none", trust=trust), ["trust"]),
     "save_stream": (
         lambda **given: save_stream(
             **{"path": "/tmp/none/x", "model": NET, "state": NET.init_state(1), **given}

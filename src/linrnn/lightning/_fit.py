@@ -8,16 +8,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from linrnn._door import folder_at
@@ -28,6 +30,7 @@ from linrnn.errors import (
     ArgumentTypeError,
     RunFolderError,
     check_in,
+    check_kind,
     check_positive_int,
     show,
 )
@@ -132,6 +135,8 @@ def fit(
     """
     check_positive_int("fit", epochs=epochs)
     check_in("fit", "mode", mode, ("min", "max"))
+    check_in("fit", "precision", precision, ("32-true", "bf16-mixed", "64-true"))
+    _check_kinds(monitor, callbacks, out, seed, accelerator, trainer)
     check_threads("fit", threads)
     given = dict(trainer or {})
     if twice := sorted(set(given) & _OURS):
@@ -177,10 +182,10 @@ def fit(
         if folder is not None and (folder / _DONE).exists():
             keeper.read(folder)
             return _result(keeper, module, None)
-        made = Trainer(
+        made = _trainer(
             max_epochs=epochs,
             accelerator=accelerator,
-            devices=devices,  # type: ignore[arg-type]
+            devices=devices,
             strategy=strategy,
             precision=precision,
             callbacks=[*callbacks, keeper],
@@ -210,6 +215,8 @@ _OURS = {"max_epochs", "accelerator", "devices", "strategy", "precision", "callb
 
 
 def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) -> FitResult:
+    if not keeper.weights:
+        raise ArgumentError("fit: train_loader must give at least one batch, got none.")
     restore(module.model, keeper.weights)
     return FitResult(
         model=module.model.eval(),
@@ -276,6 +283,13 @@ def _begun(path: Path, settings: Mapping[str, Any]) -> Path:
 
 def _check_loader(name: str, loader: Any) -> None:
     """Raise before a folder is made for what gives no batch."""
+    parts = loader if isinstance(loader, (list, tuple)) else [loader]
+    for part in parts:
+        if not hasattr(part, "__iter__") or isinstance(part, (str, bytes, Tensor, np.ndarray)):
+            raise ArgumentTypeError(
+                f"fit: {name} must give batches, got {show(loader)}. Say DataLoader(dataset, "
+                "batch_size=32)."
+            )
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
         raise ArgumentTypeError(
             f"fit: {name} must give batches, got a {type(loader).__name__}, which gives rows. Say "
@@ -373,3 +387,43 @@ def _interruptible(trainer: Trainer) -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+def _check_kinds(
+    monitor: object, callbacks: object, out: object, seed: object, accelerator: object, more: object
+) -> None:
+    """Raise `ArgumentError` for an argument of `fit` of another type or range."""
+    where = "fit"
+    if monitor is not None:
+        check_kind(where, "monitor", monitor, str)
+    check_kind(where, "callbacks", callbacks, list, tuple)
+    for callback in cast(Sequence[object], callbacks):
+        check_kind(where, "callbacks, each,", callback, Callback)
+    if out is not None:
+        check_kind(where, "out", out, str, Path)
+        if "\0" in str(out):
+            raise ArgumentError(f"fit: out must be a path, got {show(out)}.")
+    if seed is not None:
+        whole = isinstance(seed, int) and not isinstance(seed, bool)
+        if not whole or not 0 <= cast(int, seed) < 1 << 63:
+            raise ArgumentError(f"fit: seed must be an integer in 0..2**63-1, got {show(seed)}.")
+    check_kind(where, "accelerator", accelerator, str)
+    if more is not None:
+        check_kind(where, "trainer", more, Mapping)
+        for name in cast(Mapping[object, object], more):
+            check_kind(where, "trainer, each name,", name, str)
+
+
+def _trainer(**given: Any) -> Trainer:
+    """Lightning's.
+
+    Raises:
+        ArgumentError: it takes no such argument.
+    """
+    try:
+        return Trainer(**given)
+    except (ValueError, TypeError, MisconfigurationException) as error:
+        reason = " ".join(str(error).split())
+        raise ArgumentError(
+            f"fit: what goes to lightning.Trainer must suit it, got: {reason:.300}"
+        ) from error

@@ -1,14 +1,14 @@
 """The module that `fit` trains: any model, any batch, a loss by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from linrnn._schema import record
 from linrnn.backbone import SequenceModel
-from linrnn.errors import ArgumentError, ArgumentTypeError
+from linrnn.errors import ArgumentError, ArgumentTypeError, check_kind, show
 from linrnn.learn import Batch, Learner
 from linrnn.learn._batch import read
 from linrnn.learn.bptt import BPTT
@@ -90,6 +90,7 @@ class RecurrentModule(TrainingModule):
             raise ArgumentTypeError(
                 f"RecurrentModule: model must be a torch.nn.Module, got a {type(model).__name__}."
             )
+        _check_arguments(metrics, optim, prepare_batch, learner, learner_options, carry_state)
         if isinstance(optim, Mapping):
             optim = OptimConfig(**record("RecurrentModule", OptimConfig, optim, prefix="optim."))
         super().__init__(
@@ -231,3 +232,29 @@ class RecurrentModule(TrainingModule):
             scores = torch.as_tensor(metric(y, target, self._rows)).double()
             count = scores.numel() if scores.ndim else rows
             self.log(label, scores.mean(), on_step=False, batch_size=count, **shared)
+
+
+def _check_arguments(
+    metrics: object,
+    optim: object,
+    prepare_batch: object,
+    learner: object,
+    learner_options: object,
+    carry_state: object,
+) -> None:
+    """Raise `ArgumentTypeError` for an argument of `RecurrentModule` of another type."""
+    where = "RecurrentModule"
+    check_kind(where, "metrics", metrics, Mapping, list, tuple)
+    if not isinstance(metrics, Mapping):
+        for name in cast(Sequence[object], metrics):
+            check_kind(where, "metrics, each,", name, str)
+    if optim is not None and not callable(optim):
+        check_kind(where, "optim", optim, OptimConfig, Mapping)
+    if prepare_batch is not None and not callable(prepare_batch):
+        raise ArgumentTypeError(
+            f"{where}: prepare_batch must be a function of a batch, got {show(prepare_batch)}."
+        )
+    check_kind(where, "learner", learner, str, Learner)
+    if learner_options is not None:
+        check_kind(where, "learner_options", learner_options, Mapping)
+    check_kind(where, "carry_state", carry_state, bool)

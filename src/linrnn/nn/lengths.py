@@ -24,7 +24,8 @@ def as_lengths(where: str, lengths: Any) -> Tensor:
         raise DTypeError(f"{where}: lengths must be integers, got {show(lengths)}.") from error
     if not isinstance(lengths, Tensor) and found.numel() == 0:
         return found.long()  # an empty list has no dtype
-    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+    real = found.is_floating_point() or found.is_complex() or found.is_quantized
+    if real or found.dtype == torch.bool:
         raise DTypeError(f"{where}: lengths must be integers, got {found.dtype}.")
     return found.long()  # of small integers 255 + 1 is 0, and uint8 is a mask where it is an index
 

@@ -9,11 +9,11 @@ import copy
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
-from linrnn.errors import ArgumentError, check_positive_int, show
+from linrnn.errors import ArgumentError, check_at_most, check_positive_int, show
 from linrnn.learn import Batch, Loop
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ _SET = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _MARGIN = 1.05  # all threads, PyTorch's own choice, are given up for no less
 
 
+_MOST = 1024  # threads: more than any machine has, and PyTorch counts in 32 bits
+
+
 class Chosen(NamedTuple):
     """A number of threads, and why it is that."""
 
@@ -35,12 +38,14 @@ class Chosen(NamedTuple):
 
 def check_threads(where: str, threads: object) -> None:
     """Raise `ArgumentError` unless it is a positive integer, ``auto`` or None."""
-    if isinstance(threads, str) and threads != "auto":
+    if threads is None or (isinstance(threads, str) and threads == "auto"):
+        return
+    if isinstance(threads, str):
         raise ArgumentError(
             f"{where}: threads must be a positive integer or 'auto', got {show(threads)}."
         )
-    if threads is not None and threads != "auto":
-        check_positive_int(where, threads=threads)
+    check_positive_int(where, threads=threads)
+    check_at_most(where, _MOST, threads=cast(int, threads))
 
 
 def choose_threads(step: Callable[[], object], *, seconds: float = SECONDS) -> Chosen:

@@ -1,5 +1,6 @@
 """A trained run in a program: answers to arrays and tables, streams, a plain module."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     ShapeError,
+    check_kind,
     check_positive_int,
     check_shape,
 )
@@ -41,6 +43,7 @@ def load(run: Path | str) -> "TrainedModel":
         >>> import linrnn
         >>> labels = linrnn.load("runs/table-lru-1").predict(x)  # doctest: +SKIP
     """
+    check_kind("load", "run", run, str, os.PathLike)
     return TrainedModel(open_run(run))
 
 

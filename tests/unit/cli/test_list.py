@@ -75,7 +75,7 @@ def test_list_without_a_kind_prints_all(capsys):
 @pytest.mark.unchecked
 def test_misspelt_kind_is_a_wrong_command():
     with pytest.raises(
-        UnknownNameError, match=r"argument named 'mixer'\. Did you mean 'mixers'\?"
+        UnknownNameError, match=r"no catalogue named 'mixer'\. Did you mean 'mixers'\?"
     ) as e:
         verb.main(["mixer"])
     assert e.value.exit_code == 2
