@@ -283,6 +283,11 @@ def _begun(path: Path, settings: Mapping[str, Any]) -> Path:
 
 def _check_loader(name: str, loader: Any) -> None:
     """Raise before a folder is made for what gives no batch."""
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        raise ArgumentTypeError(
+            f"fit: {name} must give batches, got a {type(loader).__name__}, which gives rows. Say "
+            "DataLoader(dataset, batch_size=32, shuffle=True)."
+        )
     parts = loader if isinstance(loader, (list, tuple)) else [loader]
     for part in parts:
         if not hasattr(part, "__iter__") or isinstance(part, (str, bytes, Tensor, np.ndarray)):
@@ -290,11 +295,6 @@ def _check_loader(name: str, loader: Any) -> None:
                 f"fit: {name} must give batches, got {show(loader)}. Say DataLoader(dataset, "
                 "batch_size=32)."
             )
-    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
-        raise ArgumentTypeError(
-            f"fit: {name} must give batches, got a {type(loader).__name__}, which gives rows. Say "
-            "DataLoader(dataset, batch_size=32, shuffle=True)."
-        )
     try:
         batches = len(loader)
     except TypeError:  # data whose end is not known

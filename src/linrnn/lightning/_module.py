@@ -244,8 +244,8 @@ def _check_arguments(
 ) -> None:
     """Raise `ArgumentTypeError` for an argument of `RecurrentModule` of another type."""
     where = "RecurrentModule"
-    check_kind(where, "metrics", metrics, Mapping, list, tuple)
-    if not isinstance(metrics, Mapping):
+    check_kind(where, "metrics", metrics, Mapping, list, tuple, str)
+    if not isinstance(metrics, (Mapping, str)):  # of a text its own error says more
         for name in cast(Sequence[object], metrics):
             check_kind(where, "metrics, each,", name, str)
     if optim is not None and not callable(optim):
