@@ -27,13 +27,10 @@ from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, m
 from linrnn.nn.head import hand_on
 from linrnn.nn.lengths import as_lengths, check_lengths, steps_before, without_padding
 from linrnn.nn.norm import normalise
-from linrnn.ops import _native_step
 from linrnn.ops._arguments import check_like_parameters, check_tensor
 from linrnn.ops._modes import eager
-from linrnn.ops._native_step import Stack
 from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._sequence_parallel import current, refuse
-from linrnn.ops._step_program import layer_step, stack_program
 from linrnn.state_spec import check_start
 from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, State, Time
 
@@ -469,19 +466,25 @@ class SequenceModel(nn.Module):
                 "SequenceModel.step: documents must be 1 to read step by step, got "
                 f"{self.documents}. Call the model on whole documents."
             )
+        recorded = None
+        # of several rates most steps leave the lower tiers alone; of tokens see below
+        if dt is None and not self.between and not self._reads_tokens:
+            recorded = recorded_step(self, self._step_by_operators, x_t, state)
+        return self._step_by_operators(x_t, state, dt) if recorded is None else cast(Any, recorded)
+
+    def _step_by_operators(
+        self, x_t: Tensor, state: State, dt: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
         x_t = self._check(x_t, time=False)
         parts = apart(state, len(self.blocks), len(self.between))
         z = self._scaled(self.encoder(x_t))
         if dt is not None:
             check_timed("SequenceModel.step", dt, self.mixers)
-            return self._step_on(z, parts, dt)
-        if self.between:  # not one program: most steps leave the lower tiers alone
-            return self._step_on(z, parts)
-        done = self._native_step(z, parts["layers"])
-        if done is not None:
-            return done
-        recorded = recorded_step(self, self._step_on, z, cast(State, parts))
-        return self._step_on(z, parts) if recorded is None else cast(Any, recorded)
+        elif self._reads_tokens and not self.between:  # what is recorded begins behind the rows
+            recorded = recorded_step(self, self._step_on, z, cast(State, parts))
+            if recorded is not None:
+                return recorded
+        return self._step_on(z, parts, dt)
 
     def _step_on(self, z: Tensor, state: Any, dt: Tensor | None = None) -> tuple[Tensor, Any]:
         """Everything behind the encoder."""
@@ -501,36 +504,7 @@ class SequenceModel(nn.Module):
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool.step(z, state["pool"])
-        return _few(self.head, z), joined(new, pool)
-
-    def _native_step(
-        self, z: Tensor, layers: list[State]
-    ) -> tuple[Tensor, dict[str, State]] | None:
-        """Everything behind the encoder in one call, where there are kernels for all of it."""
-        blocks = cast(list[Block], list(self.blocks))
-        if self.pool.kind != "none" or any([type(block) is not Block for block in blocks]):
-            return None
-        program = stack_program(self, self._native_stack, z)
-        if program is None:
-            return None
-        parts = [block.apart(state) for block, state in zip(blocks, layers, strict=True)]
-        states = [state for part in parts for state in part]
-        done = program.step(z, states)
-        if done is None:
-            return None
-        y, after = done[0], iter(done[1])
-        new = [b.together([next(after) for _ in p]) for b, p in zip(blocks, parts, strict=True)]
-        return y, {"layers": new, "pool": {}}
-
-    def _native_stack(self) -> Stack | None:
-        """What computes a step of all layers and the head."""
-        found = [cast(Block, block).native_parts() for block in self.blocks]
-        final_norm = _native_step.norm(self.final_norm, self.d_model)
-        head = _native_step.linear(self.head)
-        if final_norm is None or head is None or any(parts is None for parts in found):
-            return None
-        layers = [part for parts in found for part in cast(list[Any], parts)]
-        return Stack(tuple(layers), final_norm, head)
+        return self.head(z), joined(new, pool)
 
     def _scaled(self, z: Tensor, valid: Tensor | None = None) -> Tensor:
         z = z if self.encoder_scale == 1 else z * self.encoder_scale
@@ -563,9 +537,3 @@ def _pairs(
     """Both documents of each pair as rows of one batch."""
     ends, cut, dt = (None if v is None else v.flatten(0, 1) for v in (lengths, reset, dt))
     return x.flatten(0, 1), cut, ends, dt
-
-
-def _few(linear: nn.Linear, z: Tensor) -> Tensor:
-    """``linear(z)`` for a few rows, by a kernel where it can."""
-    done = layer_step(linear, lambda: _native_step.linear(linear), z, None)
-    return cast(Tensor, linear(z)) if done is None else done[0]

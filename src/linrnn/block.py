@@ -18,8 +18,6 @@ from linrnn.mixers._base import Mixer
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.nn.lengths import check_lengths, steps_before
 from linrnn.nn.norm import normalise
-from linrnn.ops import _native_step
-from linrnn.ops._native_step import NativeStep
 from linrnn.state_spec import check_state
 from linrnn.typing import Lengths, ResetMask, Sequence, State, Time, Times, Token
 
@@ -283,33 +281,6 @@ class Block(nn.Module):
             if not self.prenorm:
                 x = normalise(self._modules[norm], x, valid)
         return x, (after["mixer"] if len(stateful) == 1 else cast(State, after))
-
-    def native_parts(self) -> list[tuple[NativeStep, NativeStep]] | None:
-        """What computes a step of each part and of its norm, None where there is no kernel."""
-        if not self.prenorm or not self.skip or any(len(chain) > 1 for chain, _ in self._parts):
-            return None
-        found = []
-        for (name,), norm_name in self._parts:
-            describe = getattr(self._modules[name], "native_step", None)
-            part = None if describe is None else describe()
-            norm = _native_step.norm(self._modules[norm_name], self.mixer.d_model)
-            if part is None or norm is None:
-                return None
-            found.append((norm, part))
-        return found
-
-    def apart(self, state: State) -> list[State | None]:
-        """The state of each part, None where there is none, in the order of computation."""
-        if len(self._stateful) == 1:
-            return [state]
-        states = state if isinstance(state, dict) else {}
-        return [states.get(chain[0]) for chain, _ in self._parts]
-
-    def together(self, states: list[State]) -> State:
-        """The state of the block: the inverse of `apart`."""
-        if len(self._stateful) == 1:
-            return states[0]
-        return {c[0]: state for (c, _), state in zip(self._parts, states, strict=True)}
 
     def _split(self, state: State | None, x: Tensor) -> dict[str, State | None]:
         """The state of each part, those that do not check their own checked here."""

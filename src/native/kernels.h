@@ -16,9 +16,8 @@
 #include "vandermonde_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
-    X(block_carry) X(cauchy) X(causal_conv) X(channel_mix_step) X(dplr_powers) X(gated_scan) \
-    X(linear_step) X(log_scan) X(machine) X(mamba_step) X(memory_scan) X(norm_step)       \
-    X(recorded_step) X(scan) X(selective_scan) X(step_program) X(time_mix_step) X(traces) \
+    X(block_carry) X(cauchy) X(causal_conv) X(dplr_powers) X(gated_scan) X(log_scan)       \
+    X(machine) X(memory_scan) X(recorded_step) X(scan) X(selective_scan) X(traces)        \
     X(vandermonde)
 
 // The fields of the records that Python fills in by name.

@@ -15,7 +15,7 @@
 
 // What an instruction does beside the operations of the machine, whose numbers come first; the
 // rules that write instructions are linrnn/ops/_recorded_ops.py and _recorded_sums.py.
-#define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(remainder) X(take)
+#define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(standardise) X(take)
 
 namespace linrnn {
 constexpr i64 I64 = 6;  // beside the dtypes of floating point
@@ -38,8 +38,9 @@ struct RecordedOperand {
 // total, largest: over the last axis of a, into d. product: size is (blocks, m, n, k), and
 // d[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]; each operand has its strides at the axes that
 // it has. These are of the dtype that is computed in, but for b and c, which may be BF16; the last
-// axis of a is dense, and so is that of b or of d; c may be missing. remainder: of a and b, with the
-// sign of b. take: a at the places b, below 0 from the end, of an axis of c numbers that lie `value`
+// axis of a is dense, and so is that of b or of d; c may be missing. standardise: of each row x along
+// the last axis of a, (x - m) / sqrt(mean((x - m)^2) + value), where m is the mean of x times the
+// constant c, 0 or 1; in the dtype that is computed in. take: a at the places b, below 0 from the end, of an axis of c numbers that lie `value`
 // apart; NaN where it has no such place.
 struct RecordedInstruction {
     i64 op, dtype;  // computed in F32 or F64

@@ -10,7 +10,6 @@
 #include "learning.h"
 #include "memories.h"
 #include "recorded.h"
-#include "rwkv.h"
 #include "systems.h"
 
 extern "C" const char* linrnn_isa();
@@ -38,12 +37,6 @@ int checks(i64 rounds) {
             one<Selective>(random, large);
             one<Memories>(random, large, false);
             one<Memories>(random, large, true);
-            one<Step>(random, large);
-            one<Linear>(random, large);
-            one<NormThenLinear>(random, large, false);
-            one<NormThenLinear>(random, large, true);
-            one<TimeMix>(random, large);
-            one<ChannelMix>(random, large);
             one<RecordedProgram>(random, large);
             one<Fractions>(random, large);
             one<SumsOfPowers>(random, large);

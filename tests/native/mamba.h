@@ -1,13 +1,11 @@
-// The kernels of Mamba: causal_conv, selective_scan and mamba_step.
+// The kernels of Mamba: causal_conv and selective_scan.
 #pragma once
 #include "../../src/native/causal_conv_args.h"
-#include "../../src/native/mamba_step_args.h"
 #include "../../src/native/selective_scan_args.h"
 #include "scans.h"
 
 extern "C" int linrnn_causal_conv(const void*);
 extern "C" int linrnn_selective_scan(const void*);
-extern "C" int linrnn_mamba_step(const void*);
 
 inline double silu(double x) { return x * Gated::sigmoid(x); }
 inline double softplus(double x) { return std::log1p(std::exp(-std::fabs(x))) + std::fmax(x, 0); }
@@ -200,89 +198,5 @@ struct Selective : Sequences {
     }
     Many backward(const Many& weights, i64 dtype, i64 threads) const override {
         return call(inputs, &weights, dtype, threads);
-    }
-};
-
-struct Step : Problem {
-    enum { X, IN, IN_BIAS, CONV, CONV_BIAS, XP, DT, DT_BIAS, LOG, D, OUT, OUT_BIAS, H, PAST };
-    i64 batch, inner, modes, model, width, rank;
-    bool zoh, biased;
-
-    Step(Random& random, bool large) {
-        name = "mamba_step";
-        has_adjoint = false;
-        dtypes = {linrnn::F32, linrnn::F64, linrnn::BF16};
-        batch = random.size(4), inner = random.size(50), modes = random.size(20);
-        model = random.size(30), width = 1 + random.below(4), rank = random.size(5);
-        if (large) inner += 100, model += 100;
-        zoh = random.coin(), biased = random.coin();
-        const i64 sizes[] = {batch * model, 2 * inner * model, biased ? 2 * inner : 0, inner * width,
-                             biased ? inner : 0, (rank + 2 * modes) * inner, inner * rank, inner,
-                             inner * modes, inner, model * inner, biased ? model : 0,
-                             batch * inner * modes, batch * (width - 1) * inner};
-        for (i64 size : sizes) inputs.push_back(random.numbers(size, 0.5));
-    }
-    Values product(int matrix, i64 rows, int bias, const Values& x) const {
-        const Values &w = inputs[size_t(matrix)];
-        Values y(size_t(rows), 0.0);
-        for (size_t i = 0; i < w.size(); ++i) y[i / x.size()] += w[i] * x[i % x.size()];
-        for (size_t i = 0; bias >= 0 && i < inputs[size_t(bias)].size(); ++i) y[i] += inputs[size_t(bias)][i];
-        return y;
-    }
-    Many loop() const override {
-        Values y, h, past;
-        for (i64 b = 0; b < batch; ++b) {
-            auto x = inputs[X].begin() + b * model;
-            Values uz = product(IN, 2 * inner, IN_BIAS, Values(x, x + model));
-            Values s(uz.begin(), uz.begin() + inner);
-            for (i64 k = 1; k < width; ++k)
-                for (i64 c = 0; c < inner; ++c)
-                    past.push_back(k < width - 1 ? inputs[PAST][size_t((b * (width - 1) + k) * inner + c)]
-                                                 : uz[size_t(c)]);
-            for (i64 c = 0; c < inner; ++c) {
-                double v = inputs[CONV][size_t(c * width + width - 1)] * s[size_t(c)];
-                for (i64 k = 0; k < width - 1; ++k)
-                    v += inputs[CONV][size_t(c * width + k)] *
-                         inputs[PAST][size_t((b * (width - 1) + k) * inner + c)];
-                s[size_t(c)] = silu(v + (biased ? inputs[CONV_BIAS][size_t(c)] : 0));
-            }
-            Values r = product(XP, rank + 2 * modes, -1, s);
-            Values dt = product(DT, inner, DT_BIAS, Values(r.begin(), r.begin() + rank));
-            Values out(size_t(inner), 0.0);
-            for (i64 c = 0; c < inner; ++c) {
-                double step = softplus(dt[size_t(c)]), in = s[size_t(c)], sum = inputs[D][size_t(c)] * in;
-                for (i64 m = 0; m < modes; ++m) {
-                    double lam = -std::exp(inputs[LOG][size_t(c * modes + m)]);
-                    double w = zoh ? std::expm1(step * lam) / lam : step;
-                    double state = std::exp(step * lam) * inputs[H][size_t((b * inner + c) * modes + m)] +
-                                   w * r[size_t(rank + m)] * in;
-                    sum += r[size_t(rank + modes + m)] * state;
-                    h.push_back(state);
-                }
-                out[size_t(c)] = sum * silu(uz[size_t(inner + c)]);
-            }
-            Values of_row = product(OUT, model, OUT_BIAS, out);
-            y.insert(y.end(), of_row.begin(), of_row.end());
-        }
-        return {y, h, past};
-    }
-    Many forward(const Many& in, i64 dtype, i64 threads) const override {
-        std::vector<Memory> tensors;
-        const i64 wide = state_dtype(dtype);
-        for (size_t i = 0; i < in.size(); ++i)
-            tensors.emplace_back(i == X || i == H || i == PAST ? wide : dtype, in[i]);
-        Memory y(wide, batch * model), h(wide, batch * inner * modes);
-        Memory past(wide, batch * (width - 1) * inner);
-        linrnn::MambaStepArgs args{};
-        args.size = sizeof args, args.dtype = dtype, args.zoh = zoh, args.batch = batch;
-        args.threads = threads, args.inner = inner, args.modes = modes, args.model = model;
-        args.width = width, args.rank = rank;
-        i64* places[] = {&args.x, &args.in_proj, &args.in_bias, &args.conv_weight, &args.conv_bias,
-                         &args.x_proj, &args.dt_weight, &args.dt_bias, &args.A_log, &args.D,
-                         &args.out_proj, &args.out_bias, &args.h, &args.past};
-        for (size_t i = 0; i < tensors.size(); ++i) *places[i] = tensors[i].address();
-        args.y = y.address(), args.new_h = h.address(), args.new_past = past.address();
-        run(linrnn_mamba_step, &args);
-        return {y.values(), h.values(), past.values()};
     }
 };

@@ -3,19 +3,19 @@
 import math
 
 from linrnn.cells._table import FUNCTIONS, named, simple
-from linrnn.cells._trace import Tracer, Value
+from linrnn.cells._values import Value, Writer
 
 FUNCTIONS |= dict.fromkeys(("logsigmoid", "log_sigmoid"), simple("logsigmoid"))
 
 
 @named("relu")
-def _relu(t: Tracer, x: Value, *, inplace: bool = False) -> Value:
+def _relu(t: Writer, x: Value, *, inplace: bool = False) -> Value:
     return t.real("relu", x)
 
 
 @named("hardtanh")
 def _hardtanh(
-    t: Tracer, x: Value, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool = False
+    t: Writer, x: Value, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool = False
 ) -> Value:
     """Unlike `clamp`, a limit that is met passes no gradient on."""
     high = t.real("where", t.real("le", max_val, x), max_val, x)
@@ -23,7 +23,7 @@ def _hardtanh(
 
 
 @named("softplus")
-def _softplus(t: Tracer, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+def _softplus(t: Writer, x: Value, beta: float = 1, threshold: float = 20) -> Value:
     if (beta, threshold) == (1, 20):
         return t.real("softplus", x)
     large = t.real("lt", threshold, x * beta)
@@ -32,12 +32,12 @@ def _softplus(t: Tracer, x: Value, beta: float = 1, threshold: float = 20) -> Va
 
 
 @named("silu")
-def _silu(t: Tracer, x: Value, *, inplace: bool = False) -> Value:
+def _silu(t: Writer, x: Value, *, inplace: bool = False) -> Value:
     return x * t.real("sigmoid", x)
 
 
 @named("gelu")
-def _gelu(t: Tracer, x: Value, approximate: str = "none") -> Value:
+def _gelu(t: Writer, x: Value, approximate: str = "none") -> Value:
     if approximate == "none":
         return t.real("gelu", x)
     twice = math.sqrt(8 / math.pi) * (x + 0.044715 * (x * x * x))
@@ -45,7 +45,7 @@ def _gelu(t: Tracer, x: Value, approximate: str = "none") -> Value:
 
 
 @named("elu")
-def _elu(t: Tracer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> Value:
+def _elu(t: Writer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> Value:
     below = t.real("le", x, 0.0)
     # what is not chosen must not overflow: infinity times a gradient of 0 is NaN
     bent = alpha * t.real("expm1", t.real("where", below, x, 0.0))
@@ -54,45 +54,45 @@ def _elu(t: Tracer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> V
 
 @named("leaky_relu")
 def _leaky_relu(
-    t: Tracer, x: Value, negative_slope: float = 0.01, *, inplace: bool = False
+    t: Writer, x: Value, negative_slope: float = 0.01, *, inplace: bool = False
 ) -> Value:
     return x * t.real("where", t.real("lt", 0.0, x), 1.0, negative_slope)
 
 
 @named("softsign")
-def _softsign(t: Tracer, x: Value) -> Value:
+def _softsign(t: Writer, x: Value) -> Value:
     return x / (1 + t.real("abs", x))
 
 
 @named("relu6")
-def _relu6(t: Tracer, x: Value, *, inplace: bool = False) -> Value:
+def _relu6(t: Writer, x: Value, *, inplace: bool = False) -> Value:
     return _hardtanh(t, x, 0.0, 6.0)
 
 
 @named("selu")
-def _selu(t: Tracer, x: Value, *, inplace: bool = False) -> Value:
+def _selu(t: Writer, x: Value, *, inplace: bool = False) -> Value:
     return 1.0507009873554804934193349852946 * _elu(t, x, 1.6732632423543772848170429916717)
 
 
 @named("celu")
-def _celu(t: Tracer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> Value:
+def _celu(t: Writer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> Value:
     below = t.real("le", x, 0.0)
     bent = alpha * t.real("expm1", t.real("where", below, x, 0.0) / alpha)
     return t.real("where", below, bent, x)
 
 
 @named("mish")
-def _mish(t: Tracer, x: Value, *, inplace: bool = False) -> Value:
+def _mish(t: Writer, x: Value, *, inplace: bool = False) -> Value:
     return x * t.real("tanh", t.real("softplus", x))
 
 
 @named("tanhshrink")
-def _tanhshrink(t: Tracer, x: Value) -> Value:
+def _tanhshrink(t: Writer, x: Value) -> Value:
     return x - t.real("tanh", x)
 
 
 @named("threshold")
 def _threshold(
-    t: Tracer, x: Value, threshold: float, value: float, *, inplace: bool = False
+    t: Writer, x: Value, threshold: float, value: float, *, inplace: bool = False
 ) -> Value:
     return t.real("where", t.real("le", x, threshold), value, x)

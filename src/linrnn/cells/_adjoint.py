@@ -1,14 +1,14 @@
 """The derivative of a program, as a program that is run from the last step to the first.
 
-Conventions at ties, kinks and NaN are PyTorch's.
+That of each operation stands in `linrnn.cells._operations`.
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 
 from linrnn.cells._graph import (
     CONTRACTIONS,
+    ELEMENTWISE,
     LEAVES,
     MIXING,
     SPREADS,
@@ -18,11 +18,6 @@ from linrnn.cells._graph import (
     depends,
     finish,
 )
-
-#: From ``(graph, arguments, result, cotangent)`` of an operation to the cotangents of arguments.
-Rule = Callable[[Graph, Sequence[int], int, int], Sequence[int | None]]
-
-_ZERO, _ONE = 0.0, 1.0
 
 
 @functools.lru_cache(maxsize=256)
@@ -65,7 +60,7 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
         _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
     products = backward(graph, program, here, grads)
     leaves = {kind: program.leaves(kind) for kind in LEAVES}
-    zero = graph.constant(_ZERO)
+    zero = graph.constant(0.0)
 
     def gradients(kind: str) -> list[int]:
         places = leaves[kind]
@@ -137,7 +132,8 @@ def backward(
         if node.op in SPREADS:
             _add(graph, found, node.args[0], graph.spread_back(node, grad))
             continue
-        for x, cotangent in zip(node.args, RULES[node.op](graph, args, here[i], grad), strict=True):
+        cotangents = ELEMENTWISE[node.op].cotangents(graph, args, here[i], grad)
+        for x, cotangent in zip(node.args, cotangents, strict=True):
             if cotangent is not None and x in wanted:
                 _add(graph, found, x, cotangent)
     return products
@@ -145,145 +141,3 @@ def backward(
 
 def _add(graph: Graph, found: dict[int, int], node: int, cotangent: int) -> None:
     found[node] = graph("add", found[node], cotangent) if node in found else cotangent
-
-
-def _nothing(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    return [None] * len(args)
-
-
-def _add_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    return [dy, dy]
-
-
-def _sub_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    return [dy, g("neg", dy)]
-
-
-def _mul_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    return [g("mul", dy, args[1]), g("mul", dy, args[0])]
-
-
-def _div_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    part = g("div", dy, args[1])
-    return [part, g("neg", g("mul", part, y))]
-
-
-def _extreme_rule(lower: bool) -> Rule:
-    def rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-        """A tie is split evenly; NaN passes to both."""
-        a, b = args
-        shared = g("where", g("eq", a, b), g("mul", dy, g.constant(0.5)), dy)
-        loses = (g("lt", b, a), g("lt", a, b)) if lower else (g("lt", a, b), g("lt", b, a))
-        return [g("where", lost, g.constant(_ZERO), shared) for lost in loses]
-
-    return rule
-
-
-def _where_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    zero = g.constant(_ZERO)
-    return [None, g("where", args[0], dy, zero), g("where", args[0], zero, dy)]
-
-
-def _unary(slope: Callable[[Graph, int, int], int]) -> Rule:
-    """Of ``slope(graph, argument, result)``."""
-    return lambda g, args, y, dy: [g("mul", dy, slope(g, args[0], y))]
-
-
-def _one_less(g: Graph, x: int) -> int:
-    return g("sub", g.constant(_ONE), x)
-
-
-def _sign(g: Graph, x: int, y: int) -> int:
-    zero = g.constant(_ZERO)
-    return g("sub", g("lt", zero, x), g("lt", x, zero))
-
-
-def _relu_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    zero = g.constant(_ZERO)
-    return [g("where", g("le", args[0], zero), zero, dy)]
-
-
-def _softplus(g: Graph, x: int, y: int) -> int:
-    return g("where", g("lt", g.constant(20.0), x), g.constant(_ONE), g("sigmoid", x))
-
-
-def _bell(g: Graph, x: int, factor: float, width: float) -> int:
-    """``factor * exp(-width * x * x)``."""
-    inner = g("mul", g("square", x), g.constant(-width))
-    return g("mul", g("exp", inner), g.constant(factor))
-
-
-def _gelu(g: Graph, x: int, y: int) -> int:
-    scaled = g("mul", x, g.constant(math.sqrt(0.5)))
-    half = g.constant(0.5)
-    share = g("mul", g("add", g("erf", scaled), g.constant(_ONE)), half)
-    return g("add", share, g("mul", x, _bell(g, x, 1 / math.sqrt(2 * math.pi), 0.5)))
-
-
-def _whole_part(g: Graph, x: int) -> int:
-    """A number without what is behind its point."""
-    zero = g.constant(_ZERO)
-    return g("where", g("lt", x, zero), g("neg", g("floor", g("neg", x))), g("floor", x))
-
-
-def _fmod_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    a, b = args
-    return [dy, g("neg", g("mul", dy, _whole_part(g, g("div", a, b))))]
-
-
-def _atan2_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    """At the origin there is none: 0."""
-    a, b = args
-    size = g("add", g("square", a), g("square", b))
-    none = g("eq", size, g.constant(_ZERO))
-    share = g("where", none, g.constant(_ZERO), g("mul", dy, g("reciprocal", size)))
-    return [g("mul", share, b), g("neg", g("mul", share, a))]
-
-
-def _pow_rule(g: Graph, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    """Of 0 to a power of at least 0 there is no derivative by the exponent: 0."""
-    a, b = args
-    zero, less = g.constant(_ZERO), g("sub", b, g.constant(_ONE))
-    root = g.value(less) == 0.5  # of -inf there is none, unlike a power
-    slope = g("mul", b, g("sqrt", a) if root else g("pow", a, less))
-    still = g("mul", g("eq", a, zero), g("le", zero, b))
-    return [
-        g("where", g("eq", b, zero), zero, g("mul", dy, slope)),
-        g("mul", dy, g("where", still, zero, g("mul", y, g("log", a)))),
-    ]
-
-
-#: The derivative of every elementwise operation.
-RULES: dict[str, Rule] = {
-    "add": _add_rule,
-    "sub": _sub_rule,
-    "mul": _mul_rule,
-    "div": _div_rule,
-    "neg": lambda g, args, y, dy: [g("neg", dy)],
-    "abs": _unary(_sign),
-    "reciprocal": lambda g, args, y, dy: [g("neg", g("mul", dy, g("square", y)))],
-    "square": _unary(lambda g, x, y: g("mul", x, g.constant(2.0))),
-    "sqrt": lambda g, args, y, dy: [g("div", dy, g("mul", y, g.constant(2.0)))],
-    "maximum": _extreme_rule(lower=False),
-    "minimum": _extreme_rule(lower=True),
-    **dict.fromkeys(("lt", "le", "eq", "ne", "floor", "round"), _nothing),
-    "fmod": _fmod_rule,
-    "atan2": _atan2_rule,
-    "pow": _pow_rule,
-    "sinh": _unary(lambda g, x, y: g("cosh", x)),
-    "cosh": _unary(lambda g, x, y: g("sinh", x)),
-    "where": _where_rule,
-    "exp": _unary(lambda g, x, y: y),
-    "expm1": _unary(lambda g, x, y: g("add", y, g.constant(_ONE))),
-    "log": lambda g, args, y, dy: [g("div", dy, args[0])],
-    "log1p": lambda g, args, y, dy: [g("div", dy, g("add", args[0], g.constant(_ONE)))],
-    "sigmoid": _unary(lambda g, x, y: g("mul", y, _one_less(g, y))),
-    "tanh": _unary(lambda g, x, y: _one_less(g, g("square", y))),
-    "softplus": _unary(_softplus),
-    "logsigmoid": _unary(lambda g, x, y: g("sigmoid", g("neg", x))),
-    "relu": _relu_rule,
-    "sin": _unary(lambda g, x, y: g("cos", x)),
-    "cos": _unary(lambda g, x, y: g("neg", g("sin", x))),
-    "erf": _unary(lambda g, x, y: _bell(g, x, 2 / math.sqrt(math.pi), 1.0)),
-    "gelu": _unary(_gelu),
-}

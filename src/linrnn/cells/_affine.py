@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from linrnn.cells._graph import (
     CONTRACTIONS,
+    ELEMENTWISE,
     MIXING,
     SPREADS,
-    STEPS,
     Graph,
     Node,
     Program,
@@ -89,7 +89,8 @@ def _obstacle(program: Program, group: tuple[int, ...], solved: set[int]) -> str
 
 def _decides(node: Node, moving: set[int]) -> bool:
     """Whether a node has no slope by what it still depends on."""
-    return node.op in STEPS or (node.op == "where" and node.args[0] in moving)
+    jumps = node.op in ELEMENTWISE and ELEMENTWISE[node.op].jumps
+    return jumps or (node.op == "where" and node.args[0] in moving)
 
 
 def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | None:

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from linrnn.cells._rounding import rounded_quotient
-from linrnn.cells._table import FUNCTIONS, Function, is_truth, named, simple
-from linrnn.cells._trace import Tracer, Value, product
+from linrnn.cells._table import FUNCTIONS, Function, named, simple
+from linrnn.cells._values import Value, Writer, product
 
 for _op in (
     "sqrt",
@@ -25,10 +25,10 @@ FUNCTIONS["expit"] = FUNCTIONS["sigmoid"]
 
 
 @named("add")
-def _add(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
+def _add(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     a, b = t.value(input), t.value(other)
     b = b if alpha == 1 else b * alpha
-    if is_truth(t, a.re) and is_truth(t, b.re):  # the sum of booleans is one: True + True is True
+    if t.is_truth(a.re) and t.is_truth(b.re):  # the sum of booleans is one: True + True is True
         return t.real("maximum", a, b)
     re = t.graph("add", a.re, b.re)
     if a.im is None and b.im is None:
@@ -37,7 +37,7 @@ def _add(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
 
 
 @named("sub", "subtract")
-def _sub(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
+def _sub(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     a, b = t.value(input), t.value(other)
     _not_of_truth(t, "a difference", a, b)
     b = b if alpha == 1 else b * alpha
@@ -47,19 +47,19 @@ def _sub(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     return Value(t, re, t.graph("sub", a.pair()[1], b.pair()[1]))
 
 
-def _not_of_truth(t: Tracer, what: str, *values: Value) -> None:
+def _not_of_truth(t: Writer, what: str, *values: Value) -> None:
     """Refuse what PyTorch has not of booleans."""
-    if any(is_truth(t, x.re) for x in values):
+    if any(t.is_truth(x.re) for x in values):
         raise t.refuse(f"{what} of truth values", "Write torch.where(condition, 1.0, 0.0).")
 
 
 @named("rsub")
-def _rsub(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
+def _rsub(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     return _sub(t, other, input, alpha=alpha)
 
 
 @named("mul", "multiply")
-def _mul(t: Tracer, input: Any, other: Any) -> Value:
+def _mul(t: Writer, input: Any, other: Any) -> Value:
     a, b, g = t.value(input), t.value(other), t.graph
     if b.im is None:
         a, b = b, a
@@ -72,7 +72,7 @@ def _mul(t: Tracer, input: Any, other: Any) -> Value:
 
 
 @named("div", "divide", "true_divide")
-def _div(t: Tracer, input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
+def _div(t: Writer, input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
     if rounding_mode is not None:
         return rounded_quotient(t, input, other, rounding_mode)
     a, b, g = t.value(input), t.value(other), t.graph
@@ -85,33 +85,33 @@ def _div(t: Tracer, input: Any, other: Any, *, rounding_mode: str | None = None)
 
 
 @named("rdiv")
-def _rdiv(t: Tracer, input: Any, other: Any) -> Value:
+def _rdiv(t: Writer, input: Any, other: Any) -> Value:
     return _div(t, other, input)
 
 
 @named("neg", "negative")
-def _neg(t: Tracer, x: Value) -> Value:
+def _neg(t: Writer, x: Value) -> Value:
     _not_of_truth(t, "the negative", x)
     return Value(t, t.graph("neg", x.re), None if x.im is None else t.graph("neg", x.im))
 
 
 @named("positive", "contiguous", "clone", "type_as")
-def _same(t: Tracer, x: Value, *others: Any) -> Value:
+def _same(t: Writer, x: Value, *others: Any) -> Value:
     return x
 
 
 @named("reciprocal")
-def _reciprocal(t: Tracer, x: Value) -> Value:
+def _reciprocal(t: Writer, x: Value) -> Value:
     return _div(t, 1.0, x)
 
 
 @named("square")
-def _square(t: Tracer, x: Value) -> Value:
+def _square(t: Writer, x: Value) -> Value:
     return x * x
 
 
 @named("abs", "absolute")
-def _abs(t: Tracer, x: Value) -> Value:
+def _abs(t: Writer, x: Value) -> Value:
     """Of 0 the gradient is 0, for complex numbers too."""
     if x.im is None:
         return t.real("abs", x)
@@ -122,7 +122,7 @@ def _abs(t: Tracer, x: Value) -> Value:
 
 
 @named("exp")
-def _exp(t: Tracer, x: Value) -> Value:
+def _exp(t: Writer, x: Value) -> Value:
     if x.im is None:
         return t.real("exp", x)
     size, angle = t.real("exp", x.real), x.imag
@@ -130,23 +130,23 @@ def _exp(t: Tracer, x: Value) -> Value:
 
 
 @named("conj", "conj_physical", "resolve_conj")
-def _conj(t: Tracer, x: Value) -> Value:
+def _conj(t: Writer, x: Value) -> Value:
     return x if x.im is None else Value(t, x.re, t.graph("neg", x.im))
 
 
 @named("complex")
-def _complex(t: Tracer, real: Any, imag: Any) -> Value:
+def _complex(t: Writer, real: Any, imag: Any) -> Value:
     return Value(t, t.real("add", real, 0.0).re, t.real("add", imag, 0.0).re)
 
 
 @named("polar")
-def _polar(t: Tracer, abs: Any, angle: Any) -> Value:
+def _polar(t: Writer, abs: Any, angle: Any) -> Value:
     size = t.value(abs)
     return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
 
 
 @named("pow")
-def _pow(t: Tracer, x: Any, exponent: Any) -> Value:
+def _pow(t: Writer, x: Any, exponent: Any) -> Value:
     """Integers from -4 to 4, and roots, as products."""
     if not isinstance(exponent, (int, float)) or isinstance(exponent, bool):
         return t.real("pow", x, exponent)
@@ -163,47 +163,47 @@ def _pow(t: Tracer, x: Any, exponent: Any) -> Value:
 
 
 @named("rpow")
-def _rpow(t: Tracer, exponent: Any, x: Any) -> Value:
+def _rpow(t: Writer, exponent: Any, x: Any) -> Value:
     return _pow(t, x, exponent)
 
 
 @named("exp2")
-def _exp2(t: Tracer, x: Any) -> Value:
+def _exp2(t: Writer, x: Any) -> Value:
     return t.real("pow", 2.0, x)
 
 
 @named("log2")
-def _log2(t: Tracer, x: Any) -> Value:
+def _log2(t: Writer, x: Any) -> Value:
     return t.real("log", x) / math.log(2)
 
 
 @named("log10")
-def _log10(t: Tracer, x: Any) -> Value:
+def _log10(t: Writer, x: Any) -> Value:
     return t.real("log", x) / math.log(10)
 
 
 @named("atan2", "arctan2")
-def _atan2(t: Tracer, input: Any, other: Any) -> Value:
+def _atan2(t: Writer, input: Any, other: Any) -> Value:
     return t.real("atan2", input, other)
 
 
 @named("atan", "arctan")
-def _atan(t: Tracer, x: Any) -> Value:
+def _atan(t: Writer, x: Any) -> Value:
     return t.real("atan2", x, 1.0)
 
 
 @named("deg2rad")
-def _deg2rad(t: Tracer, x: Any) -> Value:
+def _deg2rad(t: Writer, x: Any) -> Value:
     return t.value(x) * (math.pi / 180)
 
 
 @named("rad2deg")
-def _rad2deg(t: Tracer, x: Any) -> Value:
+def _rad2deg(t: Writer, x: Any) -> Value:
     return t.value(x) * (180 / math.pi)
 
 
 @named("where")
-def _where(t: Tracer, condition: Any, input: Any, other: Any) -> Value:
+def _where(t: Writer, condition: Any, input: Any, other: Any) -> Value:
     c, a, b = t.value(condition), t.value(input), t.value(other)
     if a.im is None and b.im is None:
         return t.real("where", c, a, b)
@@ -212,7 +212,7 @@ def _where(t: Tracer, condition: Any, input: Any, other: Any) -> Value:
 
 
 @named("masked_fill")
-def _masked_fill(t: Tracer, x: Value, mask: Any, value: Any) -> Value:
+def _masked_fill(t: Writer, x: Value, mask: Any, value: Any) -> Value:
     return _where(t, mask, value, x)
 
 
@@ -226,45 +226,45 @@ FUNCTIONS |= {"not_equal": FUNCTIONS["ne"]}
 
 
 @named("gt", "greater")
-def _gt(t: Tracer, input: Any, other: Any) -> Value:
+def _gt(t: Writer, input: Any, other: Any) -> Value:
     return t.real("lt", other, input)
 
 
 @named("ge", "greater_equal")
-def _ge(t: Tracer, input: Any, other: Any) -> Value:
+def _ge(t: Writer, input: Any, other: Any) -> Value:
     return t.real("le", other, input)
 
 
 @named("logical_not")
-def _not(t: Tracer, x: Value) -> Value:
+def _not(t: Writer, x: Value) -> Value:
     return t.real("eq", x, 0.0)
 
 
 @named("logical_and")
-def _and(t: Tracer, input: Any, other: Any) -> Value:
+def _and(t: Writer, input: Any, other: Any) -> Value:
     return t.real("mul", _truth(t, input), _truth(t, other))
 
 
 @named("logical_or")
-def _or(t: Tracer, input: Any, other: Any) -> Value:
+def _or(t: Writer, input: Any, other: Any) -> Value:
     return t.real("maximum", _truth(t, input), _truth(t, other))
 
 
-def _truth(t: Tracer, x: Any) -> Value:
+def _truth(t: Writer, x: Any) -> Value:
     return t.real("ne", x, 0.0)
 
 
 @named("logical_xor")
-def _xor(t: Tracer, input: Any, other: Any) -> Value:
+def _xor(t: Writer, input: Any, other: Any) -> Value:
     return t.real("ne", _truth(t, input), _truth(t, other))
 
 
 def _bitwise(name: str, logical: Function) -> Function:
     """Of truth values: of other numbers PyTorch has it not."""
 
-    def function(t: Tracer, *args: Any) -> Value:
+    def function(t: Writer, *args: Any) -> Value:
         for x in map(t.value, args):
-            if t.graph.value(x.re) is None and not is_truth(t, x.re):
+            if t.graph.value(x.re) is None and not t.is_truth(x.re):
                 raise t.refuse(f"bitwise_{name}() of numbers", f"Write torch.logical_{name}(...).")
         return logical(t, *args)
 
@@ -276,28 +276,28 @@ for _op, _logical in (("not", _not), ("and", _and), ("or", _or), ("xor", _xor)):
 
 
 @named("isnan")
-def _isnan(t: Tracer, x: Value) -> Value:
+def _isnan(t: Writer, x: Value) -> Value:
     return t.real("ne", x, x)
 
 
 @named("isinf")
-def _isinf(t: Tracer, x: Value) -> Value:
+def _isinf(t: Writer, x: Value) -> Value:
     return t.real("eq", t.real("abs", x), math.inf)
 
 
 @named("isfinite")
-def _isfinite(t: Tracer, x: Value) -> Value:
+def _isfinite(t: Writer, x: Value) -> Value:
     return t.real("lt", t.real("abs", x), math.inf)
 
 
 @named("sign", "sgn")
-def _sign(t: Tracer, x: Value) -> Value:
+def _sign(t: Writer, x: Value) -> Value:
     above, below = t.real("lt", 0.0, x), t.real("lt", x, 0.0)
     return t.real("sub", above, below)
 
 
 @named("clamp", "clip")
-def _clamp(t: Tracer, x: Value, min: Any = None, max: Any = None) -> Value:
+def _clamp(t: Writer, x: Value, min: Any = None, max: Any = None) -> Value:
     """A limit that is met passes the gradient on, as a maximum does not."""
     if isinstance(min, Value) or isinstance(max, Value):
         raise t.refuse("clamp() with limits that are values", "Use torch.maximum and minimum.")
@@ -312,43 +312,43 @@ def _clamp(t: Tracer, x: Value, min: Any = None, max: Any = None) -> Value:
 
 
 @named("clamp_min")
-def _clamp_min(t: Tracer, x: Value, min: float) -> Value:
+def _clamp_min(t: Writer, x: Value, min: float) -> Value:
     return _clamp(t, x, min)
 
 
 @named("clamp_max")
-def _clamp_max(t: Tracer, x: Value, max: float) -> Value:
+def _clamp_max(t: Writer, x: Value, max: float) -> Value:
     return _clamp(t, x, None, max)
 
 
 @named("tan")
-def _tan(t: Tracer, x: Value) -> Value:
+def _tan(t: Writer, x: Value) -> Value:
     return t.real("sin", x) / t.real("cos", x)
 
 
 @named("rsqrt")
-def _rsqrt(t: Tracer, x: Value) -> Value:
+def _rsqrt(t: Writer, x: Value) -> Value:
     return _reciprocal(t, t.real("sqrt", x))
 
 
 @named("lerp")
-def _lerp(t: Tracer, input: Any, end: Any, weight: Any) -> Value:
+def _lerp(t: Writer, input: Any, end: Any, weight: Any) -> Value:
     a, b = t.value(input), t.value(end)
     return _add(t, a, _mul(t, weight, b - a))
 
 
 @named("addcdiv")
-def _addcdiv(t: Tracer, input: Any, a: Any, b: Any, *, value: float = 1) -> Value:
+def _addcdiv(t: Writer, input: Any, a: Any, b: Any, *, value: float = 1) -> Value:
     return _add(t, input, _div(t, t.value(a) * value, b))
 
 
 @named("addcmul")
-def _addcmul(t: Tracer, input: Any, a: Any, b: Any, *, value: float = 1) -> Value:
+def _addcmul(t: Writer, input: Any, a: Any, b: Any, *, value: float = 1) -> Value:
     return _add(t, input, _mul(t, t.value(a) * value, b))
 
 
 @named("logaddexp")
-def _logaddexp(t: Tracer, input: Any, other: Any) -> Value:
+def _logaddexp(t: Writer, input: Any, other: Any) -> Value:
     high, low = t.real("maximum", input, other), t.real("minimum", input, other)
     same = t.real("eq", input, other)  # of infinities there is no difference
     gap = t.real("where", same, 0.0, low) - t.real("where", same, 0.0, high)
@@ -356,39 +356,39 @@ def _logaddexp(t: Tracer, input: Any, other: Any) -> Value:
 
 
 @named("zeros_like")
-def _zeros_like(t: Tracer, x: Value) -> Value:
+def _zeros_like(t: Writer, x: Value) -> Value:
     return _full_like(t, x, 0.0)
 
 
 @named("ones_like")
-def _ones_like(t: Tracer, x: Value) -> Value:
+def _ones_like(t: Writer, x: Value) -> Value:
     return _full_like(t, x, 1.0)
 
 
 @named("full_like")
-def _full_like(t: Tracer, x: Value, fill_value: float) -> Value:
+def _full_like(t: Writer, x: Value, fill_value: float) -> Value:
     parts = t.value(fill_value)
     return Value(t, parts.re, parts.im, like=x.re)
 
 
 @named("linear")
-def _linear(t: Tracer, input: Any, weight: Any, bias: Any = None) -> Value:
+def _linear(t: Writer, input: Any, weight: Any, bias: Any = None) -> Value:
     found = product(t, "linear", weight, input, False)
     return found if bias is None else found + bias
 
 
 @named("matmul")
-def _matmul(t: Tracer, input: Any, other: Any) -> Value:
+def _matmul(t: Writer, input: Any, other: Any) -> Value:
     return product(t, "linear", other, input, True)
 
 
 @named("block_linear")
-def _block_linear(t: Tracer, x: Any, weight: Any) -> Value:
+def _block_linear(t: Writer, x: Any, weight: Any) -> Value:
     return product(t, "block_linear", weight, x, False)
 
 
 def _spreading(op: str) -> Function:
-    def function(t: Tracer, x: Any, n: Any, each: bool = False) -> Value:
+    def function(t: Writer, x: Any, n: Any, each: bool = False) -> Value:
         value, name = t.value(x), f"{op}_each" if each else op
         if type(n) is not int or n < 1:
             raise t.refuse(f"{op}() of {n!r} parts", "Give it an integer of at least 1.")
@@ -396,7 +396,7 @@ def _spreading(op: str) -> Function:
             None if y is None else t.graph.spread(name, y, n)
             for y in (value.re, value.im, value.like)
         )
-        return Value(t, *parts)  # type: ignore[arg-type]
+        return Value(t, *parts)
 
     return function
 
@@ -405,10 +405,10 @@ FUNCTIONS |= {op: _spreading(op) for op in ("spread", "fold")}
 
 
 @named("roll")
-def _roll(t: Tracer, input: Any, shifts: Any, dims: Any = None) -> Value:
+def _roll(t: Writer, input: Any, shifts: Any, dims: Any = None) -> Value:
     by = [shifts] if isinstance(shifts, int) else list(shifts)
     if dims not in (-1, (-1,), [-1]) or len(by) != 1:
         raise t.refuse(f"roll() along {dims!r}", "The channels are the last axis: dims=-1.")
     value = t.value(input)
     parts = (None if y is None else t.graph.spread("roll", y, by[0]) for y in (value.re, value.im))
-    return Value(t, *parts)  # type: ignore[arg-type]
+    return Value(t, *parts)

@@ -8,12 +8,12 @@ from linrnn.cells import _arithmetic as _arithmetic
 from linrnn.cells import _rounding as _rounding
 from linrnn.cells._table import FUNCTIONS as FUNCTIONS
 from linrnn.cells._table import written
-from linrnn.cells._trace import Value
+from linrnn.cells._values import Value
 
 #: Attributes of a tensor that a value has.
 PROPERTIES: dict[str, Callable[[Value], Any]] = {
-    "real": lambda x: Value(x.tracer, x.re),
-    "imag": lambda x: Value(x.tracer, x.pair()[1]),
+    "real": lambda x: Value(x.writer, x.re),
+    "imag": lambda x: Value(x.writer, x.pair()[1]),
     "H": lambda x: x.mT,
 }
 

@@ -77,14 +77,11 @@ from linrnn.cells._operations import CONTRACTIONS as CONTRACTIONS
 from linrnn.cells._operations import ELEMENTWISE as ELEMENTWISE
 from linrnn.cells._operations import MIXING as MIXING
 from linrnn.cells._operations import SPREADS as SPREADS
-from linrnn.cells._operations import STEPS as STEPS
 from linrnn.cells._operations import TRANSPOSED
 from linrnn.cells._operations import block_product as block_product
 
 LEAVES = ("state", "input", "parameter", "matrix")
 """The kinds of leaves beside constants, in the order of a program's text."""
-
-_SYMMETRIC = ("add", "mul", "maximum", "minimum", "eq", "ne")
 
 
 class Node(NamedTuple):
@@ -139,7 +136,7 @@ class Graph:
         found = self._simpler(op, args, constants)
         if found is not None:
             return found
-        if op in _SYMMETRIC:
+        if ELEMENTWISE[op].symmetric:
             args = tuple(sorted(args, key=lambda x: (self.value(x) is not None, x)))
         return self._node(Node(op, args))
 

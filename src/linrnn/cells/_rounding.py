@@ -3,41 +3,41 @@
 from typing import Any
 
 from linrnn.cells._table import FUNCTIONS, named, simple
-from linrnn.cells._trace import Tracer, Value
+from linrnn.cells._values import Value, Writer
 
 FUNCTIONS["floor"] = simple("floor")
 
 
 @named("ceil")
-def _ceil(t: Tracer, x: Any) -> Value:
+def _ceil(t: Writer, x: Any) -> Value:
     return -t.real("floor", -t.value(x))
 
 
 @named("trunc", "fix")
-def _trunc(t: Tracer, x: Any) -> Value:
+def _trunc(t: Writer, x: Any) -> Value:
     below = t.real("lt", x, 0.0)
     return t.real("where", below, _ceil(t, x), t.real("floor", x))
 
 
 @named("frac")
-def _frac(t: Tracer, x: Any) -> Value:
+def _frac(t: Writer, x: Any) -> Value:
     return t.value(x) - _trunc(t, x)
 
 
 @named("round")
-def _round(t: Tracer, x: Any, *, decimals: int = 0) -> Value:
+def _round(t: Writer, x: Any, *, decimals: int = 0) -> Value:
     if decimals:
         raise t.refuse(f"round() to {decimals} decimals", "Write torch.round(x * 10) / 10.")
     return t.real("round", x)
 
 
 @named("fmod")
-def _fmod(t: Tracer, input: Any, other: Any) -> Value:
+def _fmod(t: Writer, input: Any, other: Any) -> Value:
     return t.real("fmod", input, other)
 
 
 @named("remainder")
-def _remainder(t: Tracer, input: Any, other: Any) -> Value:
+def _remainder(t: Writer, input: Any, other: Any) -> Value:
     """With the sign of the divisor, exactly, as in Python."""
     if not isinstance(input, Value):  # PyTorch has no derivative of it
         raise t.refuse("the remainder of a number", "Write torch.remainder(x * 0 + number, x).")
@@ -46,13 +46,13 @@ def _remainder(t: Tracer, input: Any, other: Any) -> Value:
     return t.real("where", _wrong_side(t, rest, b), rest + b, rest)
 
 
-def _wrong_side(t: Tracer, rest: Value, divisor: Value) -> Value:
+def _wrong_side(t: Writer, rest: Value, divisor: Value) -> Value:
     """Whether what a division left has another sign than the divisor."""
     other = t.real("ne", t.real("lt", divisor, 0.0), t.real("lt", rest, 0.0))
     return t.real("mul", other, t.real("ne", rest, 0.0))
 
 
-def rounded_quotient(t: Tracer, input: Any, other: Any, rounding_mode: str) -> Value:
+def rounded_quotient(t: Writer, input: Any, other: Any, rounding_mode: str) -> Value:
     """`torch.div` to an integer, whose gradient is 0."""
     a, b = t.value(input), t.value(other)
     if rounding_mode == "trunc":

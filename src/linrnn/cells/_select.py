@@ -21,20 +21,25 @@ class Operation(NamedTuple):
     """The parameter whose gradient, up to the factor ``value``, ``args`` are added to."""
 
 
-def select(program: Program, levels: Sequence[int], wanted: Sequence[int]) -> list[Operation]:
+def select(
+    program: Program, levels: Sequence[int], wanted: Sequence[int], *, pairs: bool = True
+) -> list[Operation]:
     """Operations that compute all nodes that are wanted and the sums, in a possible order.
 
     Args:
         program: what to compute.
         levels: of its nodes.
         wanted: nodes that must be computed as such.
+        pairs: whether an operation may have two results.
     """
-    found = _Selection(program, levels, wanted).operations
+    found = _Selection(program, levels, wanted, pairs).operations
     return sorted(found, key=lambda x: (x.level, x.position, x.to_sum is not None))
 
 
 class _Selection:
-    def __init__(self, program: Program, levels: Sequence[int], wanted: Sequence[int]) -> None:
+    def __init__(
+        self, program: Program, levels: Sequence[int], wanted: Sequence[int], pairs: bool
+    ) -> None:
         self.nodes = program.nodes
         states = set(program.leaves("state").values())
         self.levels: list[int] = []
@@ -52,7 +57,7 @@ class _Selection:
             self.uses[x] += 1
         self.needed = set(wanted)
         self.done: set[int] = set()
-        self.partners = self._partners()
+        self.partners = self._partners() if pairs else {}
         self.operations: list[Operation] = []
         for parameter, x in program.sums:
             self._sum(parameter, x)

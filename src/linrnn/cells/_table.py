@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.cells._trace import Tracer, Value
+from linrnn.cells._values import Value, Writer
 
 Function = Callable[..., Value]
 
@@ -35,17 +35,7 @@ def simple(op: str) -> Function:
     return lambda t, x: t.real(op, x)
 
 
-def is_truth(t: Tracer, node: int) -> bool:
-    """Whether a node is what PyTorch would hold as a boolean."""
-    op, args, _ = t.graph.nodes[node]
-    if op in ("lt", "le", "eq", "ne"):
-        return True
-    args = args[1:] if op == "where" else args
-    logical = op in ("where", "mul", "square", "maximum", "minimum")
-    return logical and all(is_truth(t, x) for x in args)
-
-
-def number(t: Tracer, what: str, x: object, fix: str) -> float:
+def number(t: Writer, what: str, x: object, fix: str) -> float:
     """An argument that must be a Python number."""
     if isinstance(x, bool) or not isinstance(x, (int, float)):
         raise t.refuse(f"{what} that is no Python number", fix)

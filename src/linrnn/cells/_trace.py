@@ -9,7 +9,7 @@ import functools
 import linecache
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Complex, Real
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from linrnn.cells._graph import MIXING, SPREADS, Graph, Program, block_product, finish
+from linrnn.cells._values import Matrix, Value, Writer, numbers_like
 from linrnn.errors import ArgumentError, LinrnnError
 
 _OURS = os.path.dirname(__file__)
@@ -148,7 +149,7 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
     return Traced(program, complex_outputs, single)
 
 
-def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"]) -> object:
+def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Value]) -> object:
     """What a step returns; an error in it that is none of ours is one of ours, with its line."""
     try:
         return step(*values)
@@ -170,9 +171,9 @@ def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence["Value"])
 def _as_wide(
     graph: Graph,
     outputs: Parts,
-    output_values: Sequence["Value"],
+    output_values: Sequence[Value],
     states: Parts,
-    state_values: Sequence["Value"],
+    state_values: Sequence[Value],
 ) -> tuple[Parts, Parts]:
     """Results that are numbers, in as many channels as they are to have.
 
@@ -190,20 +191,15 @@ def _as_wide(
     return [_one_width(graph, parts, value, first) for parts, value in pairs], wide_states
 
 
-def _one_width(graph: Graph, parts: tuple[int, ...], value: "Value", leaf: int) -> tuple[int, ...]:
+def _one_width(graph: Graph, parts: tuple[int, ...], value: Value, leaf: int) -> tuple[int, ...]:
     wide = next((x for x in parts if graph.value(x) is None), value.like)
     like = leaf if wide is None else wide
-    return tuple(x if graph.value(x) is None else _numbers_like(graph, x, like) for x in parts)
-
-
-def _numbers_like(graph: Graph, number: int, like: int) -> int:
-    """A number in every channel of a node."""
-    return graph("where", graph("lt", like, like), like, number)
+    return tuple(x if graph.value(x) is None else numbers_like(graph, x, like) for x in parts)
 
 
 def _results(
     tracer: "Tracer", results: object, n_states: int
-) -> tuple[list["Value"], list["Value"], bool]:
+) -> tuple[list[Value], list[Value], bool]:
     where = tracer.where
     if not isinstance(results, tuple) or len(results) != 2:
         raise ArgumentError(
@@ -220,11 +216,12 @@ def _results(
     return [tracer.value(y) for y in outputs], [tracer.value(h) for h in states], single
 
 
-class Tracer:
+class Tracer(Writer):
     """Writes a graph for values, and words what it refuses."""
 
     def __init__(self, where: str) -> None:
-        self.where, self.graph = where, Graph()
+        self.where = where
+        self.graph: Graph = Graph()
 
     def refuse(self, got: str, fix: str) -> ArgumentError:
         """The error that names the line of the user's code that is running."""
@@ -242,15 +239,13 @@ class Tracer:
             f"operations and products with matrices, got {got}. {fix}"
         )
 
-    def value(self, x: object) -> "Value":
+    def operand(self, x: object) -> Value:
         """Numbers and tensors that hold one number as constants."""
         if isinstance(x, Matrix):
             raise self.refuse(
                 "a matrix among elementwise operations",
                 "Use a matrix in torch.nn.functional.linear or linrnn.cells.block_linear only.",
             )
-        if isinstance(x, Value):
-            return x
         if isinstance(x, Tensor) and x.ndim == 0 and not x.requires_grad:
             x = x.item()
         if isinstance(x, Complex) and not isinstance(x, Real):
@@ -269,221 +264,25 @@ class Tracer:
         except OverflowError:
             raise self.refuse("a number that is too large", "Give it as a float.") from None
 
-    def real(self, op: str, *args: "Value | float") -> "Value":
-        """An operation of the graph on values that must be real."""
-        values = [self.value(x) for x in args]
-        if any(x.im is not None for x in values):
-            raise self.refuse(
-                f"{op} of a complex number", "Write it with the .real and .imag of the number."
-            )
-        return Value(self, self.graph(op, *(x.re for x in values)))
+    def is_truth(self, node: int) -> bool:
+        """Whether a node is what PyTorch would hold as a boolean."""
+        op, args, _ = self.graph.nodes[node]
+        if op in ("lt", "le", "eq", "ne"):
+            return True
+        args = args[1:] if op == "where" else args
+        logical = op in ("where", "mul", "square", "maximum", "minimum")
+        return logical and all(map(self.is_truth, args))
 
+    def check_call(self, name: str, kwargs: Mapping[str, Any]) -> None:
+        """Refuse a call that a step must not make, whatever its arguments are."""
+        if kwargs.get("inplace"):
+            raise self.refuse(f"{name}() in place", "Leave inplace=True away.")
+        if not torch.is_grad_enabled():
+            raise self.refuse("an operation without gradients", "Leave torch.no_grad away.")
 
-def _call(tracer: Tracer, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> "Value":
-    """What the PyTorch function of that name does to values."""
-    from linrnn.cells._functions import FUNCTIONS
-    from linrnn.cells._refusals import refusal
-
-    name = _NAMES.get(name, name.removeprefix("special_"))
-    if kwargs.get("inplace"):
-        raise tracer.refuse(f"{name}() in place", "Leave inplace=True away.")
-    if not torch.is_grad_enabled():
-        raise tracer.refuse("an operation without gradients", "Leave torch.no_grad away.")
-    if name not in FUNCTIONS:
-        raise tracer.refuse(f"{name}()", refusal(name))
-    try:
-        found: Value = FUNCTIONS[name](tracer, *args, **kwargs)
-    except TypeError as error:
-        fix = "Use the arguments it has for numbers, or write it out."
-        raise tracer.refuse(f"{name}() with arguments that are not known: {error}", fix) from None
-    if isinstance(found, Value) and found.like is None and tracer.graph.value(found.re) is not None:
-        found = Value(tracer, found.re, found.im, _width_of(_flat([*args, *kwargs.values()])))
-    return found
-
-
-def _width_of(values: Sequence["Value"]) -> int | None:
-    """A node as wide as the first of some values that has a width."""
-    nodes = (x.re if x.tracer.graph.value(x.re) is None else x.like for x in values)
-    return next((x for x in nodes if x is not None), None)
-
-
-#: By the names that PyTorch has for them: what operators of Python are.
-_NAMES = {"_threshold": "threshold"}
-_NAMES |= {"__rpow__": "rpow", "__and__": "bitwise_and", "__or__": "bitwise_or"}
-_NAMES |= {"__rand__": "bitwise_and", "__ror__": "bitwise_or", "__xor__": "bitwise_xor"}
-_NAMES |= {"__rxor__": "bitwise_xor", "__rdiv__": "rdiv", "__rfloordiv__": "floor_divide"}
-_NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide"}
-
-
-def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
-    def call(self: "Value", *others: Any) -> "Value":
-        args = (*others, self) if swapped else (self, *others)
-        return _call(self.tracer, name, args, {})
-
-    return call
-
-
-def _forbidden(got: str, fix: str) -> Callable[..., Any]:
-    def call(self: "Value", *args: Any) -> Any:
-        raise self.tracer.refuse(got, fix)
-
-    return call
-
-
-_CHOOSE = "Choose with torch.where(condition, a, b)."
-_PARTS = "Every value is one number a channel: give parts as arguments of their own."
-
-
-class Value:
-    """A number a channel, as a step sees it while it is read."""
-
-    __slots__ = ("im", "like", "re", "tracer")
-
-    def __init__(
-        self, tracer: Tracer, re: int, im: int | None = None, like: int | None = None
-    ) -> None:
-        self.tracer, self.re, self.im = tracer, re, im
-        #: Of a number the node that it is as wide as, if it was made so.
-        self.like = like
-
-    def pair(self) -> tuple[int, int]:
-        """Real and imaginary part."""
-        return self.re, self.tracer.graph.constant(0.0) if self.im is None else self.im
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> "Value":
-        found = next((x for x in _flat([*args, *(kwargs or {}).values()])), None)
-        assert found is not None
-        name = func.__name__
-        if func is Tensor.where:  # the method's condition is its second argument
-            args = (args[1], args[0], *args[2:])
-        if name == "__get__":  # a property of tensors
-            return getattr(found, func.__self__.__name__)  # type: ignore[no-any-return]
-        return _call(found.tracer, name, args, kwargs or {})
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        from linrnn.cells._functions import PROPERTIES
-        from linrnn.cells._refusals import refusal
-
-        if name in PROPERTIES:
-            return PROPERTIES[name](self)
-        if not callable(getattr(Tensor, name, None)):
-            raise self.tracer.refuse(f".{name} of a value", refusal(name))
-        return lambda *args, **kwargs: _call(self.tracer, name, (self, *args), kwargs)
-
-    def where(self, condition: Any, other: Any) -> "Value":
-        """The value where the condition holds, else the other one."""
-        return _call(self.tracer, "where", (condition, self, other), {})
-
-    __add__, __radd__ = _operator("add"), _operator("add", True)
-    __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
-    __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
-    __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
-    __matmul__, __rmatmul__ = _operator("matmul"), _operator("matmul", True)
-    __pow__, __rpow__ = _operator("pow"), _operator("pow", True)
-    __mod__, __rmod__ = _operator("remainder"), _operator("remainder", True)
-    __floordiv__, __rfloordiv__ = _operator("floor_divide"), _operator("floor_divide", True)
-    __divmod__, __rdivmod__ = _operator("floor_divide"), _operator("floor_divide", True)
-    __xor__, __rxor__ = _operator("bitwise_xor"), _operator("bitwise_xor", True)
-    __lshift__, __rlshift__ = _operator("lshift"), _operator("lshift", True)
-    __rshift__, __rrshift__ = _operator("rshift"), _operator("rshift", True)
-    __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("bitwise_not")
-    __pos__ = _operator("positive")
-    __and__, __rand__ = _operator("bitwise_and"), _operator("bitwise_and", True)
-    __or__, __ror__ = _operator("bitwise_or"), _operator("bitwise_or", True)
-    __lt__, __le__ = _operator("lt"), _operator("le")
-    __gt__, __ge__ = _operator("gt"), _operator("ge")
-    __eq__ = _operator("eq")  # type: ignore[assignment]
-    __ne__ = _operator("ne")  # type: ignore[assignment]
-    __hash__ = object.__hash__
-    __bool__ = _forbidden("a decision in Python on a value", _CHOOSE)
-    __float__ = _forbidden("a value made a Python number", "Stay with tensors; " + _CHOOSE)
-    __int__ = __index__ = __complex__ = __float__
-    __round__ = _forbidden("Python's round() of a value", "Write torch.round(x).")
-    __floor__ = _forbidden("math.floor() of a value", "Write torch.floor(x).")
-    __ceil__ = _forbidden("math.ceil() of a value", "Write torch.ceil(x).")
-    __trunc__ = _forbidden("math.trunc() of a value", "Write torch.trunc(x).")
-    __array__ = _forbidden("a value made a NumPy array", "Use PyTorch's functions.")
-    __array_ufunc__ = None
-    __copy__ = __deepcopy__ = _forbidden("a copy of a value", "It never changes: leave it away.")
-    __contains__ = _forbidden("a search in a value", _CHOOSE)
-    __getitem__ = _forbidden("an index into a value", _PARTS)
-    __setitem__ = _forbidden("a value changed in place", "Write x = torch.where(...) instead.")
-    __imod__ = __ifloordiv__ = __ipow__ = __iand__ = __ior__ = __ixor__ = __imatmul__ = _forbidden(
-        "a value changed in place", "Write x = x + y for x += y."
-    )
-    __delitem__ = _forbidden("a part of a value deleted", _PARTS)
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = _forbidden(
-        "a value changed in place", "Write x = x + y for x += y."
-    )
-    __iter__ = __len__ = _forbidden("a value taken apart", _PARTS)
-
-
-class Matrix(Value):
-    """A matrix, as a step sees it; it has a transpose and products."""
-
-    __slots__ = ("turned",)
-
-    def __init__(
-        self, tracer: Tracer, re: int, im: int | None = None, turned: bool = False
-    ) -> None:
-        super().__init__(tracer, re, im)
-        self.turned = turned
-
-    def transpose(self, *axes: int) -> "Matrix":
-        """The matrix with its last two axes exchanged."""
-        if axes and {x % 2 for x in axes} != {0, 1}:
-            raise self.tracer.refuse("a transpose of other axes", "Use matrix.mT.")
-        return Matrix(self.tracer, self.re, self.im, not self.turned)
-
-    t = adjoint = transpose
-
-    @property
-    def T(self) -> "Matrix":  # noqa: N802
-        """The transpose."""
-        return self.transpose()
-
-    mT = T
-
-
-def _flat(args: Sequence[Any]) -> list[Value]:
-    found = []
-    for x in args:
-        found += _flat(x) if isinstance(x, (list, tuple)) else [x] if isinstance(x, Value) else []
-    return found
-
-
-def product(tracer: Tracer, op: str, matrix: Any, x: Any, turned: bool) -> Value:
-    """A matrix times a vector, each real or complex."""
-    if not isinstance(matrix, Matrix) or not isinstance(x, Value) or isinstance(x, Matrix):
-        raise tracer.refuse(
-            "a product of other things than a value and a matrix",
-            "Declare the matrix: matrix='W', and write F.linear(h, W) or h @ W.",
-        )
-    graph = tracer.graph
-    parts = [x.re] if x.im is None else [x.re, x.im]
-    wide = next((v for v in parts if graph.value(v) is None), x.like)
-
-    def times(w: int, v: int) -> int:
-        if graph.value(v) is not None:
-            if wide is None:
-                raise tracer.refuse(
-                    "a product of a matrix and a number",
-                    "Say how many channels it has: torch.full_like(h, number).",
-                )
-            v = _numbers_like(graph, v, wide)
-        return graph.contract(op, w, v, turned != matrix.turned)
-
-    if matrix.im is None:
-        return Value(
-            tracer, times(matrix.re, x.re), None if x.im is None else times(matrix.re, x.im)
-        )
-    re, im = times(matrix.re, x.re), times(matrix.im, x.re)
-    if x.im is not None:
-        re = graph("sub", re, times(matrix.im, x.im))
-        im = graph("add", im, times(matrix.re, x.im))
-    return Value(tracer, re, im)
+    def widened(self, result: Value, arguments: Sequence[Value]) -> Value:
+        """A result; one that is a number is as wide as the first argument that has a width."""
+        if result.like is not None or self.graph.value(result.re) is None:
+            return result
+        nodes = (x.re if self.graph.value(x.re) is None else x.like for x in arguments)
+        return Value(self, result.re, result.im, next((x for x in nodes if x is not None), None))

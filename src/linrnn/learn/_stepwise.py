@@ -26,8 +26,7 @@ from linrnn.mixers import Mixer
 from linrnn.ops._layout import like
 from linrnn.ops._modes import eager
 from linrnn.ops._precision import without_autocast
-from linrnn.ops._recorded_program import Kind, kind_of, operations
-from linrnn.ops._step_program import ready
+from linrnn.ops._recorded_program import Kind, kind_of, operations, ready
 from linrnn.ops._traces import learned
 from linrnn.state import detach, leaves
 from linrnn.typing import State

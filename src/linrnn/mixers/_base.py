@@ -18,6 +18,7 @@ from linrnn.nn.parameters import KeepsPrecision
 from linrnn.ops._arguments import check_device, check_numbers, check_reset, traced
 from linrnn.ops._layout import accumulator_dtype
 from linrnn.ops._modes import eager
+from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops._sequence_parallel import current, refuse
 from linrnn.state_spec import Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
@@ -233,6 +234,12 @@ class Mixer(KeepsPrecision):
 
         ``dt`` (batch,) is the time since the step before; default: 1.
         """
+        done = None if dt is not None else recorded_step(self, self._step_by_operators, x_t, state)
+        return self._step_by_operators(x_t, state, dt) if done is None else done
+
+    def _step_by_operators(
+        self, x_t: Any, state: State, dt: Tensor | None = None
+    ) -> tuple[Any, State]:
         self._check_input(x_t, time=False)
         times = self._times("step", dt, x_t)
         spec = self.state_spec()

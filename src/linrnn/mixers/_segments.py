@@ -8,7 +8,6 @@ from torch import Tensor
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._base import Mixer
 from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops.attention import positions
 from linrnn.ops.segments import RULES, Age, Tensors, read_segments
 from linrnn.state_spec import Part, integer, with_axes
@@ -114,10 +113,6 @@ class SegmentMixer(Mixer):
         """See `Mixer.state_spec`: the memory, the entries of the segment begun, steps so far."""
         begun = with_axes(self.entry_spec(), entries=self.segment - 1)
         return {"memory": self.memory_spec(), "begun": begun, "position": integer()}
-
-    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
-        plain = super()._step
-        return recorded_step(self, plain, x_t, state) or plain(x_t, state)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         position = positions(state["position"], x.shape[1], reset)

@@ -13,11 +13,8 @@ from linrnn.mixers._choices import Choices
 from linrnn.nn import CausalConv, bounded_exp, softplus_steps
 from linrnn.nn.affine import affine_of
 from linrnn.ops import selective_scan
-from linrnn.ops._native_step import NativeStep, Weight, matrices_of, weights_of
 from linrnn.ops._precision import wide
-from linrnn.ops._step_program import layer_step
 from linrnn.state_spec import Part, real
-from linrnn.typing import State, Time, Token
 
 
 class Mamba(Mixer):
@@ -158,34 +155,6 @@ class Mamba(Mixer):
         """See `Mixer.state_spec`; "conv" holds u of the last steps, oldest first."""
         h = real(d_inner=self.d_inner, d_state=self.d_state)
         return {"h": h, "conv": self.conv1d.state_spec()}
-
-    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        done = None if dt is not None else layer_step(self, self.native_step, x_t, state)
-        return super().step(x_t, state, dt=dt) if done is None else done
-
-    def native_step(self) -> NativeStep | None:
-        """What computes a step in one call."""
-        if self.dt_proj is None or self.x_proj is None or not self.widths[1] or not self.widths[2]:
-            return None
-        biased = [weights_of(part) for part in (self.in_proj, self.dt_proj, self.out_proj)]
-        x_proj, conv = matrices_of(self.x_proj), self.conv1d
-        known = type(self) is Mamba and type(conv) is CausalConv and conv.silu
-        if not known or x_proj is None or any(weights is None for weights in biased):
-            return None
-        into, dt, out = cast(list[tuple[Weight, Weight]], biased)
-        inner, modes, model, width = self.d_inner, self.d_state, self.d_model, self.d_conv
-        taps = (Weight(conv, "weight", (inner, width)), Weight(conv, "bias", (inner,), True))
-        rates = (Weight(self, "A_log", (inner, modes)), Weight(self, "D", (inner,)))
-        return NativeStep(
-            kernel="mamba_step",
-            sizes=(self.b_disc == "zoh", inner, modes, model, width, self.dt_rank),
-            columns=model,
-            rows=model,
-            weights=(*into, *taps, *x_proj, *dt, *rates, *out),
-            state=(("h", (inner, modes)), ("conv", (width - 1, inner))),
-            attributes=((self, "b_disc"),),
-        )
 
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None, dt: Tensor | None

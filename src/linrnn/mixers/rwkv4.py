@@ -23,13 +23,10 @@ from linrnn.nn.channel_mix import (
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import ring, uniform
 from linrnn.ops import cell_scan
-from linrnn.ops._native_step import NativeStep, Weight, matrices_of
 from linrnn.ops._precision import wide
-from linrnn.ops._step_program import layer_step
 from linrnn.ops.past import last_inputs, recall
 from linrnn.ops.weighted_mean import EMPTY, wkv
 from linrnn.state_spec import Part, closed, complex_, real
-from linrnn.typing import State, Time, Token
 
 RING = (0.9, 0.999)  # decays of the bare form
 
@@ -161,24 +158,6 @@ class RWKV4(Mixer):
         mean = (complex_ if self.complex_mean else real)(d_state=self.d_state)
         spec = {"mean": mean, "log_norm": real(d_state=self.d_state, start=EMPTY)}
         return {**spec, "shift": real(past=1, d_model=self.d_model)} if self.token_shift else spec
-
-    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
-        """Read one time step: see `Mixer.step`."""
-        done = None if dt is not None else layer_step(self, self.native_step, x_t, state)
-        return super().step(x_t, state, dt=dt) if done is None else done
-
-    def native_step(self) -> NativeStep | None:
-        """What computes a step in one call."""
-        matrices = matrices_of(self.key, self.value, self.receptance, self.output)
-        if type(self) is not RWKV4 or matrices is None:
-            return None
-        D, N = self.d_model, self.d_state
-        mixes = tuple(Weight(self, name, (D,)) for name in ("mu_k", "mu_v", "mu_r"))
-        vectors = (Weight(self, name, (N,)) for name in ("time_decay", "time_first"))
-        weights = (*(mixes if self.token_shift else (None,) * 3), *matrices, *vectors)
-        shift = (1, D) if self.token_shift else None
-        state = (("mean", (N,)), ("log_norm", (N,)), ("shift", shift))
-        return NativeStep("time_mix_step", (D, N), D, D, weights, state)
 
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None

@@ -1,6 +1,6 @@
 """RWKV's channel mixing: a gated squared-ReLU network that sees the current and previous step."""
 
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.ops import accumulator_dtype
-from linrnn.ops._native_step import NativeStep, Weight, matrices_of
-from linrnn.ops._step_program import layer_step
+from linrnn.ops._recorded_step import recorded_step
 from linrnn.ops.past import last_inputs, recall
 from linrnn.state_spec import Part, initial, real
 
@@ -121,21 +120,12 @@ class ChannelMix(nn.Module):
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Read one step (batch, d_model)."""
-        done = layer_step(self, self.native_step, x_t, past)
-        if done is not None:
-            return cast(tuple[Tensor, Tensor], done)
-        y, past = self(x_t[:, None], past)
-        return y[:, 0], past
+        done = recorded_step(self, cast(Any, self._step), x_t, past)
+        return self._step(x_t, past) if done is None else cast(tuple[Tensor, Tensor], done)
 
-    def native_step(self) -> NativeStep | None:
-        """What computes a step in one call."""
-        matrices = matrices_of(self.key, self.receptance, self.value)
-        if type(self) is not ChannelMix or matrices is None:
-            return None
-        D = self.d_model
-        mixes = (Weight(self, name, (D,)) for name in ("mu_k", "mu_r"))
-        weights, state = (*mixes, *matrices), (("", (1, D)),)
-        return NativeStep("channel_mix_step", (D, self.d_inner), D, D, weights, state)
+    def _step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        y, past = self(x_t[:, None], past)  # (batch, 1, d_model)
+        return y[:, 0], past
 
 
 def token_shift(x: Tensor, before: Tensor, mu: Tensor) -> Tensor:

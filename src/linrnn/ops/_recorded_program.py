@@ -6,22 +6,24 @@ modules and their weights stay where and what they were. What follows from small
 be kept: each call compares these with what they were.
 """
 
-import ctypes
 import functools
 import operator
 import struct
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from linrnn._turns import drawing
 from linrnn.ops import _native
+from linrnn.ops._arguments import traced
 from linrnn.ops._layout import dense
+from linrnn.ops._modes import eager, transformed
 from linrnn.ops._native import DTYPES
+from linrnn.ops._recorded_fusion import fused
 from linrnn.ops._recorded_tape import (
     Instruction,
     Real,
@@ -32,14 +34,12 @@ from linrnn.ops._recorded_tape import (
     collapsed,
 )
 from linrnn.ops._recorder import NOT_NOW, STORED, Recorder
-from linrnn.ops._step_program import EVERY_MODULES_HOOKS
 
 KEPT = 8  # kinds of calls of a module that are remembered
 TRIES = 64  # to record a kind at a call that goes the way of most; then ever more rarely
 _I64 = 6  # as recorded_step_args.h calls it
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = _native.Kernel("recorded_step", "program count bases watched watches differ")
-_WORD = ctypes.c_int64
 _WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
 #: Of these modules nothing is read but weights.
 _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
@@ -47,6 +47,33 @@ _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
 _PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have no stride
 _PLAIN = (bool, int, float, str, type(None))
+
+
+#: More sequences at once are better served by the matrix products of PyTorch.
+_MOST_ROWS = 4
+#: What is computed in, for each dtype of weights.
+WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
+#: The hooks of all modules there are; PyTorch asks for them together only from a later version on.
+EVERY_MODULES_HOOKS: tuple[Mapping[int, Any], ...] = tuple(
+    getattr(nn.modules.module, f"_global_{kind}_hooks")
+    for kind in ("forward_pre", "forward", "backward_pre", "backward")
+)
+
+
+def ready(x: Any, most: int = _MOST_ROWS) -> bool:
+    """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
+    return (
+        not torch.is_grad_enabled()
+        and eager(x)
+        and not traced()
+        and x.dtype in WIDE
+        and x.is_cpu
+        and x.ndim == 2
+        and 0 < x.shape[0] <= most
+        and not transformed()
+        and not torch.is_autocast_enabled("cpu")
+        and _native.load()[0] is not None
+    )
 
 
 class Program:
@@ -80,6 +107,8 @@ class Program:
         dtypes = [STORED[y.dtype] for y in self._results]
         tape.finish([tape.number(y) for y in (*computed, *truths)], dtypes)
         self._weights = recorder.weights
+        #: Of each weight the dict that holds it, and its name there.
+        self._holders, self._weight_names = ([place[i] for place in self._weights] for i in (0, 1))
         self._derivation = recorder.derivation()
         self._pointers = self._addresses()
         self._assemble(tape, len(given), most)
@@ -87,6 +116,7 @@ class Program:
 
     def _assemble(self, tape: Tape, given: int, most: int) -> None:
         early, late, between = tape.fixed(most)
+        early, late = fused(tape, early, between), fused(tape, late, ())
         self.count = len(late)
         ends = list(accumulate((tape.bytes_of(slot, _LINE) for slot in between), initial=0))
         lasting = dict(zip(between, ends, strict=False))
@@ -115,10 +145,11 @@ class Program:
                 return _OPERAND.pack(base, at, DTYPES.get(dtype, _I64), *strides, 0.0)
 
             codes.append(b"".join(_packed(step, operand) for step in instructions))
-        self._early, self._late = (np.frombuffer(code, dtype=np.uint8) for code in codes)
+        self._early, self._late = (array("b", code) for code in codes)
         self._early_count, self._scratch = len(early), max(scratch)
+        self._late_address = _address(self._late)
         fixed = [x.data_ptr() for x in tape.constants]
-        self._bases = np.array([0] * first["weight"] + self._pointers + fixed, dtype=np.int64)
+        self._bases = array("q", [0] * first["weight"] + self._pointers + fixed)
         watched = {
             x.slot.number
             for step in early
@@ -144,18 +175,17 @@ class Program:
         kept = [x.clone() for x in weights]  # of the same strides: all are dense
         derived = self._derivation()
         fixed = [x.untyped_storage().data_ptr() for x in derived]
-        table = np.append(self._bases, np.array(fixed, dtype=np.int64))
+        table = self._bases + array("q", fixed)
         scratch = torch.empty(self._scratch, dtype=torch.uint8)
         lasting = torch.empty(self._lasting, dtype=torch.uint8)
-        bases = table.copy()
-        table[:2] = scratch.data_ptr(), lasting.data_ptr()
-        program = (self._early.ctypes.data, self._early_count, table.ctypes.data)
+        bases = table[:]
+        table[0], table[1] = scratch.data_ptr(), lasting.data_ptr()
+        program = (_address(self._early), self._early_count, _address(table))
         _KERNEL(self._wide, *program, 0, 0, 0)
-        triples = [
-            (x.data_ptr(), y.data_ptr(), x.numel() * x.element_size())
-            for x, y in zip(weights, kept, strict=True)
-        ]
-        return _Prepared(lasting, derived, bases, kept, np.array(triples, dtype=np.int64))
+        triples = array("q")
+        for x, y in zip(weights, kept, strict=True):
+            triples.extend((x.data_ptr(), y.data_ptr(), x.numel() * x.element_size()))
+        return _Prepared(lasting, derived, bases, kept, triples)
 
     def _watch(self, module: nn.Module) -> None:
         """What else than weights the recording may have depended on."""
@@ -178,8 +208,8 @@ class Program:
         self._ids = list(map(id, self._children))
 
     def _addresses(self) -> list[int]:
-        weights = [owner.get(name) for owner, name in self._weights]
-        return [0 if p is None else p.data_ptr() for p in weights]
+        read: Any = dict.get
+        return list(map(Tensor.data_ptr, map(read, self._holders, self._weight_names)))
 
     def current(self) -> bool:
         """Whether modules and weights are what they were."""
@@ -190,7 +220,7 @@ class Program:
                 and list(map(len, self._everything)) == self._lengths
                 and [get(known) for get, known in self._getters] == self._values
             )
-        except KeyError:  # an attribute has gone
+        except (KeyError, TypeError):  # an attribute or a weight has gone
             return False
 
     def welcome(self) -> bool:
@@ -203,7 +233,7 @@ class Program:
         Nor where what was assumed of them is not so.
         """
         for x, (shape, dtype) in zip(given, self._given, strict=True):
-            if type(x) is not Tensor or x.shape != shape or x.dtype is not dtype or not x.is_cpu:
+            if type(x) is not Tensor or x.dtype is not dtype or x.shape != shape or not x.is_cpu:
                 return None
         given = list(map(dense, given))
         prepared = self._prepared
@@ -220,14 +250,13 @@ class Program:
 
     def _run(self, prepared: "_Prepared", moving: Sequence[Tensor]) -> bool:
         """Compute; False where a weight is not what it was."""
-        scratch, differ = torch.empty(self._scratch, dtype=torch.uint8), _WORD()
-        table, n = prepared.bases.copy(), len(moving)
+        scratch = torch.empty(self._scratch, dtype=torch.uint8)
+        table, differ = prepared.bases[:], array("q", (0,))
         table[0], table[1] = scratch.data_ptr(), prepared.memory.data_ptr()
-        table[2 : 2 + n] = [y.data_ptr() for y in moving]
-        program = (self._late.ctypes.data, self.count, table.ctypes.data)
-        watched, watches = prepared.watched.ctypes.data, len(prepared.watched)
-        _KERNEL(self._wide, *program, watched, watches, ctypes.addressof(differ))
-        return not differ.value
+        table[2 : 2 + len(moving)] = array("q", map(Tensor.data_ptr, moving))
+        program = (self._late_address, self.count, _address(table))
+        _KERNEL(self._wide, *program, *prepared.watches, _address(differ))
+        return not differ[0]
 
 
 class _Prepared(NamedTuple):
@@ -236,12 +265,21 @@ class _Prepared(NamedTuple):
     memory: Tensor
     derived: list[Tensor]
     """By PyTorch."""
-    bases: "np.ndarray[Any, Any]"
+    bases: "array[int]"
     """Addresses, all but those that change from step to step."""
     weights: list[Tensor]
     """What they were."""
-    watched: "np.ndarray[Any, Any]"
+    watched: "array[int]"
     """The address of each, of what it was, and how many bytes."""
+
+    @property
+    def watches(self) -> tuple[int, int]:
+        """Where they are written, and how many there are."""
+        return _address(self.watched), len(self.watched) // 3
+
+
+def _address(x: "array[int]") -> int:
+    return x.buffer_info()[0]
 
 
 def _plain(x: object) -> bool:

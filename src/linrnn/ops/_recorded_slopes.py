@@ -5,9 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
-from linrnn.ops._recorded_ops import real, rule, target
+from linrnn.ops._recorded_ops import Rule, real, rule, target
 from linrnn.ops._recorded_sums import RULES
 from linrnn.ops._recorded_tape import Number, Real, RefusedError, Tape, View
+from linrnn.ops._recorded_values import write_slope
 
 __all__ = ["RULES"]
 
@@ -18,6 +19,40 @@ def _fill(tape: Tape, to: Number, x: Tensor, value: Any) -> None:
     for place, part in zip(to, (given.re, 0.0 if given.im is None else given.im), strict=True):
         if isinstance(place, View):
             tape.put("move", place, part)
+
+
+def _of_argument(name: str) -> Rule:
+    """Of what PyTorch keeps an argument of: ``(gradient, argument, *options)``."""
+
+    def write(tape: Tape, to: Number, g: Tensor, x: Tensor, *options: Any) -> None:
+        numbers = [z for z in options if not isinstance(z, Tensor)]  # a tensor is a buffer
+        write_slope(tape, name, to, x, g, *numbers)
+
+    return write
+
+
+RULES |= {f"{name}_backward": _of_argument(name) for name in ("softplus", "silu", "mish")}
+RULES |= {f"{name}_backward": _of_argument(name) for name in ("hardtanh", "log_sigmoid")}
+
+
+@rule("threshold_backward")
+def _threshold(tape: Tape, to: Number, g: Tensor, x: Tensor, threshold: float) -> None:
+    write_slope(tape, "threshold", to, x, g, threshold, 0.0)
+
+
+@rule("gelu_backward")
+def _gelu(tape: Tape, to: Number, g: Tensor, x: Tensor, *, approximate: str = "none") -> None:
+    write_slope(tape, "gelu", to, x, g, approximate)
+
+
+@rule("elu_backward")
+def _elu(
+    tape: Tape, to: Number, g: Tensor, alpha: float, scale: float, of_input: float,
+    is_result: bool, x: Tensor,
+) -> None:  # fmt: skip
+    if (scale, of_input) != (1, 1) or is_result:
+        raise RefusedError("with scales, or of a result")
+    write_slope(tape, "elu", to, x, g, float(alpha))
 
 
 @rule("sigmoid_backward")
@@ -31,49 +66,6 @@ def _sigmoid(tape: Tape, to: Number, g: Tensor, y: Tensor) -> None:
 def _tanh(tape: Tape, to: Number, g: Tensor, y: Tensor) -> None:
     slope = tape.new("sub", 1.0, tape.new("square", real(tape.number(y))))
     tape.put("mul", target(to), real(tape.number(g)), slope)
-
-
-@rule("threshold_backward")
-def _threshold(tape: Tape, to: Number, g: Tensor, x: Tensor, threshold: float) -> None:
-    shut = tape.new("le", real(tape.number(x)), float(threshold))
-    tape.put("where", target(to), shut, 0.0, real(tape.number(g)))
-
-
-@rule("softplus_backward")
-def _softplus(tape: Tape, to: Number, g: Tensor, x: Tensor, beta: float, threshold: float) -> None:
-    if (beta, threshold) != (1, 20):
-        raise RefusedError("with beta or threshold")
-    z, credit = real(tape.number(x)), real(tape.number(g))
-    far = tape.new("lt", float(threshold), z)
-    tape.put("where", target(to), far, credit, tape.new("mul", credit, tape.new("sigmoid", z)))
-
-
-@rule("log_sigmoid_backward")
-def _logsigmoid(tape: Tape, to: Number, g: Tensor, x: Tensor, buffer: Tensor) -> None:
-    slope = tape.new("sigmoid", tape.new("neg", real(tape.number(x))))
-    tape.put("mul", target(to), real(tape.number(g)), slope)
-
-
-@rule("silu_backward")
-def _silu(tape: Tape, to: Number, g: Tensor, x: Tensor) -> None:
-    z = real(tape.number(x))
-    s = tape.new("sigmoid", z)
-    rest = tape.new("mul_add", z, tape.new("sub", 1.0, s), 1.0)
-    tape.put("mul_mul", target(to), real(tape.number(g)), s, rest)
-
-
-@rule("elu_backward")
-def _elu(
-    tape: Tape, to: Number, g: Tensor, alpha: float, scale: float, of_input: float,
-    is_result: bool, x: Tensor,
-) -> None:  # fmt: skip
-    if (scale, of_input) != (1, 1):
-        raise RefusedError("with scales")
-    z, credit = real(tape.number(x)), real(tape.number(g))
-    slope = tape.new("exp", z) if not is_result else tape.new("add_v", z, value=float(alpha))
-    slope = slope if is_result else tape.new("mul_v", slope, value=float(alpha))
-    below = tape.new("mul", credit, slope)
-    tape.put("where", target(to), tape.new("lt", 0.0, z), credit, below)
 
 
 @rule("sgn")

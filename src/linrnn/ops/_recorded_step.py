@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from linrnn.ops._recorded_program import Kind, Kinds, kind_of, operations
-from linrnn.ops._step_program import WIDE, ready
+from linrnn.ops._recorded_program import WIDE, Kind, Kinds, kind_of, operations, ready
 from linrnn.typing import State
 
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
@@ -37,16 +36,22 @@ class Tree(NamedTuple):
             return True
         if type(state) is not self.kind or len(state) != len(self.names):
             return False
-        if self.kind is dict and not all([name in state for name in self.names]):
+        try:
+            values = [state[name] for name in self.names] if self.kind is dict else state
+        except KeyError:
             return False
-        pairs = zip(self.names, self.parts, strict=True)
-        return all([part.leaves(state[k], into) for k, part in pairs])
+        for part, value in zip(self.parts, values, strict=True):
+            if part.kind is None:
+                into.append(value)
+            elif not part.leaves(value, into):
+                return False
+        return True
 
     def joined(self, leaves: Any) -> Any:
         """A state of this structure, from an iterator of its tensors."""
         if self.kind is None:
             return next(leaves)
-        parts = [part.joined(leaves) for part in self.parts]
+        parts = [next(leaves) if x.kind is None else x.joined(leaves) for x in self.parts]
         return dict(zip(self.names, parts, strict=True)) if self.kind is dict else self.kind(parts)
 
 

@@ -48,7 +48,7 @@ def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options:
 def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options: Any) -> None:
     _sum(tape, to, x, dim)
     place = target(to)
-    tape.put("mul_v", place, place, value=math.prod(place.shape) / x.numel())
+    tape.put("mul", place, place, math.prod(place.shape) / x.numel())
 
 
 @rule("amax")
@@ -91,7 +91,7 @@ def _attention(
     keys, values = (_heads(tape, tape.view(real(tape.number(x)), x.shape)) for x in (k, v))
     odds = tape.fresh((*queries.shape[:2], k.shape[-2]), queries)
     tape.product(odds, queries, keys, None)
-    tape.put("mul_v", odds, odds, value=q.shape[-1] ** -0.5 if scale is None else scale)
+    tape.put("mul", odds, odds, q.shape[-1] ** -0.5 if scale is None else scale)
     apart = odds._replace(shape=(*q.shape[:3], k.shape[-2]))
     apart = apart._replace(strides=_strides(apart.shape))
     if attn_mask is not None:
@@ -131,13 +131,7 @@ def _layer_norm(
 
 def _normalised(tape: Tape, to: View, x: View, shape: Sequence[int], eps: float) -> None:
     """Mean 0 and variance 1 along the last axis."""
-    n = shape[-1]
-    mean = tape.new("mul_v", _reduced(tape, "total", x, [-1], shape), value=1 / n)
-    tape.put("sub", to, x, mean.wider())
-    sums = _reduced(tape, "total", tape.new("square", to), [-1], shape)
-    variance = tape.new("add_v", tape.new("mul_v", sums, value=1 / n), value=eps)
-    scale = tape.new("reciprocal", tape.new("sqrt", variance))
-    tape.put("mul", to, to, scale.wider())
+    tape.standardise(to, tape.view(x, shape), eps, centred=True)
 
 
 def _scaled(tape: Tape, to: View, weight: Any, bias: Any, behind: int = 0) -> None:
@@ -176,8 +170,8 @@ def _batch_norm(
         raise RefusedError("in training, when the statistics are of the batch")
     place, behind = target(to), x.ndim - 2
     at, spread = (tape.view(real(tape.number(z))) for z in (mean, variance))
-    scale = tape.new("reciprocal", tape.new("sqrt", tape.new("add_v", spread, value=eps)))
+    scale = tape.new("reciprocal", tape.new("sqrt", tape.new("add", spread, float(eps))))
     for _ in range(behind):
         at, scale = at.wider(), scale.wider()
-    tape.put("sub_mul", place, real(tape.number(x)), at, scale)
+    tape.put("mul", place, tape.new("sub", real(tape.number(x)), at), scale)
     _scaled(tape, place, weight, bias, behind)

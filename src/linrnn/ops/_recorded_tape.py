@@ -14,6 +14,10 @@ import torch
 from torch import Tensor
 
 AXES = 4
+REDUCTIONS = ("total", "largest")
+"""Over the last axis, which the result does not have."""
+ALONG = (*REDUCTIONS, "standardise")
+"""What reads all of the last axis at once."""
 _WORTH = 2.5  # numbers that must be computed for each that is compared
 _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
@@ -72,7 +76,7 @@ class Number(NamedTuple):
 
 @dataclass
 class Instruction:
-    """An operation of the machine, ``total``, ``largest`` or ``product``."""
+    """An operation of the machine, or one of `REDUCTIONS`, ``product`` or ``take``."""
 
     op: str
     size: tuple[int, ...]
@@ -96,6 +100,8 @@ class Tape:
         self.sizes: dict[Slot, int] = {}
         self.dtypes: dict[Slot, torch.dtype] = {}
         """What numbers are stored as: float32, float64, int64 or, of weights, bfloat16."""
+        self.truths: set[Slot] = set()
+        """Memory that holds truth values, as the numbers 0 and 1."""
         self._extents: dict[Slot, int] = {}  # how many numbers lie there
         self.constants: list[Tensor] = []
         self._alive: list[Tensor] = []  # no storage may come again
@@ -135,6 +141,10 @@ class Tape:
         room = self.room(prod(shape), self._computed(like))
         return View(room, 0, tuple(shape), _dense(shape))
 
+    def fresh_like(self, shape: Sequence[int], dtype: torch.dtype) -> View:
+        """Memory for numbers that are computed in a dtype."""
+        return View(self.room(prod(shape), dtype), 0, tuple(shape), _dense(shape))
+
     def _computed(self, given: Sequence[Real]) -> torch.dtype:
         """What an instruction computes in: double where anything of it is, or a whole number."""
         dtypes = [self.dtypes[x.slot] for x in given if isinstance(x, View)]
@@ -146,7 +156,14 @@ class Tape:
             raise RefusedError("it changes a part of a conjugate")
         if self.slot(x) is None:
             self.know(x, self._room_of(x))
-        return self._parts(x, self.written(x))
+        slot = self.written(x)
+        if x.dtype is torch.bool:
+            self.truths.add(slot)
+        return self._parts(x, slot)
+
+    def is_truth(self, x: Real) -> bool:
+        """Whether an operand is truth values."""
+        return isinstance(x, View) and x.slot in self.truths
 
     def _room_of(self, x: Tensor) -> Slot:
         """Memory like a storage."""
@@ -203,6 +220,7 @@ class Tape:
         for part in parts:
             slot = Slot("constant", len(self.constants))
             self.dtypes[slot] = self.computed_in(x.dtype)
+            self.truths |= {slot} if x.dtype is torch.bool else set()
             self.constants.append(part.resolve_neg().to(self.dtypes[slot]).contiguous())
             found.append(View(slot, 0, tuple(part.shape), _dense(part.shape)))
         return Number(*found)
@@ -235,6 +253,53 @@ class Tape:
         shapes = [x.shape for x in read if isinstance(x, View)]
         shape = np.broadcast_shapes(*shapes) if shape is None else shape
         return self.put(op, self.fresh(shape, *read), *read, value=value)
+
+    def deliver(self, start: int, to: Number, result: Number) -> None:
+        """Let numbers that have been computed lie where they belong.
+
+        Args:
+            start: how many instructions there were before those that computed them.
+            to: where they belong.
+            result: as they were written.
+        """
+        if to.im is None and result.im is not None:
+            raise RefusedError("of complex numbers")
+        for place, part in zip(to, result, strict=True):
+            if isinstance(place, View) and not self._redirect(start, place, part):
+                self.put("move", place, 0.0 if part is None else part)
+
+    def _redirect(self, start: int, place: View, part: Real | None) -> bool:
+        """Have the one instruction that wrote some numbers write them elsewhere, if that may be."""
+        if not isinstance(part, View) or part.shape != place.shape or part.slot.kind != "scratch":
+            return False
+        new = self.instructions[start:]
+        writers = [i for i, step in enumerate(new) if step.to.slot == part.slot]
+        if len(writers) != 1 or new[writers[0]].to != part:
+            return False
+        for step in new[writers[0] + 1 :]:
+            if any(x.slot in (part.slot, place.slot) for x in _views(step)):
+                return False
+        step = new[writers[0]]
+        step.to = place
+        step.dtype = self._computed((place, *step.read))
+        return True
+
+    def standardise(self, to: View, x: View, eps: float, *, centred: bool) -> None:
+        """Divide rows along the last axis by the root of their mean square plus ``eps``.
+
+        Args:
+            to: where the result belongs.
+            x: of its shape.
+            eps: added to the mean square.
+            centred: subtract the mean first.
+        """
+        x = self.like(x, to)
+        here = (
+            to if self.dtypes[to.slot] is self._computed((x, to)) else self.fresh(to.shape, x, to)
+        )
+        self._add("standardise", x.shape, here, [x, 0.0, float(centred)], float(eps))
+        if here is not to:
+            self.put("move", to, here)
 
     def reduce(self, op: str, x: View, to: View) -> View:
         """``total`` or ``largest`` over the last axis of x, which the result does not have."""
@@ -392,7 +457,7 @@ def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
     sizes = list(step.size)
     if step.op == "product":
         return sizes, rows
-    last = 1 if step.op in ("total", "largest") else 0
+    last = 1 if step.op in ALONG else 0
     # in the order in which the result lies in memory
     order = sorted(range(len(sizes) - last), key=lambda axis: -rows[0][axis])
     order += range(len(order), len(sizes))

@@ -92,13 +92,6 @@ struct Recorded {
         return i * x.stride[0] + j * x.stride[1] + k * x.stride[2] + l * x.stride[3];
     }
 
-    static void remainder(A* d, const A* a, const A* b, A*, A, i64 n) {
-        for (i64 i = 0; i < n; ++i) {
-            const A rest = std::fmod(a[i], b[i]);
-            d[i] = rest != A(0) && (rest < A(0)) != (b[i] < A(0)) ? rest + b[i] : rest;
-        }
-    }
-
     A one(const Operand& x, i64 place) const {
         A found = A(0);
         as_stored(x, [&](auto* type) {
@@ -125,14 +118,14 @@ struct Recorded {
     void elementwise(const Instruction& step) const {
         alignas(64) A tiles[4][TILE];
         const Operand* given[] = {&step.a, &step.b, &step.c};
-        for (int i = 0; i < 3; ++i)
-            if (given[i]->slot < 0)
-                for (i64 k = 0; k < TILE; ++k) tiles[i][k] = A(given[i]->value);
-        const auto loop = step.op < OPS ? Ops<A>::find(step.op) : remainder;
+        const auto loop = Ops<A>::find(step.op);
         const i64* size = step.size;
         if (size[2] == 0 || size[3] == 0) return;
         const i64 columns = size[3] < TILE ? size[3] : TILE;
         const i64 rows = columns < size[3] ? 1 : TILE / columns < size[2] ? TILE / columns : size[2];
+        for (int i = 0; i < 3; ++i)
+            if (given[i]->slot < 0)
+                for (i64 k = 0; k < rows * columns; ++k) tiles[i][k] = A(given[i]->value);
         for (i64 i = 0; i < size[0]; ++i)
             for (i64 j = 0; j < size[1]; ++j)
                 for (i64 k = 0; k < size[2]; k += rows)
@@ -153,8 +146,9 @@ struct Recorded {
                     }
     }
 
+    static constexpr i64 LANES = 16;  // sums that go side by side
     static A total(const A* x, i64 stride, i64 n) {
-        constexpr i64 L = 16;
+        constexpr i64 L = LANES;
         A lanes[L] = {}, sum = A(0);
         i64 i = 0;
         if (stride == 1)
@@ -178,6 +172,31 @@ struct Recorded {
                 for (i64 k = 0; k < step.size[2]; ++k)
                     *element(step.d, offset(step.d, i, j, k, 0)) = one(
                         element(step.a, offset(step.a, i, j, k, 0)), step.a.stride[3], step.size[3]);
+    }
+
+    void standardise(const Instruction& step) const {
+        const i64 n = step.size[3];
+        for (i64 i = 0; i < step.size[0]; ++i)
+            for (i64 j = 0; j < step.size[1]; ++j)
+                for (i64 k = 0; k < step.size[2]; ++k) {
+                    const A* x = element(step.a, offset(step.a, i, j, k, 0));
+                    A* y = element(step.d, offset(step.d, i, j, k, 0));
+                    const i64 from = step.a.stride[3], to = step.d.stride[3];
+                    const A mean = A(step.c.value) * total(x, from, n) / A(n);
+                    A lanes[LANES] = {}, squares = A(0);
+                    for (i64 l = 0; l < n; ++l) y[l * to] = x[l * from] - mean;
+                    i64 l = 0;
+                    if (to == 1)
+                        for (; l + LANES <= n; l += LANES)
+                            for (i64 m = 0; m < LANES; ++m) lanes[m] += y[l + m] * y[l + m];
+                    for (; l < n; ++l) squares += y[l * to] * y[l * to];
+                    for (i64 m = 0; m < LANES; ++m) squares += lanes[m];
+                    const A scale = A(1) / root(squares / A(n) + A(step.value));
+                    if (to == 1)
+                        for (l = 0; l < n; ++l) y[l] *= scale;
+                    else
+                        for (l = 0; l < n; ++l) y[l * to] *= scale;
+                }
     }
 
     template <class W>
@@ -224,9 +243,10 @@ struct Recorded {
     }
 
     void run(const Instruction& step) const {
-        if (step.op < OPS || step.op == OPS + 3) elementwise(step);
+        if (step.op < OPS) elementwise(step);
         else if (step.op == OPS) reduce(step, total);
         else if (step.op == OPS + 1) reduce(step, largest);
+        else if (step.op == OPS + 3) standardise(step);
         else if (step.op == OPS + 4) take(step);
         else if (step.b.dtype != BF16) product<A>(step);
         else if constexpr (sizeof(A) == sizeof(float)) product<bf16>(step);

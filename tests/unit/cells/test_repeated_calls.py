@@ -11,6 +11,7 @@ from literature import CELLS, draw
 from linrnn.cells import Cell
 from linrnn.errors import LinrnnError
 from linrnn.ops import cell_scan, explain, use_backend
+from linrnn.ops._replay import Replays
 from linrnn.ops.cell_scan import _cpu, _plan
 
 MODULE = sys.modules[cell_scan.__module__]
@@ -237,7 +238,7 @@ def test_what_is_remembered_is_bounded_and_goes_with_the_cell():
     rate, x = some(2, dtype=torch.complex64), some(1, 1, 2)
     for time in range(1, 200):
         cell_scan(cell, x=x.expand(1, time, 2), rate=rate)
-    assert len(_plan._plans[cell]) <= _plan._KEPT
+    assert len(_plan._plans[cell]) <= Replays.MOST
     refs = [weakref.ref(cell), weakref.ref(rate)]
     del cell, rate
     gc.collect()

@@ -1,65 +1,38 @@
-"""Calls of few steps that come again: a decoder makes the same one at every step.
+"""Calls of few steps of a matrix memory that come again: see `linrnn.ops._replay`."""
 
-What is checked and chosen depends on shapes, strides, dtypes, devices and flags alone. So a call
-like one that the native kernel has computed needs no more than the addresses of its tensors. A call
-that was refused, or computed in another way, goes the whole way again.
-"""
-
-import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from linrnn.ops import _native
 from linrnn.ops._backend import requested
 from linrnn.ops._memory import _cpu
 from linrnn.ops._memory._problem import Problem
 from linrnn.ops._op import Op, load, watched
+from linrnn.ops._replay import Read, Replay, Replays, empty, kind, outline
 
 #: Beyond, what this saves is little beside the computing.
 _STEPS = 3
-_KEPT = 64  # calls that are remembered
-_DENSE = torch.contiguous_format  # left out, an axis of one number has no stride
 
 Tensors = tuple[Any, ...]
 Key = tuple[Any, ...]
 _BACKEND = 4  # of a key
 _NUMBERS = frozenset((int, float))
+_known = Replays()
 
 
-class Again(NamedTuple):
-    """A call whose record is written, but for addresses."""
+class _Again(NamedTuple):
+    """A call, and what its results are made like."""
 
-    record: "array.array[int]"
-    reads: list[tuple[int, int]]
-    """Where an address belongs, and of which tensor."""
-    writes: tuple[int, int]
-    like: tuple[Tensor, Tensor]
-    """The results, of one number that is seen everywhere."""
-    beside: int
-    """Bits that must be 0 in all addresses."""
+    replay: Replay
+    results: tuple[Tensor, Tensor]
 
     def __call__(self, tensors: Tensors) -> tuple[Tensor, Tensor] | None:
-        """The results; None where a tensor may lie where the kernel cannot read it."""
-        record, addresses = self.record[:], 0
-        for word, i in self.reads:
-            record[word] = address = tensors[i].data_ptr()
-            addresses |= address
-        if addresses & self.beside:
-            return None
-        o_like, final_like = self.like
-        o = torch.empty_like(o_like, memory_format=_DENSE)
-        final = torch.empty_like(final_like, memory_format=_DENSE)
-        o_at, final_at = self.writes
-        record[o_at], record[final_at] = o.data_ptr(), final.data_ptr()
-        _native.run("memory_scan", record.tobytes())
-        return o, final
-
-
-_known: dict[Key, Again | None] = {}
+        """The results; None where a tensor lies where the kernel cannot read it."""
+        results = empty(self.results[0]), empty(self.results[1])
+        return results if self.replay.run(tensors, results) else None
 
 
 def again(
@@ -84,17 +57,16 @@ def again(
     if type(normalizer) is not bool or type(reverse) is not bool or type(scale) not in _NUMBERS:
         return None, None
     grad = torch.is_grad_enabled()
-    kinds = [*flags[:4], requested(backend)[0], _native.threads()]
+    kinds: list[Any] = [*flags[:4], requested(backend)[0], _native.threads()]
     try:
         for x in tensors:
             if x is None:
                 kinds.append(None)
                 continue
-            if (type(x) is not Tensor and type(x) is not Parameter) or not x.is_cpu:
+            alike = kind(x)
+            if alike is None or alike[-1] or (grad and x.requires_grad):
                 return None, None
-            if x.is_neg() or (grad and x.requires_grad):
-                return None, None
-            kinds += (x.shape, x.stride(), x.dtype)
+            kinds.append(alike)
     except RuntimeError:  # without strides
         return None, None
     key = tuple(kinds)
@@ -106,20 +78,20 @@ def remember(key: Key | None, op: Op, problem: Problem, tensors: Tensors, result
     """Note how a call was computed."""
     if key is None or key in _known:
         return
-    if len(_known) >= _KEPT:
-        _known.clear()
     here = op.kernels(problem.q, problem, key[_BACKEND]) is load(_cpu.__name__)
-    _known[key] = _made(problem, tensors, results) if here and problem.v.numel() else None
+    _known.note(key, _made(problem, tensors, results) if here and problem.v.numel() else None)
 
 
-def _made(problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]) -> Again | None:
+def _made(problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]) -> _Again | None:
     if any(x is not y for x, y in zip(problem.tensors, tensors, strict=True)):
         return None
     record = _cpu.record(problem, *results)
     if record is None:
         return None
+    beside = results[1].element_size() - 1
     names = [name.replace("initial_state", "initial") for name in Problem._fields]
-    reads = [(_cpu.SCAN.words(names[i]), i) for i, x in enumerate(tensors) if x is not None]
-    o, final = (x.new_empty(()).expand(x.shape) for x in results)
-    writes = (_cpu.SCAN.words("o"), _cpu.SCAN.words("final"))
-    return Again(array.array("q", record), reads, writes, (o, final), final.element_size() - 1)
+    places = [(_cpu.SCAN.words(names[i]), i) for i, x in enumerate(tensors) if x is not None]
+    reads = [Read(word, i, 0, beside) for word, i in places]
+    writes = [(_cpu.SCAN.words("o"), 0), (_cpu.SCAN.words("final"), 1)]
+    o, final = map(outline, results)
+    return _Again(Replay("memory_scan", record, reads, writes), (o, final))

@@ -1,20 +1,16 @@
-"""Calls of `cell_scan` that come again: what depends on their kind alone is decided once.
+"""Calls of `cell_scan` that come again: see `linrnn.ops._replay`.
 
-The checks and choices of a call look at names, shapes, strides, dtypes, devices and flags, and at
-no number but the offsets of packed sequences. So a call like one that the native machine has
-computed needs no more than the addresses of its tensors. A call that was refused, or computed in
-another way, goes the whole way again.
+Beside what such calls have in common, the offsets of packed sequences are numbers that are looked
+at.
 """
 
 import contextlib
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from linrnn.cells import Cell
 from linrnn.cells._graph import Program
@@ -22,13 +18,12 @@ from linrnn.ops import _native
 from linrnn.ops._arguments import check_rising
 from linrnn.ops._backend import requested
 from linrnn.ops._op import watched
+from linrnn.ops._replay import Read, Replay, Replays, empty, kind, outline
 from linrnn.ops.cell_scan import _cpu, _run
 from linrnn.ops.cell_scan._arguments import WHERE, Call
 from linrnn.ops.cell_scan._asked import requested_form
 from linrnn.ops.cell_scan._problem import Layout, Leaves
 
-_DENSE = torch.contiguous_format  # left out, an axis of one number has no stride
-_KEPT = 64  # signatures of a cell that are remembered
 _FLAGS = frozenset((bool, int, str, type(None)))
 
 
@@ -69,8 +64,8 @@ def signature(
         return None
     try:
         tensors = [*states, *[arguments[name] for name in names]]
-        kinds = [_kind(x) for x in tensors]
-        marks = [None if x is None else _kind(x) or 0 for x in (reset, cu_seqlens)]
+        kinds = [kind(x) for x in tensors]
+        marks = [None if x is None else kind(x) or 0 for x in (reset, cu_seqlens)]
     except (KeyError, RuntimeError):  # of another name; without strides
         return None
     if None in kinds or 0 in marks:
@@ -79,22 +74,6 @@ def signature(
     asked = requested_form(flags[2])[0], requested(flags[3])[0]
     key = (*flags[:2], *asked, keep, _native.threads(), len(states), *marks, *kinds)
     return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
-
-
-def _kind(x: Any) -> tuple[Any, ...] | None:
-    """All of a tensor but its numbers and where they lie; None unless it is a plain CPU one."""
-    if (type(x) is not Tensor and type(x) is not Parameter) or not x.is_cpu:
-        return None
-    return x.shape, x.stride(), x.dtype, x.is_conj(), x.is_neg()
-
-
-class _Read(NamedTuple):
-    """An operand that is an argument, or a part of one."""
-
-    word: int  # of the record, where its address belongs
-    argument: int
-    offset: int  # bytes
-    beside: int  # bits of the address that must be 0
 
 
 class Plan:
@@ -125,26 +104,26 @@ class Plan:
         self._code = code  # whose program the record refers to
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
-        self._record, sizes, _ = code.record(
+        record, sizes, _ = code.record(
             layout, leaves.computed_in(), tensors | written, len(leaves.states[0])
         )
         if any(sizes):
             raise ValueError("values of several widths")
-        self._words = ctypes.c_int64 * (len(self._record) // 8)
         self._marks = [_cpu.MACHINE.words(name) for name in ("reset", "offsets")]
         if _cpu.offsets(layout) is not layout.cu_seqlens:
             raise ValueError("offsets are a copy")
         places = code.places()
         order = [(kind, i) for kind, some in tensors.items() for i in range(len(some))]
         sources = list(_parts(cell, sig, leaves, [x for some in tensors.values() for x in some]))
-        self._reads = [_Read(word, *sources[order.index(x)]) for x, word in places if x in order]
+        reads = [Read(word, *sources[order.index(x)]) for x, word in places if x in order]
         order = [(kind, i) for kind, some in written.items() for i in range(len(some))]
-        self._writes = [(word, order.index(x)) for x, word in places if x in order]
+        writes = [(word, order.index(x)) for x, word in places if x in order]
+        self._replay = Replay("machine", record, reads, writes)
         n = len(cell.program.outputs)
         self._finals = [_outline(x, channels) for x in written["final"]]
         self._outputs = [_outline(x, channels) for x in written["output"][:n]]
         more = written["output"][n:]
-        self._more = more[0].new_empty(()).expand(len(more), *more[0].shape) if more else None
+        self._more = outline(more[0], (len(more), *more[0].shape)) if more else None
 
     def __call__(self, cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
         """What `cell_scan` returns; None where a tensor lies where the machine cannot read it."""
@@ -152,7 +131,7 @@ class Plan:
         if not sig.keep:
             results = self._run(tensors, sig.reset, sig.cu_seqlens)
             return None if results is None else self._results(cell, *results[:2])
-        if any([tensors[x.argument].data_ptr() & x.beside for x in self._reads]):
+        if not self._replay.readable(tensors):
             return None
         layout = self._layout._replace(reset=sig.reset, cu_seqlens=sig.cu_seqlens)
         found = _run._Function.apply(self, self._program, self._like, layout, *tensors)
@@ -182,27 +161,18 @@ class Plan:
         self, tensors: Sequence[Tensor], reset: Tensor | None, cu_seqlens: Tensor | None
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]] | None:
         """Outputs, final states, and what the gradient reads."""
-        record, wrong = self._words.from_buffer_copy(self._record), 0
-        for word, argument, offset, beside in self._reads:
-            address = tensors[argument].data_ptr() + offset
-            wrong |= address & beside
-            record[word] = address
+        marks = {}
         if reset is not None:
-            record[self._marks[0]] = reset.data_ptr()
+            marks[self._marks[0]] = reset
         if cu_seqlens is not None:
             check_rising(WHERE, cu_seqlens, self._layout.time)
-            record[self._marks[1]] = address = cu_seqlens.data_ptr()
-            wrong |= address & (cu_seqlens.element_size() - 1)
-        if wrong:
-            return None
-        finals = [torch.empty_like(x, memory_format=_DENSE) for x in self._finals]
-        outputs = [torch.empty_like(x, memory_format=_DENSE) for x in self._outputs]
+            marks[self._marks[1]] = cu_seqlens
+        finals, outputs = list(map(empty, self._finals)), list(map(empty, self._outputs))
         written = [*finals, *outputs]
         if self._more is not None:
-            written += torch.empty_like(self._more, memory_format=_DENSE).unbind(0)
-        for word, i in self._writes:
-            record[word] = written[i].data_ptr()
-        _native.run("machine", record)
+            written += empty(self._more).unbind(0)
+        if not self._replay.run(tensors, written, marks):
+            return None
         first = len(finals)
         return outputs, finals, [written[first + i] for i in self._kept]
 
@@ -233,9 +203,8 @@ def _memory(x: Tensor) -> int:
 
 
 def _outline(x: Tensor, channels: tuple[int, ...] | None) -> Tensor:
-    """What a result is made like, with all channel axes: one number, seen everywhere."""
-    axes = x.shape[-1:] if channels is None else channels
-    return x.new_empty(()).expand(*x.shape[:-1], *axes)
+    """The outline of a result with all channel axes."""
+    return outline(x, x.shape if channels is None else (*x.shape[:-1], *channels))
 
 
 def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> tuple[Any, Any]:
@@ -246,13 +215,13 @@ def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> t
 
 #: What is known of the calls of each cell, by key: None where there is no shorter way. A plan
 #: does not refer to its cell.
-_plans: WeakKeyDictionary[Cell, dict[tuple[Any, ...], Plan | None]] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[Cell, Replays] = WeakKeyDictionary()
 
 
 def again(cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
     """The results of a call like one before, None where it must go the whole way."""
     plans = _plans.get(cell)
-    plan = None if plans is None else plans.get(sig.key)
+    plan: Plan | None = None if plans is None else plans.get(sig.key)
     if plan is None or _run.kernels("cpu") is not _cpu or _native.load()[0] is None:
         return None
     return plan(cell, sig)
@@ -260,7 +229,7 @@ def again(cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
 
 def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: str | None) -> None:
     """Note how a call was computed."""
-    plans = _plans.setdefault(cell, {})
+    plans = _plans.setdefault(cell, Replays())
     if sig.key in plans:
         return
     leaves, layout, _ = call
@@ -269,7 +238,4 @@ def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: 
     if chosen.kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
         with contextlib.suppress(ValueError):
             found = Plan(cell, call, sig)
-    if len(plans) >= _KEPT:
-        # the oldest, for the last ones may be called again at once; another thread may do so too
-        plans.pop(next(iter(list(plans)), None), None)  # type: ignore[arg-type]
-    plans[sig.key] = found
+    plans.note(sig.key, found)

@@ -18,7 +18,7 @@ from linrnn.cells._widths import widths
 from linrnn.ops._layout import dense, unit_channels
 from linrnn.ops.cell_scan._gradients import of_matrices, products_read
 from linrnn.ops.cell_scan._problem import Layout, Leaves
-from linrnn.ops.cell_scan._triton_source import OPERATIONS, Sizes, Task, load, write
+from linrnn.ops.cell_scan._triton_source import Sizes, Task, load, write
 from linrnn.ops.linear_scan import _triton
 
 #: Numbers of 32 bits, sides rounded up to powers of two: of all matrices that stay in registers, of
@@ -74,7 +74,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
     """Why they cannot compute a cell, or None."""
-    missing = {x.op for x in program.nodes if x.op in ELEMENTWISE}.difference(OPERATIONS)
+    rows = {x.op: ELEMENTWISE[x.op] for x in program.nodes if x.op in ELEMENTWISE}
+    missing = [op for op, row in rows.items() if row.triton is None]
     if missing:
         return f"they have no {min(missing)}"
     shape = _shape(leaves, layout)

@@ -17,47 +17,7 @@ import importlib
 import linecache
 from typing import Any, NamedTuple
 
-from linrnn.cells._graph import CONTRACTIONS, SPREADS, Node, Program, levels
-
-#: Each operation of numbers; ``F.`` are functions of ``_triton_functions.py``.
-_TEXT = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
-    "neg": "{} * -1.0",  # a minus is written as 0 - x, which takes the sign of 0
-    "abs": "tl.abs({})",
-    "reciprocal": "1.0 / {}",
-    "square": "{0} * {0}",
-    "lt": "({} < {}).to(DTYPE)",
-    "le": "({} <= {}).to(DTYPE)",
-    "eq": "({} == {}).to(DTYPE)",
-    "ne": "({} != {}).to(DTYPE)",
-    "where": "tl.where({} != 0, {}, {})",
-    "log": "tl.log({})",
-    "sin": "tl.sin({})",
-    "cos": "tl.cos({})",
-    "erf": "tl.erf({})",
-    "floor": "tl.floor({})",
-    "round": "rounded({})",
-    **{
-        name: f"{name}({{}})"
-        for name in (
-            *("exp", "expm1", "log1p", "sqrt", "sigmoid", "tanh", "softplus", "logsigmoid"),
-            *("relu", "gelu", "sinh", "cosh"),
-        )
-    },
-    "maximum": "maximum({}, {})",
-    "minimum": "minimum({}, {})",
-}
-#: The operations of numbers that a kernel may have.
-OPERATIONS = frozenset(_TEXT)
-#: How many operations a function stands for, about.
-_WEIGHT = 12
-_FUNCTIONS = set(_TEXT) - {
-    *("add", "sub", "mul", "div", "neg", "abs", "reciprocal", "square", "lt", "le", "eq", "ne"),
-    *("where", "relu", "maximum", "minimum", "floor"),
-}
+from linrnn.cells._graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Node, Program, levels
 
 
 class Sizes(NamedTuple):
@@ -144,7 +104,7 @@ class _Writer:
         names += [f"{x}: tl.constexpr" for x in options]
         body = "".join(f"    {line}\n" for line in lines)
         ops = [self.program.nodes[x].op for x, level in self._operations() if level > 0]
-        weight = 1 + sum(_WEIGHT if op in _FUNCTIONS else 1 for op in ops)
+        weight = 1 + sum(ELEMENTWISE[op].weight if op in ELEMENTWISE else 1 for op in ops)
         text = f"@kernel\ndef run({', '.join(names)}):\n{body}"
         return Source(text, tuple(self.operands), weight)
 
@@ -326,7 +286,9 @@ class _Writer:
             return f"v{i} = {self._product(node)}"
         if node.op in SPREADS:
             return f"v{i} = {self._spread(i)}"
-        return f"v{i} = {_TEXT[node.op].format(*(f'v{x}' for x in node.args))}"
+        text = ELEMENTWISE[node.op].triton
+        assert text is not None
+        return f"v{i} = {text.format(*(f'v{x}' for x in node.args))}"
 
     def _spread(self, i: int) -> str:
         """Lanes beyond the width of what is read are not looked at."""

@@ -1,4 +1,4 @@
-"""Native streaming steps against the same layers read as sequences, and when they stand aside."""
+"""Recorded steps of layers against the same layers read as sequences, and of whole models."""
 
 import contextlib
 import copy
@@ -12,10 +12,11 @@ from torch import nn
 
 from linrnn import SequenceModel
 from linrnn.errors import ShapeError
-from linrnn.mixers import RWKV4, Mamba
+from linrnn.mixers import RWKV4, Mamba, load, names
 from linrnn.nn import ChannelMix
-from linrnn.ops import _native
+from linrnn.ops import _native, _recorded_program, explain
 from linrnn.state import leaves, map_state
+from linrnn.testing._mixer_runs import WIDTH
 
 F32, F64 = torch.float32, torch.float64
 TOLERANCE = {F64: {"rtol": 1e-10, "atol": 1e-11}, F32: {"rtol": 1e-4, "atol": 1e-5}}
@@ -100,34 +101,50 @@ def test_huge_keys_are_no_overflow(size):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The kernels that are called."""
-    found, run = [], _native.run
+    """One entry for each native call of a recorded step."""
+    made, kernel = [], _recorded_program._KERNEL
     monkeypatch.setattr(
-        _native, "run", lambda kernel, record: (found.append(kernel), run(kernel, record))
+        _recorded_program, "_KERNEL", lambda *record: (made.append(1), kernel(*record))
     )
-    return found
+    return made
 
 
 @needs_native
 @LAYERS
-def test_a_kernel_computes_where_it_can_and_nowhere_else(make, calls):
+def test_a_layer_alone_is_recorded_where_that_can_be(make, calls):
     layer, x = make(6, F32), torch.randn(2, 6)
     with torch.no_grad():
         y, _ = layer.step(x, layer.init_state(2))
-        assert calls == ["step_program"]
+        assert calls
         wide = torch.randn(2, 12)[:, ::2]
         state = layer(torch.randn(2, 9, 6), layer.init_state(2))[1]
         apart = map_state(lambda h: h.expand(3, *h.shape).movedim(0, -1)[..., 0], state)
         calls.clear()
         torch.testing.assert_close(layer.step(wide, apart), layer.step(wide.clone(), state))
         assert len(calls) == 2
-        calls.clear()
         nn.utils.parametrizations.weight_norm(layer.out_proj if make is mamba else layer.value)
         again, _ = layer.step(x, layer.init_state(2))
     torch.testing.assert_close(again, y)
+    calls.clear()
     layer.step(x.requires_grad_(), layer.init_state(2))[0].sum().backward()
     assert x.grad is not None
-    assert "step_program" not in calls
+    assert not calls
+
+
+@needs_native
+@pytest.mark.parametrize("name", names())
+def test_the_first_steps_of_every_layer_are_those_of_its_operators(name):
+    torch.manual_seed(0)
+    layer = load(name)(WIDTH, **load(name).in_laws).eval()
+    state = plain = layer.init_state(2)
+    for _ in range(3):
+        x = torch.randn(2, WIDTH)
+        with torch.no_grad():
+            y, state = layer.step(x, state)
+            z, plain = layer._step_by_operators(x, plain)
+        torch.testing.assert_close(y, z, rtol=1e-4, atol=1e-5)
+    if "constant_memory" in layer.declared:
+        assert "another size" in explain(layer.step, x, state)
 
 
 def model_of(mixer, norm="layer", batch=2, dtype=F32, dropout=0.0, **options):
@@ -175,7 +192,7 @@ def assert_same_step(model, token, state, calls=None):
     for got, want in zip(leaves(native[1]), leaves(other[1]), strict=True):
         torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
     if calls is not None:
-        assert "step_program" in calls
+        assert calls
         calls.clear()
 
 
@@ -189,7 +206,7 @@ def test_a_whole_model_is_one_call(mixer, norm, dtype, batch, calls):
     calls.clear()
     with torch.no_grad():
         y, after = model.step(token, state)
-    assert calls == ["step_program"]
+    assert calls
     assert y.dtype == dtype
     assert_same_step(model, token, state)
     assert_same_step(model, token, after, calls)  # from the state a kernel wrote
@@ -212,7 +229,7 @@ def test_weights_of_bfloat16_are_no_less_exact_than_operators(mixer, calls):
     wide = copy.deepcopy(model).double()
     exact, _ = wide.step(token, map_state(torch.Tensor.double, state))
     (native, after), (other, _) = both(model, token, state)
-    assert "step_program" in calls
+    assert calls
     assert native.dtype == torch.bfloat16
     assert {h.dtype for h in leaves(after)} == {F32}
     error, its = ((y.double() - exact).abs().max() for y in (native, other))
@@ -290,7 +307,7 @@ def test_hooks_inside_a_model_see_a_step(mixer):
 
 
 @needs_native
-@pytest.mark.parametrize("mixer", ["mamba", "lru"])  # a program, and a recording
+@pytest.mark.parametrize("mixer", ["mamba", "lru"])
 @pytest.mark.parametrize("kind", ["forward", "forward_pre"])
 def test_hooks_of_all_modules_see_a_step(mixer, kind):
     model, state, token = model_of(mixer)
@@ -361,24 +378,3 @@ def test_a_model_that_was_read_can_be_forgotten():
     del model
     gc.collect()
     assert forgotten() is None
-
-
-@needs_native
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("dtype", [F32, F64, torch.bfloat16])
-@pytest.mark.parametrize(("d_model", "batch"), [(19, 1), (16, 4), (200, 3)])
-def test_the_head_of_a_step_is_its_matrix_product(bias, dtype, d_model, batch, calls):
-    # of a model whose whole step is not recorded
-    model = SequenceModel(
-        *(3, 7), mixer="attention", d_model=d_model, n_layers=1, pool="none", head_bias=bias
-    )
-    model.to(dtype).eval()
-    x, seen = torch.randn(batch, 3, dtype=dtype), []
-    with torch.no_grad():
-        y, _ = model.step(x, model.init_state(batch))
-        assert calls == ["step_program"]
-        model.head.register_forward_hook(lambda *args: seen.append(args[1:]))
-        again, _ = model.step(x, model.init_state(batch))
-    assert len(seen) == 1
-    assert len(calls) == 1
-    torch.testing.assert_close(y, again)
