@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from linrnn._door import address, folder_at, open_file, read_bytes
+from linrnn._door import address, folder_at, open_file, read_bytes, sync_folder
 from linrnn.errors import StorageError
 
 try:
@@ -150,7 +150,8 @@ def remove_leftovers(path: Path, *, inside: Path | None = None) -> None:
 def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a file, which is made; it ends with the process, however that ends.
 
-    What the file holds, if it was there before, stays as it is.
+    What the file holds, if it was there before, stays as it is. A power cut that leaves anything
+    of what is written under the lock leaves the file too: it says whose the rest is.
 
     Args:
         path: of the file; a link is not followed.
@@ -161,8 +162,11 @@ def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
         OSError: the file cannot be made, or is no regular one.
     """
     with folder_at(path.parent) as folder:
+        new = folder.look(path.name) is None
         handle = folder.open(path.name, os.O_RDWR | os.O_CREAT)
     try:
+        if new:
+            sync_folder(path.parent)
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield

@@ -96,9 +96,7 @@ class Disk:
         """
         draws, known = random.Random(seed), set()
         for at, (tree, kept, current, pending) in enumerate(self.moments):
-            masks = [[False] * len(pending), [True] * len(pending)]
-            masks += [[draws.random() < 0.5 for _ in pending] for _ in range(samples)]
-            for mask in masks:
+            for mask in _masks(len(pending), samples, draws):
                 for pieces in (kept, current, "torn"):
                     state = self._state(tree, kept, current, pending, mask, pieces, draws)
                     reported = sum(moments <= at for moments in done)
@@ -130,6 +128,16 @@ class Disk:
 
         walk(self.root)
         return state
+
+
+def _masks(count, samples, draws):
+    """Which of some changes happened: none, all, all but one, one alone, and some at random."""
+    yield from ([False] * count, [True] * count)
+    for one in range(count):
+        yield [at != one for at in range(count)]
+        yield [at == one for at in range(count)]
+    for _ in range(samples):
+        yield [draws.random() < 0.5 for _ in range(count)]
 
 
 def materialise(state, root):

@@ -14,6 +14,7 @@ from linrnn._storage import append, write_atomically
 from linrnn.errors import RunFolderError
 from linrnn.streaming import Session
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._folder import RunFolder
 
 QUICK = {"trainer": {"enable_progress_bar": False}, "accelerator": "cpu", "threads": None}
 
@@ -157,11 +158,21 @@ def again_or_on(config, out):
     return train.run(config, out=out)
 
 
+def check_beginnings(states, out, after):
+    """A folder without its configuration is one in which the same run can begin."""
+    begun = [state for _, state in states if str(out / "config.json") not in state]
+    assert len(begun) >= 5
+    for state in begun:
+        materialise(state, after)
+        RunFolder.create(after / out, TINY)
+
+
 def check_train(disk, tmp_path, count):
     out = Path("runs", "a")
     whole = train.run(TINY, out=disk.root / out)
     states = list(disk.states(samples=1))
-    assert len(states) > 60
+    assert len(states) > 100
+    check_beginnings(states, out, tmp_path / "after")
     for _, state in few(states, count):
         after = tmp_path / "after"
         materialise(state, after)
