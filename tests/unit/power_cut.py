@@ -26,6 +26,8 @@ class Disk:
 
     def __init__(self, root, *, syncs=True):
         self.root, self.syncs = root, syncs
+        self._removed = root.with_name(f"{root.name}-removed")
+        self._removed.mkdir()
         self.kept = {}  # inode: content that the disk has
         self.names = {}  # folder: {name: inode, or True for a folder} that the disk has
         self.pending = []  # (folder, {name: inode, True or None}) since, in order
@@ -49,6 +51,13 @@ class Disk:
 
     def inside(self, folder):
         return folder == self.root or self.root in folder.parents
+
+    def hold(self, folder, name):
+        """Let no new file have the inode of one that loses a name: the disk may still have it."""
+        if self.inside(folder) and os.path.lexists(folder / name):
+            inode = os.stat(folder / name, follow_symlinks=False).st_ino
+            if not (self._removed / str(inode)).exists():
+                os.link(folder / name, self._removed / str(inode))
 
     def change(self, folder, names):
         if self.inside(folder):
@@ -152,6 +161,11 @@ def materialise(state, root):
             (root / name).write_bytes(content)
 
 
+def few(states, count):
+    """So many of the folders, the last one among them."""
+    return [*random.Random(0).sample(states[:-1], min(count, len(states) - 1)), states[-1]]
+
+
 class _System:
     """The module ``os`` as the door sees it."""
 
@@ -184,8 +198,10 @@ class _System:
     def replace(self, path, other, *, src_dir_fd=None, dst_dir_fd=None):
         folder, name = self._folder(path, src_dir_fd)
         inode = os.stat(folder / name, follow_symlinks=False).st_ino
+        target = self._folder(other, dst_dir_fd)[1]
+        self._disk.hold(folder, target)
         os.replace(path, other, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        self._disk.change(folder, {name: None, self._folder(other, dst_dir_fd)[1]: inode})
+        self._disk.change(folder, {name: None, target: inode})
 
     def link(self, path, other, *, src_dir_fd=None, dst_dir_fd=None, follow_symlinks=True):
         below = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
@@ -195,8 +211,9 @@ class _System:
         self._disk.change(folder, {self._folder(other, dst_dir_fd)[1]: inode})
 
     def unlink(self, path, *, dir_fd=None):
-        os.unlink(path, dir_fd=dir_fd)
         folder, name = self._folder(path, dir_fd)
+        self._disk.hold(folder, name)
+        os.unlink(path, dir_fd=dir_fd)
         self._disk.change(folder, {name: None})
 
     def fsync(self, handle):

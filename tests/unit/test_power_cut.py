@@ -1,12 +1,11 @@
 """After a power cut at any moment a reader finds what was before or what was after, never less."""
 
-import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from power_cut import Disk, materialise
+from power_cut import Disk, few, materialise
 from torch.utils.data import DataLoader, TensorDataset
 
 from linrnn import SequenceModel, fit, train
@@ -97,11 +96,6 @@ def test_a_stream_goes_on_where_it_was_saved_last(disk, tmp_path):
         if reported or saved.exists():
             again.load(saved)
             assert again.steps in (5 * max(1, reported), 5 * (reported + 1))
-
-
-def few(states, count):
-    """So many of the folders, the last one among them."""
-    return [*random.Random(0).sample(states[:-1], min(count, len(states) - 1)), states[-1]]
 
 
 def trained(out):
