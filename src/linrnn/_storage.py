@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -172,6 +172,29 @@ def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def report_in(folder: Path, names: Iterable[str]) -> Iterator[None]:
+    """Inside, no other process writes the report of a folder.
+
+    What one that was killed left half-written of it is removed.
+
+    Args:
+        folder: that several processes may work in.
+        names: of the files of the report.
+
+    Raises:
+        StorageError: the folder cannot be written to.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(folder / ".report.lock", wait=True))
+            for name in names:
+                remove_leftovers(folder / name)
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+        yield
 
 
 def read_text(path: Path, limit: int = MAX_JSON, *, inside: Path | None) -> str:
