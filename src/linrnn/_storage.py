@@ -99,6 +99,18 @@ def rename(path: Path, other: Path, *, inside: Path | None = None) -> None:
         folder.replace(path.name, other.name)
 
 
+def complete(path: Path, other: Path) -> None:
+    """Give a file that came piece by piece its own name, once the disk has all of it."""
+    with folder_at(path.parent) as folder:
+        handle = folder.open(path.name, os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        folder.replace(path.name, other.name)
+        folder.sync()
+
+
 def remove(path: Path, *, inside: Path | None = None) -> None:
     """Remove a file if it is there; of a link, the link."""
     try:

@@ -161,6 +161,11 @@ def materialise(state, root):
             (root / name).write_bytes(content)
 
 
+def half_written(folder):
+    """Names of files that nobody finished, or removed."""
+    return [path.name for path in folder.rglob(".*") if not path.name.endswith(".lock")]
+
+
 def few(states, count):
     """So many of the folders, the last one among them."""
     return [*random.Random(0).sample(states[:-1], min(count, len(states) - 1)), states[-1]]

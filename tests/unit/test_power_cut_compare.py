@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from power_cut import Disk, few, materialise
+from power_cut import Disk, few, half_written, materialise
 
 from linrnn._door import make_folder
 from linrnn._storage import write_atomically
@@ -73,10 +73,6 @@ def table(out):
     cells = [[cell.strip() for cell in line.split("|")] for line in rows.splitlines()]
     steady = [at for at, name in enumerate(cells[0]) if not name.startswith(UNSTEADY)]
     return [[line[at] for at in steady] for line in cells], rest
-
-
-def half_written(out):
-    return [path.name for path in out.rglob(".*") if not path.name.endswith(".lock")]
 
 
 def check(tmp_path, monkeypatch, workers, count):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from power_cut import Disk, few, materialise
+from power_cut import Disk, few, half_written, materialise
 from safetensors.torch import load_file
 
 from linrnn.cli import main
@@ -132,8 +132,7 @@ def problems(recorded, states, learn, after, whole):
         found = load_file(checkpoints(out)[len(LINES)])
         if not all(torch.equal(value, found[name]) for name, value in final.items()):
             yield moment, "another checkpoint at the end"
-        left = [p.name for p in out.rglob(".*") if p.name != ".lock"]
-        if left:
+        if left := half_written(out):
             yield moment, f"leaves {left}"
 
 
