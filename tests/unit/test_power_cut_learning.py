@@ -150,7 +150,7 @@ def disk(tmp_path):
 
 
 def test_learning_goes_on_where_it_was_saved_last(disk, monkeypatch, learn, tmp_path):
-    check(disk, monkeypatch, learn, tmp_path, 24)
+    check(disk, monkeypatch, learn, tmp_path, 16)
 
 
 @pytest.mark.slow
