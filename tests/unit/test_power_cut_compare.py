@@ -95,7 +95,7 @@ def check(tmp_path, monkeypatch, workers, count):
 
 
 def test_a_comparison_ends_with_the_same_table(tmp_path, monkeypatch, workers):
-    check(tmp_path, monkeypatch, workers, 16)
+    check(tmp_path, monkeypatch, workers, 10)
 
 
 @pytest.mark.slow
