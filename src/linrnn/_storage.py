@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from linrnn._door import address, folder_at, open_file, read_bytes
+from linrnn._door import address, folder_at, open_file, read_bytes, sync_folder
 from linrnn.errors import StorageError
 
 try:
@@ -99,6 +99,18 @@ def rename(path: Path, other: Path, *, inside: Path | None = None) -> None:
         folder.replace(path.name, other.name)
 
 
+def complete(path: Path, other: Path) -> None:
+    """Give a file that came piece by piece its own name, once the disk has all of it."""
+    with folder_at(path.parent) as folder:
+        handle = folder.open(path.name, os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        folder.replace(path.name, other.name)
+        folder.sync()
+
+
 def remove(path: Path, *, inside: Path | None = None) -> None:
     """Remove a file if it is there; of a link, the link."""
     try:
@@ -150,7 +162,8 @@ def remove_leftovers(path: Path, *, inside: Path | None = None) -> None:
 def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a file, which is made; it ends with the process, however that ends.
 
-    What the file holds, if it was there before, stays as it is.
+    What the file holds, if it was there before, stays as it is. A power cut that leaves anything
+    of what is written under the lock leaves the file too: it says whose the rest is.
 
     Args:
         path: of the file; a link is not followed.
@@ -161,13 +174,39 @@ def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
         OSError: the file cannot be made, or is no regular one.
     """
     with folder_at(path.parent) as folder:
+        new = folder.look(path.name) is None
         handle = folder.open(path.name, os.O_RDWR | os.O_CREAT)
     try:
+        if new:
+            sync_folder(path.parent)
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def report_in(folder: Path, names: Iterable[str]) -> Iterator[None]:
+    """Inside, no other process writes the report of a folder.
+
+    What one that was killed left half-written of it is removed.
+
+    Args:
+        folder: that several processes may work in.
+        names: of the files of the report.
+
+    Raises:
+        StorageError: the folder cannot be written to.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(folder / ".report.lock", wait=True))
+            for name in names:
+                remove_leftovers(folder / name)
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+        yield
 
 
 def read_text(path: Path, limit: int = MAX_JSON, *, inside: Path | None) -> str:

@@ -26,6 +26,8 @@ class Disk:
 
     def __init__(self, root, *, syncs=True):
         self.root, self.syncs = root, syncs
+        self._removed = root.with_name(f"{root.name}-removed")
+        self._removed.mkdir()
         self.kept = {}  # inode: content that the disk has
         self.names = {}  # folder: {name: inode, or True for a folder} that the disk has
         self.pending = []  # (folder, {name: inode, True or None}) since, in order
@@ -49,6 +51,13 @@ class Disk:
 
     def inside(self, folder):
         return folder == self.root or self.root in folder.parents
+
+    def hold(self, folder, name):
+        """Let no new file have the inode of one that loses a name: the disk may still have it."""
+        if self.inside(folder) and os.path.lexists(folder / name):
+            inode = os.stat(folder / name, follow_symlinks=False).st_ino
+            if not (self._removed / str(inode)).exists():
+                os.link(folder / name, self._removed / str(inode))
 
     def change(self, folder, names):
         if self.inside(folder):
@@ -96,9 +105,7 @@ class Disk:
         """
         draws, known = random.Random(seed), set()
         for at, (tree, kept, current, pending) in enumerate(self.moments):
-            masks = [[False] * len(pending), [True] * len(pending)]
-            masks += [[draws.random() < 0.5 for _ in pending] for _ in range(samples)]
-            for mask in masks:
+            for mask in _masks(len(pending), samples, draws):
                 for pieces in (kept, current, "torn"):
                     state = self._state(tree, kept, current, pending, mask, pieces, draws)
                     reported = sum(moments <= at for moments in done)
@@ -132,6 +139,16 @@ class Disk:
         return state
 
 
+def _masks(count, samples, draws):
+    """Which of some changes happened: none, all, all but one, one alone, and some at random."""
+    yield from ([False] * count, [True] * count)
+    for one in range(count):
+        yield [at != one for at in range(count)]
+        yield [at == one for at in range(count)]
+    for _ in range(samples):
+        yield [draws.random() < 0.5 for _ in range(count)]
+
+
 def materialise(state, root):
     """Put a state in the place of what is at ``root``."""
     shutil.rmtree(root, ignore_errors=True)
@@ -142,6 +159,16 @@ def materialise(state, root):
         else:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
+
+
+def half_written(folder):
+    """Names of files that nobody finished, or removed."""
+    return [path.name for path in folder.rglob(".*") if not path.name.endswith(".lock")]
+
+
+def few(states, count):
+    """So many of the folders, the last one among them."""
+    return [*random.Random(0).sample(states[:-1], min(count, len(states) - 1)), states[-1]]
 
 
 class _System:
@@ -176,8 +203,10 @@ class _System:
     def replace(self, path, other, *, src_dir_fd=None, dst_dir_fd=None):
         folder, name = self._folder(path, src_dir_fd)
         inode = os.stat(folder / name, follow_symlinks=False).st_ino
+        target = self._folder(other, dst_dir_fd)[1]
+        self._disk.hold(folder, target)
         os.replace(path, other, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        self._disk.change(folder, {name: None, self._folder(other, dst_dir_fd)[1]: inode})
+        self._disk.change(folder, {name: None, target: inode})
 
     def link(self, path, other, *, src_dir_fd=None, dst_dir_fd=None, follow_symlinks=True):
         below = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
@@ -187,8 +216,9 @@ class _System:
         self._disk.change(folder, {self._folder(other, dst_dir_fd)[1]: inode})
 
     def unlink(self, path, *, dir_fd=None):
-        os.unlink(path, dir_fd=dir_fd)
         folder, name = self._folder(path, dir_fd)
+        self._disk.hold(folder, name)
+        os.unlink(path, dir_fd=dir_fd)
         self._disk.change(folder, {name: None})
 
     def fsync(self, handle):

@@ -178,7 +178,7 @@ def test_no_file_of_kept_tokens_is_unpickled(tmp_path, monkeypatch):
     text, marker = tmp_path / "a.txt", tmp_path / "ran"
     text.write_text("to be or not to be")
     expected = read_corpus([text], ByteTokenizer(), "files").tokens.tolist()
-    for path in sorted((tmp_path / "data" / "tokens").iterdir()):
+    for path in sorted((tmp_path / "data" / "tokens").glob("[!.]*")):
         for data in pickles(marker):
             path.write_bytes(data)
             found = read_corpus([text], ByteTokenizer(), "files")
@@ -191,7 +191,7 @@ def test_flipped_byte_of_kept_tokens_is_noticed(tmp_path, monkeypatch, caplog):
     text = tmp_path / "a.txt"
     text.write_text("to be or not to be")
     expected = read_corpus([text], ByteTokenizer(), "files").tokens.tolist()
-    for path in sorted((tmp_path / "data" / "tokens").iterdir()):
+    for path in sorted((tmp_path / "data" / "tokens").glob("[!.]*")):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)

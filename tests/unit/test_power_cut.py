@@ -1,19 +1,22 @@
 """After a power cut at any moment a reader finds what was before or what was after, never less."""
 
-import random
+import hashlib
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from power_cut import Disk, materialise
+from power_cut import Disk, few, half_written, materialise
 from torch.utils.data import DataLoader, TensorDataset
 
 from linrnn import SequenceModel, fit, train
 from linrnn._storage import append, write_atomically
 from linrnn.errors import RunFolderError
 from linrnn.streaming import Session
+from linrnn.tasks import _files
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train._folder import RunFolder
 
 QUICK = {"trainer": {"enable_progress_bar": False}, "accelerator": "cpu", "threads": None}
 
@@ -98,9 +101,75 @@ def test_a_stream_goes_on_where_it_was_saved_last(disk, tmp_path):
             assert again.steps in (5 * max(1, reported), 5 * (reported + 1))
 
 
-def few(states, count):
-    """So many of the folders, the last one among them."""
-    return [*random.Random(0).sample(states[:-1], min(count, len(states) - 1)), states[-1]]
+DATA = bytes(range(256)) * 40
+
+
+class Answer(io.BytesIO):
+    """Of a server, to a request for a file from some byte on; it may break off."""
+
+    status = 206
+
+    def __init__(self, start, stop=None):
+        super().__init__(DATA[start:stop])
+        size = len(DATA)
+        self.headers = {
+            "Content-Length": str(size - start),
+            "Content-Range": f"bytes {start}-{size - 1}/{size}",
+        }
+
+
+def downloaded(folder, monkeypatch, *stops, after_each=lambda: None):
+    """A file that came in pieces, each up to one of the stops."""
+    left = [*stops, None]
+
+    def transfer(url, part, start):
+        whole = _files._write(Answer(start, left.pop(0)), part, append=bool(start))
+        after_each()
+        return whole
+
+    path = folder / "cache" / "file"
+    monkeypatch.setattr(_files, "_transfer", transfer)
+    _files.fetch("https://a/file", f"sha256:{hashlib.sha256(DATA).hexdigest()}", path)
+    return path
+
+
+def test_a_file_that_is_downloaded_is_whole_where_it_has_its_name(disk, monkeypatch, tmp_path):
+    path = downloaded(disk.root, monkeypatch, 1000, 5000, after_each=disk.moment)
+    assert path.read_bytes() == DATA
+    done, parts = len(disk.moments), 0
+    for at, state in disk.states(samples=6, done=[done - 1]):
+        whole = state.get("cache/file")
+        assert whole in ((DATA,) if at >= done - 1 else (None, DATA))
+        parts += "cache/file.part" in state
+        materialise(state, tmp_path / "after")
+        assert downloaded(tmp_path / "after", monkeypatch).read_bytes() == DATA
+    assert parts > 3
+
+
+def test_a_folder_that_is_filled_is_whole_once_it_has_its_configuration(disk, tmp_path):
+    def create(path):
+        def fill(folder):
+            write_atomically(folder.model, b"weights" * 100, inside=path)
+            write_atomically(folder.distillation, b"table" * 100, inside=path)
+
+        return RunFolder.create(path, TINY, {"tokenizer.json": "{}"}, fill)
+
+    create(disk.root / "runs" / "a")
+    done, begun = len(disk.moments), 0
+    for at, state in disk.states(samples=6, done=[done - 1]):
+        materialise(state, tmp_path / "after")
+        path = tmp_path / "after" / "runs" / "a"
+        if at >= done - 1:
+            assert (path / "config.json").exists()
+        if not (path / "config.json").exists():
+            begun += 1
+            create(path)
+        folder = RunFolder(path)
+        assert folder.kept() == {"tokenizer.json": "{}"}
+        assert folder.model.read_bytes() == b"weights" * 100
+        assert folder.distillation.read_bytes() == b"table" * 100
+        assert half_written(path) == []
+    assert begun > 10
 
 
 def trained(out):
@@ -123,6 +192,7 @@ def check_fit(disk, tmp_path, count):
         if at >= end - 1:
             assert (after / out / "complete").exists()
         again = trained(after / out)
+        assert half_written(after) == []
         assert len(again.history) == len(whole.history) == 2
         for name, value in whole.model.state_dict().items():
             assert torch.equal(value, again.model.state_dict()[name])
@@ -157,15 +227,26 @@ def again_or_on(config, out):
     return train.run(config, out=out)
 
 
+def check_beginnings(states, out, after):
+    """A folder without its configuration is one in which the same run can begin."""
+    begun = [state for _, state in states if str(out / "config.json") not in state]
+    assert len(begun) >= 5
+    for state in begun:
+        materialise(state, after)
+        RunFolder.create(after / out, TINY)
+
+
 def check_train(disk, tmp_path, count):
     out = Path("runs", "a")
     whole = train.run(TINY, out=disk.root / out)
     states = list(disk.states(samples=1))
-    assert len(states) > 60
+    assert len(states) > 100
+    check_beginnings(states, out, tmp_path / "after")
     for _, state in few(states, count):
         after = tmp_path / "after"
         materialise(state, after)
         again = again_or_on(TINY, after / out)
+        assert half_written(after) == []
         same = {"folder": whole.folder, "seconds": whole.seconds}
         assert replace(again, **same) == whole
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linrnn._storage import report_in
 from linrnn.compare._plots import draw_costs
 from linrnn.tasks import Task
 from linrnn.train import Config
@@ -22,13 +23,19 @@ from linrnn.train._figures import (
     over_seeds,
     save,
 )
-from linrnn.train._folder import RunFolder
+from linrnn.train._folder import PLOT_ENDINGS, RunFolder
 from linrnn.train._metrics import read_metrics
 from linrnn.train._styles import styles
 
 if TYPE_CHECKING:
     from linrnn.compare._runs import Row
     from linrnn.compare._tune import Search
+
+_PLOTS = ("curves", "bars", "costs", "depth")
+_FILES = (
+    *("compare.md", "compare.csv", "tuning.csv"),
+    *(f"{plot}.{ending}" for plot in _PLOTS for ending in PLOT_ENDINGS),
+)
 
 
 def write_report(
@@ -45,6 +52,18 @@ def write_report(
     is a plot ``depth`` as well; of a ``search`` of learning rates a table, and ``tuning.csv``.
     ``rates`` says whose the learning rates are.
     """
+    with report_in(out, _FILES):
+        _write(rows, task, configs, out, search, rates)
+
+
+def _write(
+    rows: Sequence["Row"],
+    task: Task,
+    configs: Sequence[Config],
+    out: Path,
+    search: "Search | None",
+    rates: str,
+) -> None:
     lines = [*markdown(rows, task), *([rates] if rates else [])]
     if search is not None:
         lines += ["", *tuning_table(search, task)]

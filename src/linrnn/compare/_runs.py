@@ -14,7 +14,7 @@ from linrnn import learn
 from linrnn._declared import declared
 from linrnn._door import check_folder, make_folder, read_bytes
 from linrnn._numbers import duration
-from linrnn._storage import MAX_JSON, remove, write_atomically
+from linrnn._storage import MAX_JSON, remove, remove_leftovers, write_atomically
 from linrnn.compare._process import train_in_process
 from linrnn.compare._shared import helpers, in_turn
 from linrnn.compare._standard_error import standard_error
@@ -227,6 +227,8 @@ def _train(entry: Entry, seed: int, out: Path, again: bool, jobs: int) -> str:
         remove(failure, inside=out)
     # where a comparison was killed, its last run may not have noticed yet
     RunFolder(folder).wait_until_free(PATIENCE)
+    # half of one would be a file of somebody else to the run that begins
+    remove_leftovers(failure, inside=out)
     error = train_in_process(folder, config, jobs)
     done = finished(folder)
     if done is None:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linrnn._storage import report_in
 from linrnn.tasks import Task
 from linrnn.train._checkpoint import write_atomically
 from linrnn.train._figures import metric_scale, new_figure, save, spans_decades
+from linrnn.train._folder import PLOT_ENDINGS
 from linrnn.train._styles import styles
 
 if TYPE_CHECKING:
@@ -22,12 +24,15 @@ _ORDER = (
     "fewer; test data chose nothing"
 )
 
+_FILES = ("sweep.md", "sweep.csv", *(f"sweep.{ending}" for ending in PLOT_ENDINGS))
+
 
 def write_sweep(settings: Sequence["Setting"], task: Task, out: Path) -> None:
     """Write ``sweep.md``, ``sweep.csv`` and the plot ``sweep`` (PNG and SVG)."""
-    write_atomically(out / "sweep.md", ("\n".join(markdown(settings, task)) + "\n").encode())
-    write_atomically(out / "sweep.csv", _csv(settings).encode())
-    save(_panels(settings, task), out / "sweep")
+    with report_in(out, _FILES):
+        write_atomically(out / "sweep.md", ("\n".join(markdown(settings, task)) + "\n").encode())
+        write_atomically(out / "sweep.csv", _csv(settings).encode())
+        save(_panels(settings, task), out / "sweep")
 
 
 def markdown(settings: Sequence["Setting"], task: Task) -> list[str]:

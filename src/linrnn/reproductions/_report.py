@@ -11,7 +11,7 @@ import torch
 
 from linrnn import __version__
 from linrnn._door import make_folder, read_bytes
-from linrnn._storage import remove
+from linrnn._storage import remove, report_in
 from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._every_run import every_run, finished
 from linrnn.reproductions._verdict import rule
@@ -21,7 +21,7 @@ from linrnn.train._figures import save
 from linrnn.train._folder import PLOT_ENDINGS
 from linrnn.train._report import Result
 
-_RUNS = "runs.csv"
+_PAGE, _RUNS = "report.md", "runs.csv"
 
 
 def write_report(
@@ -33,25 +33,35 @@ def write_report(
         The files a reader of the page needs, the page first: it shows the SVG files, and
         leads to the numbers in them.
     """
-    path, runs = setting.out / "report.md", finished(setting.out)
-    lines = page(name, what, setting, found, runs, seconds)
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
-    files = [path]
+    runs = finished(setting.out)
     tables = {f"table-{i}.csv": table for i, table in enumerate(found.tables, 1)}
     if found.verdicts:
         tables["verdicts.csv"] = verdict_table(what, setting, found)
     if runs:
         tables[_RUNS] = every_run(runs, setting.out)
+    lines = page(name, what, setting, found, runs, seconds)
+    plots = [f"{stem}.{ending}" for stem in found.figures for ending in PLOT_ENDINGS]
+    with report_in(setting.out, [_PAGE, *tables, *plots, *found.files]):
+        files = _written(lines, tables, found, setting.out)
+        _leave_only(files, setting.out)
+    return files
+
+
+def _written(
+    lines: Sequence[str], tables: Mapping[str, Table], found: Findings, out: Path
+) -> list[Path]:
+    """The files of a report, the page first."""
+    files = [out / _PAGE]
+    write_atomically(files[0], ("\n".join(lines) + "\n").encode())
     for file, table in tables.items():
-        lines = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
-        files.append(setting.out / file)
-        write_atomically(files[-1], ("\n".join(lines) + "\n").encode())
+        rows = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
+        files.append(out / file)
+        write_atomically(files[-1], ("\n".join(rows) + "\n").encode())
     for stem, figure in found.figures.items():
-        files += save(figure, setting.out / stem)[1:]  # no page shows the PNG
+        files += save(figure, out / stem)[1:]  # no page shows the PNG
     for file, content in found.files.items():
-        write_atomically(setting.out / file, content)
-        files.append(setting.out / file)
-    _leave_only(files, setting.out)
+        write_atomically(out / file, content)
+        files.append(out / file)
     return files
 
 

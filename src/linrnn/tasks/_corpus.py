@@ -5,14 +5,15 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from linrnn._door import open_file, what_is
-from linrnn._storage import read_json, replaced, write_atomically
+from linrnn._door import make_folder, open_file, what_is
+from linrnn._storage import exclusive, read_json, remove_leftovers, replaced, write_atomically
 from linrnn.errors import DataError
 from linrnn.tasks._files import READ_ERRORS, folder_of, open_packed
 from linrnn.tokenizers import Tokenizer
@@ -79,15 +80,28 @@ def read_corpus(
     made = _open(base, tokenizer, contents)
     if made is None:
         try:
-            _make(base, paths, tokenizer, documents)
+            with _alone(base):
+                made = _open(base, tokenizer, contents, waited=True)
+                if made is None:
+                    _make(base, paths, tokenizer, documents)
         except OSError as error:
             raise DataError(
                 f"{base.parent}: the folder must be one tokens can be written to, got: {error}. "
                 "Set LINRNN_DATA to another folder."
             ) from error
-        made = _open(base, tokenizer, contents)
+        made = made or _open(base, tokenizer, contents)
         assert made is not None
     return made
+
+
+@contextmanager
+def _alone(base: Path) -> Iterator[None]:
+    """Inside, no other process makes the tokens; what one that was killed left is removed."""
+    make_folder(base.parent)
+    with exclusive(base.with_name(f".{base.name}.lock"), wait=True):
+        for suffix in (".bin", ".starts", ".json"):
+            remove_leftovers(base.with_suffix(suffix))
+        yield
 
 
 def hash_files(paths: Sequence[Path]) -> str:
@@ -186,8 +200,11 @@ def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Do
     write_atomically(base.with_suffix(".json"), json.dumps(header).encode())
 
 
-def _open(base: Path, tokenizer: Tokenizer, sha256: str) -> Corpus | None:
-    """What was made before, or None if that is missing, or is not what its header says."""
+def _open(base: Path, tokenizer: Tokenizer, sha256: str, *, waited: bool = False) -> Corpus | None:
+    """What was made before, or None if that is missing, or is not what its header says.
+
+    ``waited``: it was looked at before, and what is wrong was said then.
+    """
     try:
         header = read_json(base.with_suffix(".json"), inside=base.parent)
         with open_file(base.with_suffix(".bin"), inside=base.parent) as file:
@@ -201,5 +218,6 @@ def _open(base: Path, tokenizer: Tokenizer, sha256: str) -> Corpus | None:
     digest.update(starts.data)
     if header == found | {"sha256": digest.hexdigest()}:
         return Corpus(tokens, starts, sha256)
-    logging.getLogger(__name__).warning("%s is damaged; its tokens are made again", base)
+    if not waited:
+        logging.getLogger(__name__).warning("%s is damaged; its tokens are made again", base)
     return None

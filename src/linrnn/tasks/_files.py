@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from linrnn._door import MAX_WHOLE, DoorError, check_file, folder_at, make_folder, open_file
-from linrnn._storage import exclusive, remove, rename
+from linrnn._storage import complete, exclusive, remove
 from linrnn.errors import DataError
 from linrnn.tasks import _numpy
 from linrnn.tasks._numpy import check_ratio
@@ -139,7 +139,7 @@ def fetch(url: str, checksum: str, path: Path) -> None:
                     f"fetch: the file at {url} must have the checksum {checksum}, got {size} "
                     "bytes of another content. Get the file from another place."
                 )
-            rename(part, path)
+            complete(part, path)
     except OSError as error:
         raise DataError(f"fetch: {path} must be writable, got {error}.") from error
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,13 +19,17 @@ from linrnn.tasks._generated import BatchDataset
 Make = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Bytes (images, width) and classes (images,), below 255, of the images with some numbers."""
 
+_SUM = 4
+"""Bytes of a checksum."""
+
 
 class KeptImages(BatchDataset):
     """Images of bytes with a class each, made when they are first asked for.
 
-    They are kept in a file that is as large as all of them, most of it a hole at first; each
-    image's last byte is 1 + its class once it is there. Processes may share the file, for all
-    would write the same. Where it cannot be written, they are kept in memory.
+    They are kept in a file that is as large as all of them, most of it a hole at first; after the
+    pixels of each come their checksum and 1 + its class. An image of which a power cut left a part
+    is made again. Processes may share the file, for all would write the same. Where it cannot be
+    written, they are kept in memory.
 
     Args:
         size: number of images.
@@ -46,7 +51,7 @@ class KeptImages(BatchDataset):
         path: Path,
     ) -> None:
         self.make, self.sequences = make, sequences
-        self.rows = _open(path, size, width + 1)
+        self.rows = _open(path, size, width + _SUM + 1)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,13 +59,29 @@ class KeptImages(BatchDataset):
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """Sequences and classes."""
         wanted = np.asarray(indices)
-        missing = np.unique(wanted[self.rows[wanted, -1] == 0])
-        if len(missing):
-            pixels, label = self.make(missing)
-            self.rows[missing, :-1] = pixels
-            self.rows[missing, -1] = 1 + label  # last, so that no half of an image is taken for one
-        found = torch.from_numpy(np.array(self.rows[wanted]))
-        return self.sequences(found[:, :-1]), found[:, -1].long() - 1
+        found = np.array(self.rows[wanted])
+        whole = (found[:, -1] > 0) & (found[:, -1 - _SUM : -1] == _checksums(found)).all(1)
+        if not whole.all():
+            missing = np.unique(wanted[~whole])
+            self.rows[missing] = self._made(missing)
+            found = np.array(self.rows[wanted])
+        images = torch.from_numpy(found)
+        return self.sequences(images[:, : -1 - _SUM]), images[:, -1].long() - 1
+
+    def _made(self, numbers: np.ndarray) -> np.ndarray:
+        """The rows of some images."""
+        rows = np.zeros((len(numbers), self.rows.shape[1]), np.uint8)
+        pixels, label = self.make(numbers)
+        rows[:, : -1 - _SUM] = pixels
+        rows[:, -1] = 1 + label
+        rows[:, -1 - _SUM : -1] = _checksums(rows)
+        return rows
+
+
+def _checksums(rows: np.ndarray) -> np.ndarray:
+    """(images, bytes) over pixels and class of some rows."""
+    sums = [zlib.crc32(row[-1:], zlib.crc32(row[: -1 - _SUM])) for row in rows]
+    return np.array(sums, "<u4").view(np.uint8).reshape(len(rows), _SUM)
 
 
 def _open(path: Path, size: int, width: int) -> np.ndarray:
@@ -75,7 +96,7 @@ def _open(path: Path, size: int, width: int) -> np.ndarray:
         if size * width > available():
             raise DataError(
                 f"{path}: the images must fit into a file or into memory, got {size:,} of "
-                f"{width - 1:,} bytes, and of the file: {why(error)}. Ask for fewer."
+                f"{width:,} bytes, and of the file: {why(error)}. Ask for fewer."
             ) from error
         logging.getLogger(__name__).warning("images are kept in memory alone: %s", error)
         return np.zeros((size, width), np.uint8)

@@ -1,7 +1,7 @@
 """A run that goes on learning from a stream, in a run folder of its own with checkpoints."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -135,9 +135,17 @@ class Learning:
             )
         lines = found[-1] if lines is None else lines
         self._restore(self._at(lines))
-        for later in reversed(found[found.index(lines) + 1 :]):
-            remove(self._at(later), inside=self.folder.path)
+        self._forget(found[found.index(lines) + 1 :])
         self._write_weights()
+
+    def _forget(self, later: Sequence[int]) -> None:
+        """Remove checkpoints for good."""
+        if not later:
+            return
+        with folder_at(self.folder.stream, self.folder.path) as folder:
+            for lines in reversed(later):
+                folder.remove(self._at(lines).name)
+            folder.sync()  # or a power cut brings them back, and the stream goes on from them
 
     def _restore(self, path: Path) -> None:
         session, inside = self.session, self.folder.path

@@ -1,6 +1,7 @@
 import gzip
 import math
 import shutil
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -136,12 +137,12 @@ def test_pieces_are_the_file_and_end_between_characters(file, monkeypatch, docum
 def test_tokens_are_made_once_and_mapped(file, cache, monkeypatch):
     corpus = make(file).corpus
     assert isinstance(corpus.tokens, np.memmap)
-    before = {path.name: path.stat().st_mtime_ns for path in cache.iterdir()}
+    before = {path.name: path.stat().st_mtime_ns for path in cache.glob("[!.]*")}
     assert len(before) == 3
     monkeypatch.setattr(ByteTokenizer, "encode", None)  # not called again
     again = make(file).corpus
     assert np.array_equal(again.tokens, corpus.tokens)
-    assert {path.name: path.stat().st_mtime_ns for path in cache.iterdir()} == before
+    assert {path.name: path.stat().st_mtime_ns for path in cache.glob("[!.]*")} == before
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".starts", ".json"])
@@ -174,7 +175,32 @@ def test_a_failed_encoding_leaves_nothing(file, cache):
 
     with pytest.raises(DataError, match="no"):
         read_corpus([file], Failing(), "files")
-    assert list(cache.iterdir()) == []
+    assert [path.suffix for path in cache.iterdir()] == [".lock"]
+
+
+def test_what_a_killed_encoding_left_is_removed(file, cache):
+    expected = np.array(make(file).corpus.tokens)
+    for path in list(cache.glob("[!.]*")):
+        path.rename(path.with_name(f".{path.name}.0a1b2c3d"))  # under its name until it was whole
+    assert np.array_equal(make(file).corpus.tokens, expected)
+    assert list(cache.glob(".*.0a1b2c3d")) == []
+
+
+def test_tokens_that_another_process_makes_are_waited_for(file, cache, monkeypatch):
+    expected = np.array(make(file).corpus.tokens)
+    whole = [(path, path.read_bytes()) for path in cache.glob("[!.]*")]
+    for path, _ in whole:
+        path.unlink()
+
+    @contextmanager
+    def waits(path, *, wait):
+        for name, content in whole:
+            name.write_bytes(content)
+        yield
+
+    monkeypatch.setattr(_corpus, "exclusive", waits)
+    monkeypatch.setattr(_corpus, "_make", None)  # not called
+    assert np.array_equal(make(file).corpus.tokens, expected)
 
 
 def test_a_run_keeps_tokenizer_and_checksum(file, tmp_path):

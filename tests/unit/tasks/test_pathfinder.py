@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
+from linrnn.tasks._kept import KeptImages
 from linrnn.tasks._pathfinder import RULES
 from linrnn.tasks._strokes import disc, stroke
 from linrnn.tasks.path_x import PathX, PathXOptions
@@ -325,3 +326,19 @@ def test_released_files_that_do_not_fit(tmp_path):
     (level / "metadata" / "0.npy").write_text("imgs/0 sample_1.png 1 2\n")
     with pytest.raises(DataError, match="line 1 must be a folder, a file, a number and the class"):
         make(data=str(tmp_path)).datasets()
+
+
+def test_images_of_which_a_power_cut_left_a_part_are_made_again(tmp_path):
+    def make(numbers):
+        return np.full((len(numbers), 3000), 7, np.uint8), np.ones(len(numbers), np.uint8)
+
+    def batch():
+        images = KeptImages(4, 3000, make, lambda x: x, tmp_path / "images.bin")
+        return images.batch([0, 1, 3])
+
+    whole = batch()
+    content = bytearray((tmp_path / "images.bin").read_bytes())
+    content[: len(content) // 4 - 1000] = bytes(len(content) // 4 - 1000)  # pages that did not come
+    (tmp_path / "images.bin").write_bytes(content)
+    assert all(map(torch.equal, batch(), whole))
+    assert (tmp_path / "images.bin").read_bytes() != content
