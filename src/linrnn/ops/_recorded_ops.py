@@ -94,10 +94,13 @@ def _floor_divide(tape: Tape, to: Number, x: Any, y: Any) -> None:
 
 
 @rule("elu")
-def _elu(tape: Tape, to: Number, x: Any, alpha: float = 1, *scales: float) -> None:
-    if any(scale != 1 for scale in scales):
-        raise RefusedError("with scales")
-    write(tape, "elu", to, (x, float(alpha)), {})
+def _elu(
+    tape: Tape, to: Number, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> None:
+    z = real(tape.number(x))
+    below = tape.new("expm1", tape.new("mul", z, float(input_scale)))
+    below = tape.new("mul", below, float(alpha))
+    tape.put("mul", target(to), tape.new("where", tape.new("lt", 0.0, z), z, below), float(scale))
 
 
 @rule("glu")
@@ -106,15 +109,18 @@ def _glu(tape: Tape, to: Number, x: Tensor, dim: int = -1) -> None:
     tape.put("mul", target(to), a, tape.new("sigmoid", b))
 
 
-@rule("clamp", "clamp_min", "clamp_max")
-def _clamp(
-    tape: Tape, to: Number, x: Any, min: float | None = None, max: float | None = None
-) -> None:
+@rule("clamp", "clamp_min")
+def _clamp(tape: Tape, to: Number, x: Any, min: Any = None, max: Any = None) -> None:
     found = real(tape.number(x))
     for op, bound in (("maximum", min), ("minimum", max)):
         if bound is not None:
             found = tape.new(op, found, real(tape.number(bound)))
     tape.put("move", target(to), found)
+
+
+@rule("clamp_max")
+def _clamp_max(tape: Tape, to: Number, x: Any, max: Any) -> None:
+    _clamp(tape, to, x, None, max)
 
 
 @rule("cat", "stack")

@@ -58,7 +58,7 @@ class Recording(Writer):
 
     def refuse(self, got: str, fix: str) -> RefusedError:
         """The error that keeps a step from being recorded."""
-        return RefusedError(f"of {got}")
+        return RefusedError(got)
 
     def operand(self, x: object) -> Value:
         """A tensor of the recording, or a number."""

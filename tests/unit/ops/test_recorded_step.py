@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import inspect
 import itertools
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from linrnn import SequenceModel
+from linrnn.cells._functions import FUNCTIONS
 from linrnn.mixers import Mixer, load, names
 from linrnn.mixers._segments import SegmentMixer
 from linrnn.ops import _native, _recorded_program, _recorded_step, explain, linear_scan
@@ -368,8 +370,7 @@ ODD = {
     "no parameter or buffer": lambda m, y: y * m.table["x"],
     "other numbers": lambda m, y: y + (3 * y).long(),
     "other numbers of them": lambda m, y: y + y.bool(),
-    "no truth values": lambda m, y: y + (torch.full_like(y, 6).long() & m.mask),
-    "are no truth values": lambda m, y: y + torch.logical_and(y, 2 * y),
+    "bitwise_and() of numbers": lambda m, y: y + (torch.full_like(y, 6).long() & m.mask),
 }
 
 
@@ -404,7 +405,11 @@ FEW_HAVE = {
 
 @pytest.mark.parametrize("name", FEW_HAVE)
 def test_rules_that_few_steps_need(name):
-    model = built(odd(FEW_HAVE[name]))
+    check_recorded(FEW_HAVE[name])
+
+
+def check_recorded(what):
+    model = built(odd(what))
     x, state = torch.randn(2, 3), model.init_state(2)
     for _ in range(3):
         want = by_operators(model, x, state)
@@ -413,6 +418,76 @@ def test_rules_that_few_steps_need(name):
         same(got, want, 1e-6)
         state = got[1]
     assert program(model) is not None
+
+
+#: Functions of cells that are no operators of elements, or make other than real numbers.
+NOT_OF_ELEMENTS = {"linear", "matmul", "roll", "fold", "complex", "polar", "type_as", "full_like"}
+NOT_OF_ELEMENTS |= {"rpow", "resolve_conj", "positive"}
+TABLE = sorted(
+    name
+    for name in FUNCTIONS
+    if (hasattr(torch, name) or hasattr(nn.functional, name)) and name not in NOT_OF_ELEMENTS
+)
+
+
+def of_table(name):
+    """A call of a function that cells know, on as many numbers as it needs."""
+    parameters = list(inspect.signature(FUNCTIONS[name]).parameters.values())[1:]
+    needed = [
+        x.name for x in parameters if x.default is x.empty and x.kind is x.POSITIONAL_OR_KEYWORD
+    ]
+    function = getattr(torch, name, None) or getattr(nn.functional, name)
+    numbers = {"min": -0.2, "max": 0.3, "threshold": 0.1, "value": 0.5}
+
+    def call(m, y):
+        x = torch.tanh(y)  # between -1 and 1
+        tensors = [x, 0.7 - x / 2, 0.2 + x / 3]
+        if name.startswith("bitwise"):
+            return y + function(*(z > 0 for z in tensors[: 1 if name.endswith("not") else 2]))
+        args = [numbers.get(p, z) for p, z in zip(needed, tensors, strict=False)]
+        if name in ("where", "masked_fill"):
+            args[name == "masked_fill"] = x > 0
+        if name in ("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "pow"):
+            args[0] = args[0] + 1.5
+        if name in ("clamp", "clip"):
+            return (
+                y + function(*args, -0.2) + function(*args, None, 0.3) + function(*args, -0.1, 0.1)
+            )
+        return y + function(*args)
+
+    return call
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_function_of_cells_is_recorded(name):
+    model = built(odd(of_table(name)), F64)
+    x, state = torch.randn(2, 3, dtype=F64), model.init_state(2)
+    for _ in range(3):
+        want = by_operators(model, x, state)
+        with torch.no_grad():
+            got = model.step(x, state)
+        same(got, want, 1e-12)
+        state = got[1]
+    assert program(model) is not None, explain(model.step, x, state)
+
+
+def in_place(m, y):
+    """Memory that is written again and again, read in between and in parts."""
+    a = y * 2
+    b = a + 1
+    a.mul_(3)  # b has been computed of what was there
+    c = a - b
+    a[..., :2].add_(c[..., -2:])  # a part
+    a.sub_(b).mul_(c.tanh_()).add_(c)
+    d = a.sigmoid()
+    a.copy_(d * y)
+    d.neg_()
+    b.clamp_(-0.5, 0.5).add_(d)
+    return torch.stack([a, b, c, d]).sum(0) + a.roll(3, -1)[..., 1:].sum()
+
+
+def test_memory_that_is_written_again_holds_what_it_did_by_then():
+    check_recorded(in_place)
 
 
 def ways(m, y):
