@@ -67,7 +67,7 @@ read by no later step, so for many steps at once, afterwards.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -100,6 +100,7 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._places: dict[tuple[str, tuple[int, ...], str], int] = {}
+        self._numbers: list[float | None] = []  # of each node that is constant its value
 
     def leaf(self, kind: str, index: int) -> int:
         """A leaf of one of `LEAVES`."""
@@ -127,23 +128,24 @@ class Graph:
 
     def __call__(self, op: str, *args: int) -> int:
         """An elementwise operation, or a simpler node that has its value."""
-        constants = [self.value(x) for x in args]
-        known = [x for x in constants if x is not None]
-        if len(known) == len(args):
+        constants = [self._numbers[x] for x in args]
+        if None not in constants:
             with _disable_current_modes():  # nobody who records a call is to see this
-                doubles = [torch.tensor(x, dtype=torch.float64) for x in known]
+                doubles = [torch.tensor(x, dtype=torch.float64) for x in constants]
                 return self.constant(float(ELEMENTWISE[op](*doubles)))
-        found = self._simpler(op, args, constants)
-        if found is not None:
-            return found
+        rule = self._SIMPLER.get(op)
+        simpler = None if rule is None else rule(self, *args, *constants)
+        if simpler is not None:
+            return simpler
         if ELEMENTWISE[op].symmetric:
-            args = tuple(sorted(args, key=lambda x: (self.value(x) is not None, x)))
+            a, b = args
+            if constants[0] is not None or (constants[1] is None and a > b):
+                args = (b, a)
         return self._node(Node(op, args))
 
     def value(self, node: int) -> float | None:
         """The number a node is, None unless it is constant."""
-        found = self.nodes[node]
-        return found.attribute if found.op == "constant" else None
+        return self._numbers[node]
 
     def copy(self, program: "Program", given: Callable[[Node], int | None]) -> list[int]:
         """Write all nodes of a program; ``given`` says which stand in the place of some.
@@ -176,37 +178,34 @@ class Graph:
         if key not in self._places:
             self._places[key] = len(self.nodes)
             self.nodes.append(node)
+            self._numbers.append(node.attribute if node.op == "constant" else None)
         return self._places[key]
 
-    def _simpler(self, op: str, args: tuple[int, ...], constants: list[float | None]) -> int | None:
-        """A node with the same value, exact but for the better of two roundings."""
-        if op == "neg":
-            return self._simpler_neg(args[0])
-        if op == "where":
-            if args[1] == args[2]:
-                return args[1]
-            return None if constants[0] is None else args[1 if constants[0] else 2]
-        if len(args) != 2:
-            return None
-        (a, b), (left, right) = args, constants
-        if op in ("add", "mul") and left is not None:
-            return self(op, b, a)
-        rules = {"add": self._simpler_add, "sub": self._simpler_sub, "mul": self._simpler_mul}
-        if op in rules:
-            return rules[op](a, b, left, right)
-        if op == "div" and right == 1:
-            return a
-        if op == "div" and left == 1:
-            return self("reciprocal", b)
-        return a if op in ("maximum", "minimum") and a == b else None
+    # Nodes with the same value, exact but for the better of two roundings: of arguments, then their
+    # values where these are constant.
 
-    def _simpler_neg(self, x: int) -> int | None:
+    def _neg(self, x: int, value: None) -> int | None:
         node = self.nodes[x]
         if node.op == "neg":
             return node.args[0]
         return self("sub", node.args[1], node.args[0]) if node.op == "sub" else None
 
-    def _simpler_add(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _where(self, c: int, a: int, b: int, *values: float | None) -> int | None:
+        if a == b:
+            return a
+        return None if values[0] is None else a if values[0] else b
+
+    def _div(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if right == 1:
+            return a
+        return self("reciprocal", b) if left == 1 else None
+
+    def _extreme(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        return a if a == b else None
+
+    def _add(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if left is not None:
+            return self("add", b, a)
         if right == 0:
             return a
         for x, y in ((a, b), (b, a)):
@@ -214,7 +213,7 @@ class Graph:
                 return self("sub", x, self.nodes[y].args[0])
         return None
 
-    def _simpler_sub(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _sub(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
         node = self.nodes[b]
         if right == 0:
             return a
@@ -224,7 +223,9 @@ class Graph:
             return self("sigmoid", self("neg", node.args[0]))
         return self("add", a, node.args[0]) if node.op == "neg" else None
 
-    def _simpler_mul(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _mul(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if left is not None:
+            return self("mul", b, a)
         if a == b:
             return self("square", a)
         if right in (1, -1):
@@ -233,6 +234,11 @@ class Graph:
             if self.nodes[x].op == "neg":
                 return self("neg", self("mul", self.nodes[x].args[0], y))
         return None
+
+    _SIMPLER: ClassVar[dict[str, Callable[..., int | None]]] = {
+        "neg": _neg, "where": _where, "div": _div, "maximum": _extreme, "minimum": _extreme,
+        "add": _add, "sub": _sub, "mul": _mul,
+    }  # fmt: skip
 
 
 class Program(NamedTuple):
@@ -260,7 +266,7 @@ class Program(NamedTuple):
 
     def mixes(self) -> bool:
         """Whether values may differ in width."""
-        return self.mixed or bool(self.matrices) or any(x.op in SPREADS for x in self.nodes)
+        return self.mixed or bool(self.matrices) or any([x.op in SPREADS for x in self.nodes])
 
     def text(self) -> str:
         """All of it in one line; the same for the same program in every process."""
@@ -296,20 +302,22 @@ def finish(
     wanted = reach(graph.nodes, [*results, *(x for _, *pair in products for x in pair)])
     places = {old: new for new, old in enumerate(sorted(wanted))}
     nodes = tuple(
-        node._replace(args=tuple(places[x] for x in node.args))
-        for node in (graph.nodes[old] for old in places)
+        [
+            Node(node.op, tuple([places[x] for x in node.args]), node.attribute)
+            for node in [graph.nodes[old] for old in places]
+        ]
     )
-    states, inputs, parameters, matrices = (tuple(some) for some in names)
+    states, inputs, parameters, matrices = map(tuple, names)
     return Program(
         nodes,
         states,
         inputs,
         parameters,
         matrices,
-        tuple(places[x] for x in outputs),
-        tuple(places[x] for x in next_states),
-        tuple((i, places[x]) for i, x in sums),
-        tuple((i, places[x], places[y]) for i, x, y in products),
+        tuple([places[x] for x in outputs]),
+        tuple([places[x] for x in next_states]),
+        tuple([(i, places[x]) for i, x in sums]),
+        tuple([(i, places[x], places[y]) for i, x, y in products]),
     )
 
 
@@ -352,8 +360,8 @@ def reach(nodes: Sequence[Node], results: Sequence[int]) -> set[int]:
     """The results and all nodes they depend on."""
     found, waiting = set(results), list(results)
     while waiting:
-        new = [x for x in nodes[waiting.pop()].args if x not in found]
-        found.update(new)
+        new = set(nodes[waiting.pop()].args) - found
+        found |= new
         waiting += new
     return found
 
@@ -362,7 +370,7 @@ def depends(nodes: Sequence[Node], sources: set[int]) -> set[int]:
     """The sources and all nodes that depend on one."""
     found = set(sources)
     for i, node in enumerate(nodes):
-        if any(x in found for x in node.args):
+        if not found.isdisjoint(node.args):
             found.add(i)
     return found
 
@@ -374,12 +382,12 @@ def levels(program: Program) -> tuple[int, ...]:
     )
     carried = reach(program.nodes, program.next_states)
 
-    def level(node: int) -> int:
-        if node in by_state:
-            return 2 if node in carried else 3
-        return 1 if node in by_step else 0
-
-    return tuple(map(level, range(len(program.nodes))))
+    return tuple(
+        [
+            (2 if node in carried else 3) if node in by_state else int(node in by_step)
+            for node in range(len(program.nodes))
+        ]
+    )
 
 
 class Values(NamedTuple):
