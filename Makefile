@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series clean FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -63,12 +63,52 @@ tritons: $(VENV)/.dev  ## compile the GPU kernels with older versions of Triton,
 bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
 	$(BIN)/python benchmarks/gpu.py
 
-lock: $(VENV)/.supply  ## write the lock anew; for newer versions with UPGRADE="--upgrade-package NAME"
-	$(BIN)/python .ci/lock.py $(UPGRADE)
+# One resolution by uv serves every platform and Python: constraints.txt has its versions. Each file in
+# requirements/ is what some extras need of them, with hashes, installed after those before it. PyTorch
+# lies apart, with what its CUDA build needs, since torch-cpu.txt can take its place. Not among the
+# extras is `hf`, which Python 3.10 cannot have; its packages are those that `dev` brings.
+COMPILE := $(BIN)/python -m uv pip compile --quiet --no-python-downloads --universal --python-version 3.10 --only-binary :all: --no-binary s5-pytorch --custom-compile-command "make lock"
+HASHED := $(COMPILE) --generate-hashes --constraints constraints.txt
+NO_CUDA = $$(sed -nE 's/^((nvidia|cuda)[a-z0-9-]*)==.*/--no-emit-package \1/p' constraints.txt)
+LAYER = $(HASHED) --no-emit-package torch $(NO_CUDA) pyproject.toml
+extras = $(addprefix --extra ,$(1))
+# Lists of pins in build/pins that hold no name twice, without markers: neither pip nor pip-audit looks
+# at what is for another platform or Python otherwise.
+PINS = rm -rf build/pins && mkdir -p build/pins && awk -F== '/^[a-z0-9]/ {sub(/ .*/, ""); print > ("build/pins/" ++seen[$$1] ".txt")}'
 
-audit: $(VENV)/.supply  ## licences and known vulnerabilities of the whole lock (needs the network and fails without)
-	$(BIN)/python .ci/licences.py
-	$(BIN)/python .ci/vulnerabilities.py || { echo "audit: failed: there are vulnerabilities, or the database could not be asked" >&2; exit 1; }
+lock: $(VENV)/.supply  ## write the lock anew; for newer versions with UPGRADE="--upgrade-package NAME"
+	$(COMPILE) --no-annotate $(UPGRADE) $(call extras,build train tables onnx text triton dev docs bench supply) pyproject.toml -o constraints.txt
+	echo torch | $(HASHED) - -o requirements/torch.txt
+	$(LAYER) --no-emit-package triton $(call extras,build train tables onnx) -o requirements/train.txt
+	$(LAYER) $(call extras,text triton dev docs) -o requirements/dev.txt
+	$(LAYER) $(call extras,bench) -o requirements/bench.txt
+	$(LAYER) $(call extras,supply) -o requirements/supply.txt
+	$(MAKE) -o $(VENV)/.supply torch-cpu bill  # the tools are there, whatever the new lock says
+
+# The hash of the CPU build that pip finds here, if PyTorch has a new version; those for other machines
+# are added by hand. A line without a hash installs nothing, and a test fails.
+torch-cpu: $(VENV)/.supply  ## the hash of PyTorch without CUDA; `make lock` writes it too
+	pin=$$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt); grep -q "^$$pin " requirements/torch-cpu.txt || { rm -rf build/torch; \
+	  $(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest build/torch "$$pin"; \
+	  { echo "# PyTorch without CUDA, taken instead of torch.txt where pip is told where it lies"; echo "$$pin \\"; \
+	    $(BIN)/python -m pip hash build/torch/*.whl | sed -n 's/^--/    --/p'; } >requirements/torch-cpu.txt; }
+
+bill: $(VENV)/.supply  ## the bill of materials, from the lock; `make lock` writes it too
+	rm -rf build/bill && mkdir -p build/bill
+	$(COMPILE) --no-annotate --constraints constraints.txt pyproject.toml -o build/bill/always.txt
+	printf 'transformers\naccelerate\n' | $(HASHED) $(call extras,train tables text triton onnx) pyproject.toml - -o build/bill/wheel.txt
+	$(PINS) build/bill/wheel.txt
+	set -e; for list in $$(ls build/pins); do \
+	  $(BIN)/python -m pip install --quiet --dry-run --ignore-installed --ignore-requires-python --no-deps --only-binary :all: \
+	    --report build/bill/$$list.json --requirement build/pins/$$list; done
+	$(BIN)/python .ci/sbom.py build/bill
+
+audit: $(VENV)/.supply  ## licences of what is installed, known vulnerabilities of the whole lock (needs the network and fails without)
+	$(BIN)/python -m piplicenses
+	$(PINS) constraints.txt
+	failed=0; for list in build/pins/*.txt; do \
+	  $(BIN)/python -m pip_audit --strict --disable-pip --no-deps --requirement $$list || failed=1; done; \
+	[ $$failed = 0 ] || { echo "audit: failed: there are vulnerabilities, or the database could not be asked" >&2; exit 1; }
 
 dist: $(VENV)/.dev  ## source distribution, wheel and SBOM of a release, into dist/
 	rm -rf dist
