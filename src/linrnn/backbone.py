@@ -55,6 +55,9 @@ def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Opti
     return [o._replace(default=defaults.get(o.name, o.default)) for o in options]
 
 
+_WHERE = "SequenceModel"
+
+
 class SequenceModel(nn.Module):
     r"""Encoder, a stack of residual blocks around mixers, pooling, linear head.
 
@@ -179,79 +182,64 @@ class SequenceModel(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        where = "SequenceModel"
-        check_positive_int(
-            where, d_input=d_input, d_output=d_output, d_model=d_model, n_layers=n_layers
-        )
-        check_at_most(where, MOST_LAYERS, n_layers=n_layers)
-        check_in(where, "encoder", encoder, ("linear", "tokens"))
-        check_in(where, "identity_ends", identity_ends, ("none", "in", "both"))
-        shape = Shape(n_layers, as_tiers(where, tiers), expand, unet)
-        shape.check(where)
-        if bidirectional and tiers:
-            raise ArgumentError(
-                f"{where}: bidirectional must be False with tiers, which read forward, got True."
-            )
-        check_probability(where, one=False, dropout=dropout)
-        if documents not in (1, 2) or (documents == 2 and pool == "none"):
-            raise ArgumentError(
-                f"{where}: documents must be 1, or 2 with a pool over time, got {documents} with "
-                f"pool={pool!r}."
-            )
-        check_positive(where, encoder_scale=encoder_scale)
-        if logit_soft_cap is not None:
-            check_positive(where, logit_soft_cap=logit_soft_cap)
+        sizes = {"d_input": d_input, "d_output": d_output, "d_model": d_model, "n_layers": n_layers}
+        shape = Shape(n_layers, as_tiers(_WHERE, tiers), expand, unet)
+        _check_stack(sizes, shape, dropout, bidirectional)
+        _check_ends(encoder, identity_ends, documents, pool, encoder_scale, logit_soft_cap)
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
-        self.encoder_scale = encoder_scale
-        self.documents = documents
+        self.encoder_scale, self.documents = encoder_scale, documents
+        self.bidirectional, self.tie_embeddings = bidirectional, tie_embeddings
+        self.shape = shape
         self._reads_tokens = encoder == "tokens"
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.encoder: nn.Module
-        if encoder == "tokens":
-            self.encoder = nn.Embedding(d_input, d_model, **factory)
-        else:
-            self.encoder = nn.Linear(d_input, d_model, **factory)
-        self.bidirectional = bidirectional
-        self.blocks = nn.ModuleList()
-        depths = shape.depths()
-        choices = choose(where, mixer, mixer_options, len(depths))
-        for choice, depth in zip(choices, depths, strict=True):
-            wider = expand**depth
-            self.blocks.append(
-                Block(
-                    choice.build(wider * d_model, both_ways=bidirectional, **factory),
-                    kind=block,
-                    norm=norm,
-                    norm_eps=norm_eps,
-                    prenorm=prenorm,
-                    skip=skip,
-                    dropout=dropout,
-                    conv_width=conv_width,
-                    d_ffn=None if d_ffn is None else wider * d_ffn,
-                    layer=choice.place["layer"],
-                    n_layers=choice.place["n_layers"],
-                    **factory,
-                )
-            )
-        self.shape, self.between = shape, nn.ModuleList()
-        for tier, factor in enumerate(shape.tiers):
-            timed = any(m.timed for m, k in zip(self.mixers, depths, strict=True) if k > tier)
-            width = expand**tier * d_model
-            self.between.append(Resample(width, factor, expand=expand, timed=timed, **factory))
-        self.pool = Pool(pool)
-        outer = (
-            make_norm(norm, d_model, eps=norm_eps, **factory) if wanted else None
-            for wanted in (encoder_norm, final_norm)
+        self.encoder: nn.Module = (nn.Embedding if self._reads_tokens else nn.Linear)(
+            d_input, d_model, **factory
         )
-        self.encoder_norm, self.final_norm = outer
+        parts = {"kind": block, "norm": norm, "norm_eps": norm_eps, "prenorm": prenorm}
+        parts |= {"skip": skip, "dropout": dropout, "conv_width": conv_width}
+        self.blocks = self._stack(mixer, mixer_options, d_ffn, parts, factory)
+        self.between = self._joints(factory)
+        self.pool = Pool(pool)
+        norms = [
+            make_norm(norm, d_model, eps=norm_eps, **factory) if present else None
+            for present in (encoder_norm, final_norm)
+        ]
+        self.encoder_norm, self.final_norm = norms
         self.pair = Pair(d_model, **factory) if documents == 2 else None
         self.head = make_head(d_model, d_output, logit_soft_cap, bias=head_bias, **factory)
-        self.tie_embeddings = tie_embeddings
         if tie_embeddings:
             self._tie()
         ends = {"none": (), "in": (self.encoder,), "both": (self.encoder, self.head)}
         for end in ends[identity_ends]:
-            hand_on(where, "identity_ends", identity_ends, end)
+            hand_on(_WHERE, "identity_ends", identity_ends, end)
+
+    def _stack(
+        self,
+        mixer: MixerLike,
+        mixer_options: Mapping[str, Any] | None,
+        d_ffn: int | None,
+        parts: Mapping[str, Any],
+        factory: Mapping[str, Any],
+    ) -> nn.ModuleList:
+        """The blocks, in the order in which they are read; those of a tier are as wide as it is."""
+        blocks, depths = nn.ModuleList(), self.shape.depths()
+        choices = choose(_WHERE, mixer, mixer_options, len(depths))
+        for choice, depth in zip(choices, depths, strict=True):
+            times = self.shape.expand**depth
+            layer = choice.build(times * self.d_model, both_ways=self.bidirectional, **factory)
+            width = None if d_ffn is None else times * d_ffn
+            place: dict[str, Any] = {name: choice.place[name] for name in ("layer", "n_layers")}
+            blocks.append(Block(layer, d_ffn=width, **place, **parts, **factory))
+        return blocks
+
+    def _joints(self, factory: Mapping[str, Any]) -> nn.ModuleList:
+        """What pools the steps between each two tiers."""
+        joints, depths, expand = nn.ModuleList(), self.shape.depths(), self.shape.expand
+        for tier, factor in enumerate(self.shape.tiers):
+            timed = any(m.timed for m, k in zip(self.mixers, depths, strict=True) if k > tier)
+            width = expand**tier * self.d_model
+            joints.append(Resample(width, factor, expand=expand, timed=timed, **factory))
+        return joints
 
     def _tie(self) -> None:
         if not isinstance(self.encoder, nn.Embedding) or self.d_input != self.d_output:
@@ -537,3 +525,36 @@ def _pairs(
     """Both documents of each pair as rows of one batch."""
     ends, cut, dt = (None if v is None else v.flatten(0, 1) for v in (lengths, reset, dt))
     return x.flatten(0, 1), cut, ends, dt
+
+
+def _check_stack(
+    sizes: Mapping[str, int], shape: Shape, dropout: float, bidirectional: bool
+) -> None:
+    check_positive_int(_WHERE, **sizes)
+    check_at_most(_WHERE, MOST_LAYERS, n_layers=sizes["n_layers"])
+    shape.check(_WHERE)
+    if bidirectional and shape.tiers:
+        raise ArgumentError(
+            f"{_WHERE}: bidirectional must be False with tiers, which read forward, got True."
+        )
+    check_probability(_WHERE, one=False, dropout=dropout)
+
+
+def _check_ends(
+    encoder: str,
+    identity_ends: str,
+    documents: int,
+    pool: str,
+    encoder_scale: float,
+    logit_soft_cap: float | None,
+) -> None:
+    check_in(_WHERE, "encoder", encoder, ("linear", "tokens"))
+    check_in(_WHERE, "identity_ends", identity_ends, ("none", "in", "both"))
+    if documents not in (1, 2) or (documents == 2 and pool == "none"):
+        raise ArgumentError(
+            f"{_WHERE}: documents must be 1, or 2 with a pool over time, got {documents} with "
+            f"pool={pool!r}."
+        )
+    check_positive(_WHERE, encoder_scale=encoder_scale)
+    if logit_soft_cap is not None:
+        check_positive(_WHERE, logit_soft_cap=logit_soft_cap)

@@ -91,6 +91,9 @@ class Mixer(KeepsPrecision):
     forms: ClassVar[tuple[str, ...]] = ("scan",)
     """Values of ``form`` the constructor takes; all give the same numbers. The first is default."""
 
+    form: str = "scan"
+    """Which of ``forms`` computes; a constructor with this option sets it."""
+
     without_reset: ClassVar[tuple[str, ...]] = ()
     """Forms that cannot start anew inside a sequence: a reset mask is an error there."""
 
@@ -153,6 +156,8 @@ class Mixer(KeepsPrecision):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        if "forms" in vars(cls) and "form" not in vars(cls):
+            cls.form = cls.forms[0]
         if "__init__" in vars(cls):
             fix = "Lower d_model, or the sizes among its options."
             cls.__init__ = bounded("the layer", fix)(cls.__init__)  # type: ignore[method-assign]
@@ -391,7 +396,7 @@ class Mixer(KeepsPrecision):
         """``dt`` as `_read` and `_step` want it: nothing at all if the mixer knows no time."""
         if dt is None:
             return (None,) if self.timed else ()
-        where, form = f"{type(self).__name__}.{call}", getattr(self, "form", self.forms[0])
+        where, form = f"{type(self).__name__}.{call}", self.form
         if not self.timed:
             raise ArgumentError(
                 f"{where}: dt must be None, for this layer counts steps and knows no time, got a "
@@ -412,7 +417,7 @@ class Mixer(KeepsPrecision):
         Raises:
             BackendError: see `sequence_parallel`.
         """
-        form = getattr(self, "form", self.forms[0])
+        form = self.form
         if form not in self.sequence_parallel:
             name, split = type(self).__name__, self.sequence_parallel
             fix = f"Use form={split[0]!r}." if split else "Use lru, s5 or slru."
@@ -420,7 +425,7 @@ class Mixer(KeepsPrecision):
             refuse(f"{name}.forward", what, fix)
 
     def _check_reset(self, reset: Tensor, x: Tensor) -> None:
-        where, form = f"{type(self).__name__}.forward", getattr(self, "form", self.forms[0])
+        where, form = f"{type(self).__name__}.forward", self.form
         check_reset(where, reset, x.shape[0], x.shape[1])
         check_device(where, "x", x.device, reset=reset)
         if form in self.without_reset:
