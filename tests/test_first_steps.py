@@ -14,11 +14,12 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def shell(script, folder):
-    """A script of bash whose environment holds nothing but the path of the system."""
+    """A script of bash whose environment holds the path of the system, and where packages are."""
+    packages = {name: x for name, x in os.environ.items() if name.startswith(("PIP_", "XDG_"))}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env={"HOME": str(folder), "PATH": os.defpath},
+        env={"HOME": os.path.expanduser("~"), "PATH": os.defpath, **packages},
         capture_output=True,
         text=True,
         check=False,
