@@ -97,6 +97,7 @@ def try_argument(
     *,
     seconds: float = 5.0,
     without: Callable[[Any], bool] = lambda value: False,
+    among: Callable[[], Iterator[Any]] = values,
 ) -> None:
     """Try every value in the place of one argument; all that go wrong are said together.
 
@@ -105,10 +106,11 @@ def try_argument(
         name: of the argument, for the message.
         seconds: of the processor that a value may take.
         without: says which values are not tried.
+        among: gives the values.
     """
     wrong = []
     with quick_and_small(seconds=60):
-        for value in itertools.filterfalse(without, values()):
+        for value in itertools.filterfalse(without, among()):
             said, start = f"{name}={show(value, 60)}", time.process_time()
             try:
                 try_call(lambda value=value: call(value), said)
