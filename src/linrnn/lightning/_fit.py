@@ -99,7 +99,9 @@ def fit(
         out: a folder for the newest checkpoint (``last.safetensors``), the best weights
             (``model.safetensors``) and ``history.json``, written after each epoch. Called again in
             the same way after an interruption, it goes on after the last complete epoch; once it is
-            complete, nothing is trained. Not for sharded weights.
+            complete, nothing is trained. Not for sharded weights. It is no run folder, for nothing
+            in it says how to make the model: a program that makes it reads the best weights by
+            ``model.load_state_dict(safetensors.torch.load_file(out + "/model.safetensors"))``.
         seed: of dropout and the order of the data, which then are those of a whole training also
             after an interruption. It seeds the generators of PyTorch, NumPy and Python, and those
             of PyTorch are as before in the end. Default: they go on from where they are.
@@ -112,7 +114,9 @@ def fit(
         trainer: any further argument of ``lightning.Trainer``, by name.
 
     Raises:
-        UnknownNameError, ArgumentError: an argument that is none.
+        UnknownNameError, ArgumentError: an argument or a batch that is none. Nothing is lost by a
+            call that is refused before the end of its first epoch: a corrected one may have the
+            same ``out`` and any other settings.
         RunFolderError: ``out`` holds something else, or a training of other settings.
         NonFiniteError: a loss, gradient or state is NaN or infinite, with ``on_nan="stop"``.
 

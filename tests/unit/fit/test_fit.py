@@ -17,6 +17,7 @@ import torch
 import torchmetrics
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -402,6 +403,38 @@ def test_a_complete_folder_is_read_and_another_setting_refused(data, tmp_path):
         train(Theirs(), loader, epochs=3, out=out)
     with pytest.raises(RunFolderError, match="model must be as when the folder was begun"):
         train(Theirs(width=3), loader, epochs=2, out=out)
+
+
+def test_its_folder_is_no_run_folder_and_says_how_to_use_the_weights(data, tmp_path):
+    out = tmp_path / "out"
+    trained = train(Theirs(), DataLoader(data, 8), out=out).model
+    with pytest.raises(RunFolderError, match=r"a folder of linrnn\.fit.*load_file\(") as caught:
+        linrnn.load(out)
+    assert str(out / "model.safetensors") in str(caught.value)
+    again = Theirs()
+    again.load_state_dict(load_file(out / "model.safetensors"))
+    assert all(map(torch.equal, trained.state_dict().values(), again.state_dict().values()))
+
+
+def test_a_metric_may_have_any_name(data):
+    f1 = torchmetrics.F1Score("multiclass", num_classes=2)
+    names = {"per_step": lambda y, target: y[:, 0], "f1.macro": f1, "dataloader": f1.clone()}
+    row = train(Theirs(), DataLoader(data, 8), metrics=names).history[0]
+    assert set(row) == {"epoch", "step", "seconds", "train_loss", *(f"train_{n}" for n in names)}
+
+
+def test_a_loader_of_a_module_of_data_may_leave_validation_out(data):
+    class Bundle(lightning.LightningDataModule):
+        def train_dataloader(self):
+            return DataLoader(data, 8)
+
+    assert "train_loss" in train(Theirs(), Bundle()).best
+
+
+@pytest.mark.unchecked
+def test_a_model_whose_shapes_are_not_known_yet(data):
+    with pytest.raises(ArgumentError, match=r"got 1\.weight without\. Call it once"):
+        train(nn.Sequential(nn.Flatten(), nn.LazyLinear(2)), DataLoader(data, 8))
 
 
 def test_a_folder_is_trained_into_by_one_process_at_a_time(data, tmp_path):
