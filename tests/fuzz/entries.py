@@ -59,11 +59,10 @@ def values() -> Iterator[Any]:
 
 def finite(value: Any) -> bool:
     """Whether all numbers in a tree are."""
-    return all(
-        bool(x.isfinite().all()) if isinstance(x, Tensor) and not x.is_meta else True
-        for x in tree_leaves(value)
-        if not isinstance(x, float) or math.isfinite(x)
-    )
+    leaves = tree_leaves(value)
+    tensors_of = (x for x in leaves if isinstance(x, Tensor) and not x.is_meta)
+    numbers = (x for x in leaves if isinstance(x, (float, np.floating)))
+    return all(map(math.isfinite, numbers)) and all(bool(x.isfinite().all()) for x in tensors_of)
 
 
 def try_call(call: Callable[[], Any], said: str) -> bool:

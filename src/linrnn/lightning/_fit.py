@@ -1,5 +1,6 @@
 """`fit`: from a model and loaders of one's own to the best weights."""
 
+import math
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,13 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset
 
 from linrnn._storage import write_atomically
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    NonFiniteError,
+    RunFolderError,
+    check_in,
+    check_positive_int,
+)
 from linrnn.learn import Learner
 from linrnn.lightning._batches import PrepareBatch, as_batch
 from linrnn.lightning._folder import DONE, claimed
@@ -108,7 +115,8 @@ def fit(
         threads: of the CPU; ``auto`` times one and all for a second each on the first batch and
             takes what is faster, where nobody has chosen by ``OMP_NUM_THREADS`` or
             `torch.set_num_threads`, the model is trained by one process and without a GPU, and the
-            data is a ``DataLoader``; None leaves them as they are.
+            data is a ``DataLoader``; a training that goes on has the number it began with. None
+            leaves them as they are.
         accelerator, devices, strategy, precision: of ``lightning.Trainer``: ``devices=2``,
             ``strategy="ddp"`` or ``"ddp_spawn"``, a ``ModelParallelStrategy`` for FSDP2, ...
         trainer: any further argument of ``lightning.Trainer``, by name.
@@ -180,8 +188,22 @@ def fit(
             keeper.read(folder)
             return _result(keeper, module, None)
         keeper.threads = _threads(threads, module, data.train, made)
+        keeper.tried = threads == "auto"
         _train(made, module, data, keeper)
         return _result(keeper, module, made)
+
+
+def _check_weights(model: nn.Module, keeper: Keeper) -> None:
+    """Raise `RunFolderError` where the best weights, read of a file, are of another model."""
+    if any(hasattr(p, "full_tensor") for p in model.parameters()):  # sharded: on one process
+        return
+    ours = {name: x.shape for name, x in model.state_dict().items()}  # of any precision
+    theirs = {name: x.shape for name, x in keeper.weights.items()}
+    if wrong := sorted(dict(ours.items() ^ theirs.items())):
+        raise RunFolderError(
+            f"{keeper.folder}: the weights must be of the model that was given, got others for "
+            f"{wrong[0]}. Call fit with another folder."
+        )
 
 
 def _train(trainer: Trainer, module: RecurrentModule, data: Loaders, keeper: Keeper) -> None:
@@ -208,6 +230,13 @@ def _train(trainer: Trainer, module: RecurrentModule, data: Loaders, keeper: Kee
 def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) -> FitResult:
     if not keeper.weights:
         raise ArgumentError("fit: train_loader must give at least one batch, got none.")
+    name, value = next(iter(keeper.best.items()))
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            f"fit: {name} must be finite in at least one epoch, or no weights are best, got "
+            f"{value} in each. Monitor something else; the model has the weights of the last step."
+        )
+    _check_weights(module.model, keeper)
     restore(module.model, keeper.weights)
     return FitResult(
         model=module.model.eval(),

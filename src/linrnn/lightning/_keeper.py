@@ -50,6 +50,7 @@ class Keeper(Checkpoint):
     ) -> None:
         self.monitor, self.higher, self.folder, self.seed = monitor, higher, folder, seed
         self.threads, self.rank = threads, 0
+        self.tried = False  # whether that number was found by trying, which may find another
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Any] = {}
         self.weights: dict[str, Tensor] = {}
@@ -140,12 +141,17 @@ class Keeper(Checkpoint):
             "best": self.best,
             "weights": self.weights,
             "seconds": self.seconds,
+            "threads": self.threads,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there."""
         self.history, self.best = state_dict["history"], state_dict["best"]
         self.weights, self.seconds = state_dict["weights"], state_dict["seconds"]
+        before = state_dict.get("threads")
+        if self.tried and before is not None:  # another number may give other bits
+            self.threads = before
+            torch.set_num_threads(before)
         self._seed()
 
     def _is_better(self, value: float) -> bool:

@@ -193,10 +193,17 @@ class RecurrentModule(TrainingModule):
             _check_optimizer(made)
         return made
 
-    def transfer_batch_to_device(
-        self, batch: Any, device: torch.device, dataloader_idx: int
-    ) -> Any:
-        """Move a batch as Lightning does; what it cannot move stays, and is looked at later."""
+    def setup(self, stage: str) -> None:
+        """Move batches in a way that leaves alone what cannot be moved.
+
+        Not in the place of a ``LightningDataModule``, whose own way Lightning takes, with a warning
+        where the module has one too.
+        """
+        if getattr(self.trainer, "datamodule", None) is None:
+            self.transfer_batch_to_device = self._moved_or_left  # type: ignore[method-assign]
+
+    def _moved_or_left(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """What cannot be moved is looked at later, with its place in the batch."""
         try:
             return super().transfer_batch_to_device(batch, device, dataloader_idx)
         except (TypeError, NotImplementedError):  # a range, which is made anew of no list; meta
