@@ -135,18 +135,18 @@ def _tensor(where: str, name: str, part: Any) -> Tensor:
             "steps out by lengths or resets."
         )
     try:
-        found = part if isinstance(part, Tensor) else torch.as_tensor(part)
+        numbers = part if isinstance(part, Tensor) else torch.as_tensor(part)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ArgumentTypeError(
             f"{where}: {name} of a batch must be a tensor, got a {type(part).__name__}. {_FIX}"
         ) from error
-    if found.is_meta or found.is_quantized or found.layout != torch.strided:
-        kind = "quantized" if found.is_quantized else str(found.layout)
+    if numbers.is_meta or numbers.is_quantized or numbers.layout != torch.strided:
+        kind = "quantized" if numbers.is_quantized else str(numbers.layout)
         raise DTypeError(
             f"{where}: {name} of a batch must be a dense tensor of numbers, got "
-            f"{'one without, on the device meta' if found.is_meta else f'a {kind} one'}."
+            f"{'one without, on the device meta' if numbers.is_meta else f'a {kind} one'}."
         )
-    return found
+    return numbers
 
 
 def _masked(part: Any) -> bool:

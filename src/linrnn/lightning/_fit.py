@@ -222,13 +222,13 @@ def _train(trainer: Trainer, module: RecurrentModule, data: Loaders, keeper: Kee
             ) from error
         if written is not None:
             keeper.read(written)
-    if folder is not None and trainer.is_global_zero and keeper.weights:
+    if folder is not None and trainer.is_global_zero and keeper.best:
         keeper.write()
         write_atomically(folder / DONE, b"")
 
 
 def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) -> FitResult:
-    if not keeper.weights:
+    if not keeper.best:  # of sharded weights the first process alone has any
         raise ArgumentError("fit: train_loader must give at least one batch, got none.")
     name, value = next(iter(keeper.best.items()))
     if not math.isfinite(value):

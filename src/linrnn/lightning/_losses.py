@@ -229,7 +229,7 @@ def of_numbers(objective: Objective) -> bool:
     return objective in _LOSSES.values() and objective is not _cross_entropy
 
 
-def check_asked(name: str, objective: Objective, target: Tensor) -> None:
+def check_targets(name: str, objective: Objective, target: Tensor) -> None:
     """Raise where classes are asked for, and all targets of a batch are those of padding."""
     if objective is _cross_entropy and not bool((target != IGNORE).any()):
         raise ArgumentError(
@@ -264,17 +264,17 @@ def scores_of(label: str, value: Any) -> Tensor:
         ArgumentError, DTypeError: it is no number, and none for each row or target.
     """
     try:
-        found = torch.as_tensor(value)
+        scores = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        found = None
-    if found is None or found.numel() == 0:
+        scores = None
+    if scores is None or scores.numel() == 0:
         raise ArgumentError(
             f"fit: the metric {label} must give a number, or one for each row, got {show(value)}."
         )
-    _check_dense("fit", f"the metric {label}", found)
-    if found.is_complex():
-        raise DTypeError(f"fit: the metric {label} must be real, got {found.dtype}.")
-    return found.detach().double()
+    _check_dense("fit", f"the metric {label}", scores)
+    if scores.is_complex():
+        raise DTypeError(f"fit: the metric {label} must be real, got {scores.dtype}.")
+    return scores.detach().double()
 
 
 def _check_dense(where: str, what: str, value: Tensor) -> None:

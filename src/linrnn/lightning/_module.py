@@ -24,8 +24,8 @@ from linrnn.lightning._called import as_called
 from linrnn.lightning._losses import (
     Rows,
     Scored,
-    check_asked,
     check_scalar,
+    check_targets,
     loss_of,
     metrics_of,
     of_numbers,
@@ -262,7 +262,7 @@ class RecurrentModule(TrainingModule):
         found = as_batch("RecurrentModule", batch, self.prepare_batch, pooled=self.pooled)
         # arrays, and what `prepare_batch` makes, were not moved by Lightning
         found = moved(found, self.device)
-        check_asked("RecurrentModule", self._objective, found.target)
+        check_targets("RecurrentModule", self._objective, found.target)
         self.know(found)
         return found
 
