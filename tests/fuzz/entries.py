@@ -59,11 +59,10 @@ def values() -> Iterator[Any]:
 
 def finite(value: Any) -> bool:
     """Whether all numbers in a tree are."""
-    return all(
-        bool(x.isfinite().all()) if isinstance(x, Tensor) and not x.is_meta else True
-        for x in tree_leaves(value)
-        if not isinstance(x, float) or math.isfinite(x)
-    )
+    leaves = tree_leaves(value)
+    tensors_of = (x for x in leaves if isinstance(x, Tensor) and not x.is_meta)
+    numbers = (x for x in leaves if isinstance(x, (float, np.floating)))
+    return all(map(math.isfinite, numbers)) and all(bool(x.isfinite().all()) for x in tensors_of)
 
 
 def try_call(call: Callable[[], Any], said: str) -> bool:
@@ -97,6 +96,7 @@ def try_argument(
     *,
     seconds: float = 5.0,
     without: Callable[[Any], bool] = lambda value: False,
+    among: Callable[[], Iterator[Any]] = values,
 ) -> None:
     """Try every value in the place of one argument; all that go wrong are said together.
 
@@ -105,10 +105,11 @@ def try_argument(
         name: of the argument, for the message.
         seconds: of the processor that a value may take.
         without: says which values are not tried.
+        among: gives the values.
     """
     wrong = []
     with quick_and_small(seconds=60):
-        for value in itertools.filterfalse(without, values()):
+        for value in itertools.filterfalse(without, among()):
             said, start = f"{name}={show(value, 60)}", time.process_time()
             try:
                 try_call(lambda value=value: call(value), said)

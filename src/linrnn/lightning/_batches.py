@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError
+from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError, show
 from linrnn.learn import Batch
 from linrnn.learn._batch import unpack
+from linrnn.nn.lengths import as_lengths
 from linrnn.tasks._base import IGNORE
 
 PrepareBatch = Callable[[Any], Any]
@@ -20,6 +22,7 @@ _NAMES = {
     "reset": ("reset",),
     "dt": ("dt",),
 }
+_NEEDED = ("x", "target")
 _FIX = "Say what is what with prepare_batch=lambda batch: (x, y), or (x, y, lengths)."
 
 
@@ -43,7 +46,7 @@ def as_batch(
     """
     found = raw if prepare is None else prepare(raw)
     if isinstance(found, Batch):
-        batch = found
+        batch = _by_name(where, {n: p for n, p in found._asdict().items() if p is not None})
     elif isinstance(found, Mapping):
         batch = _by_name(where, found)
     elif isinstance(found, (tuple, list)) and 2 <= len(found) <= 5:
@@ -62,8 +65,15 @@ def as_batch(
             f"{where}: a batch must be (x, y), perhaps with lengths, or a mapping of them, got a "
             f"{kind}{size}. {_FIX}"
         )
-    _check(where, batch)
+    batch = _checked(where, batch)
     return batch._replace(target=_without_padding(batch, pooled))
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """The batch on a device."""
+    x, target, *more = batch
+    rest = (None if part is None else part.to(device) for part in more)
+    return Batch(x.to(device), target.to(device), *rest)
 
 
 def parts(batch: Batch) -> list[Tensor]:
@@ -99,7 +109,7 @@ def _by_name(where: str, given: Mapping[str, Any]) -> Batch:
             found[part] = _tensor(where, here[0], given[here[0]])
     known = {name for names in _NAMES.values() for name in names}
     others = [str(name) for name in given if name not in known]
-    missing = [part for part in ("x", "target") if part not in found]
+    missing = [part for part in _NEEDED if part not in found]
     if missing or others:
         wrong = f"no {missing[0]} in" if missing else f"{others[0]!r} too in"
         raise ArgumentError(
@@ -113,31 +123,82 @@ def _by_name(where: str, given: Mapping[str, Any]) -> Batch:
 
 
 def _tensor(where: str, name: str, part: Any) -> Tensor:
-    if isinstance(part, Tensor):
-        return part
+    """A part of a batch, whose numbers can be read.
+
+    Raises:
+        ArgumentTypeError, ArgumentError, DTypeError: they cannot, or some are masked.
+    """
+    if _masked(part):
+        raise ArgumentError(
+            f"{where}: {name} of a batch must have no masked values, which nothing would leave "
+            f"out, got a {type(part).__name__} with such. Fill them, {name}.filled(0), or leave "
+            "steps out by lengths or resets."
+        )
     try:
-        return torch.as_tensor(part)
-    except (TypeError, ValueError, RuntimeError) as error:
+        numbers = part if isinstance(part, Tensor) else torch.as_tensor(part)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ArgumentTypeError(
             f"{where}: {name} of a batch must be a tensor, got a {type(part).__name__}. {_FIX}"
         ) from error
+    if numbers.is_meta or numbers.is_quantized or numbers.layout != torch.strided:
+        kind = "quantized" if numbers.is_quantized else str(numbers.layout)
+        raise DTypeError(
+            f"{where}: {name} of a batch must be a dense tensor of numbers, got "
+            f"{'one without, on the device meta' if numbers.is_meta else f'a {kind} one'}."
+        )
+    return numbers
 
 
-def _check(where: str, batch: Batch) -> None:
+def _masked(part: Any) -> bool:
+    if isinstance(part, (list, tuple)):
+        return any(_masked(one) for one in part)
+    return isinstance(part, np.ma.MaskedArray) and bool(np.ma.is_masked(part))
+
+
+def _checked(where: str, batch: Batch) -> Batch:
+    """The batch, with lengths as integers of 64 bits.
+
+    Raises:
+        ArgumentError, DTypeError: its parts do not go together, or there is nothing to read.
+    """
     x, target, lengths, *_ = batch
     if x.ndim < 1 or target.ndim < 1 or len(x) != len(target):
         raise ArgumentError(
             f"{where}: x and y of a batch must have as many rows, got {tuple(x.shape)} and "
             f"{tuple(target.shape)}. {_FIX}"
         )
+    if len(x) == 0:
+        raise ArgumentError(
+            f"{where}: a batch must have at least one row, got x of shape {tuple(x.shape)}."
+        )
+    if x.numel() == 0 or target.numel() == 0:
+        raise ArgumentError(
+            f"{where}: rows of x must have at least one step and channel, and y a target for each "
+            f"row, got {tuple(x.shape)} and {tuple(target.shape)}. Leave empty rows out of the "
+            "data."
+        )
     if lengths is None:
-        return
-    if lengths.dtype.is_floating_point or lengths.dtype == torch.bool:
-        raise DTypeError(f"{where}: lengths must be integers, got {lengths.dtype}.")
-    if lengths.shape[0] != len(x) or x.ndim < 2:
+        return batch
+    lengths = as_lengths(where, lengths)
+    _check_lengths(where, lengths, x)
+    return batch._replace(lengths=lengths)
+
+
+def _check_lengths(where: str, lengths: Tensor, x: Tensor) -> None:
+    if lengths.ndim not in (1, 2) or x.ndim <= lengths.ndim or lengths.shape[0] != len(x):
         raise ArgumentError(
             f"{where}: lengths must have one number for each of the {len(x)} rows of x "
             f"{tuple(x.shape)}, got {tuple(lengths.shape)}."
+        )
+    steps, least = (
+        x.shape[lengths.ndim],
+        int(lengths.ndim == 1),
+    )  # of two documents one may be empty
+    low, high = (int(end) for end in lengths.aminmax()) if lengths.numel() else (steps, steps)
+    if low < least or high > steps:
+        raise ArgumentError(
+            f"{where}: lengths must be in {least}..{steps}, the steps of x, got "
+            f"{show(low if low < least else high)}. Leave empty rows out of the data."
         )
 
 

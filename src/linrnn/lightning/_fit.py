@@ -1,6 +1,6 @@
 """`fit`: from a model and loaders of one's own to the best weights."""
 
-import json
+import math
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,40 +8,37 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from lightning.pytorch.utilities import rank_zero_info
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils.data import DataLoader, IterableDataset
 
-from linrnn._door import folder_at
-from linrnn._reading import reading
-from linrnn._storage import cannot_write, read_json, remove_leftovers, write_atomically
+from linrnn._storage import write_atomically
 from linrnn.errors import (
     ArgumentError,
-    ArgumentTypeError,
+    NonFiniteError,
     RunFolderError,
     check_in,
-    check_kind,
     check_positive_int,
-    show,
 )
 from linrnn.learn import Learner
 from linrnn.lightning._batches import PrepareBatch, as_batch
-from linrnn.lightning._io import NEWEST, FolderIO
-from linrnn.lightning._keeper import FILES, Keeper, restore
+from linrnn.lightning._folder import DONE, claimed
+from linrnn.lightning._io import NEWEST
+from linrnn.lightning._keeper import Keeper, restore
+from linrnn.lightning._loaders import Loaders, loaders_of
 from linrnn.lightning._losses import Scored
 from linrnn.lightning._module import Optim, RecurrentModule
+from linrnn.lightning._trainer import check_kinds, trainer_of
 from linrnn.train import OptimConfig
-from linrnn.train._folder import locked_folder
 from linrnn.train._threads import check_threads, trial_of_training
 
 
@@ -95,8 +92,9 @@ def fit(
 
     Args:
         model: a `linrnn.SequenceModel` or any ``torch.nn.Module``; changed in place.
-        train_loader, val_loader: ``DataLoader`` or anything that gives batches and has a length. A
-            ``LightningDataModule`` as ``train_loader`` brings its own of both.
+        train_loader, val_loader: ``DataLoader``, a list of batches, or anything that gives them
+            anew in each epoch and has a length, which must be right. A ``LightningDataModule`` as
+            ``train_loader`` brings its own of both.
         loss, metrics, optim, learner, learner_options, carry_state, on_nan, prepare_batch: as of
             `RecurrentModule`.
         epochs: passes through the training data.
@@ -108,20 +106,25 @@ def fit(
         out: a folder for the newest checkpoint (``last.safetensors``), the best weights
             (``model.safetensors``) and ``history.json``, written after each epoch. Called again in
             the same way after an interruption, it goes on after the last complete epoch; once it is
-            complete, nothing is trained. Not for sharded weights.
+            complete, nothing is trained. Not for sharded weights. It is no run folder, for nothing
+            in it says how to make the model: a program that makes it reads the best weights by
+            ``model.load_state_dict(safetensors.torch.load_file(out + "/model.safetensors"))``.
         seed: of dropout and the order of the data, which then are those of a whole training also
             after an interruption. It seeds the generators of PyTorch, NumPy and Python, and those
             of PyTorch are as before in the end. Default: they go on from where they are.
         threads: of the CPU; ``auto`` times one and all for a second each on the first batch and
             takes what is faster, where nobody has chosen by ``OMP_NUM_THREADS`` or
             `torch.set_num_threads`, the model is trained by one process and without a GPU, and the
-            data is a ``DataLoader``; None leaves them as they are.
+            data is a ``DataLoader``; a training that goes on has the number it began with. None
+            leaves them as they are.
         accelerator, devices, strategy, precision: of ``lightning.Trainer``: ``devices=2``,
             ``strategy="ddp"`` or ``"ddp_spawn"``, a ``ModelParallelStrategy`` for FSDP2, ...
         trainer: any further argument of ``lightning.Trainer``, by name.
 
     Raises:
-        UnknownNameError, ArgumentError: an argument that is none.
+        UnknownNameError, ArgumentError: an argument or a batch that is none. Nothing is lost by a
+            call that is refused before the end of its first epoch: a corrected one may have the
+            same ``out`` and any other settings.
         RunFolderError: ``out`` holds something else, or a training of other settings.
         NonFiniteError: a loss, gradient or state is NaN or infinite, with ``on_nan="stop"``.
 
@@ -136,14 +139,16 @@ def fit(
     check_positive_int("fit", epochs=epochs)
     check_in("fit", "mode", mode, ("min", "max"))
     check_in("fit", "precision", precision, ("32-true", "bf16-mixed", "64-true"))
-    _check_kinds(monitor, callbacks, out, seed, accelerator, trainer)
     check_threads("fit", threads)
-    given = dict(trainer or {})
-    if twice := sorted(set(given) & _OURS):
-        raise ArgumentError(
-            f"fit: trainer must be without what is an argument of fit, got {twice[0]!r}. Say "
-            f"fit(..., {_RENAMED.get(twice[0], twice[0])}=...)."
-        )
+    to_lightning = {
+        "accelerator": accelerator,
+        "devices": devices,
+        "strategy": strategy,
+        "logger": logger,
+    }
+    check_kinds(
+        monitor=monitor, callbacks=callbacks, out=out, seed=seed, trainer=trainer, **to_lightning
+    )
     module = RecurrentModule(
         model,
         loss,
@@ -155,12 +160,7 @@ def fit(
         carry_state=carry_state,
         on_nan=on_nan,
     )
-    bundle = hasattr(train_loader, "train_dataloader")
-    if not bundle:
-        _check_loader("train_loader", train_loader)
-    if val_loader is not None:
-        _check_loader("val_loader", val_loader)
-    validated = val_loader is not None or bundle
+    data = loaders_of(train_loader, val_loader, prepare_batch is not None)
     settings = {
         "epochs": epochs,
         "loss": _named(loss),
@@ -170,53 +170,73 @@ def fit(
         "carry_state": carry_state,
         "seed": seed,
         "precision": precision,
-        "model": [f"{name} {tuple(x.shape)}" for name, x in model.state_dict().items()],
+        "model": _shapes(model),
     }
-    with nullcontext() if out is None else _folder(Path(out), settings) as folder:
-        keeper = Keeper(
-            monitor or ("val_loss" if validated else "train_loss"),
-            higher=mode == "max",
-            folder=folder,
-            seed=seed,
-        )
-        if folder is not None and (folder / _DONE).exists():
+    monitor = monitor or ("val_loss" if data.validated else "train_loss")
+    folder = None if out is None else Path(out)
+    keeper = Keeper(monitor, higher=mode == "max", folder=folder, seed=seed)
+    made = trainer_of(
+        trainer or {},
+        folder,
+        max_epochs=epochs,
+        precision=precision,
+        callbacks=[*callbacks, keeper],
+        **to_lightning,
+    )
+    with nullcontext() if folder is None else claimed(folder, settings):
+        if folder is not None and (folder / DONE).exists():
             keeper.read(folder)
             return _result(keeper, module, None)
-        made = _trainer(
-            max_epochs=epochs,
-            accelerator=accelerator,
-            devices=devices,
-            strategy=strategy,
-            precision=precision,
-            callbacks=[*callbacks, keeper],
-            logger=logger,
-            plugins=[FolderIO(), *_list(given.pop("plugins", ()))],
-            **({"enable_model_summary": False, "default_root_dir": out} | given),
-        )
-        _check_sharded(made, folder)
-        keeper.threads = _threads(threads, module, train_loader, made)
-        newest = None if folder is None or not (folder / NEWEST).exists() else folder / NEWEST
-        if newest is not None:
-            rank_zero_info(f"fit: goes on from {newest}")
-        data = {"datamodule": train_loader} if bundle else {"train_dataloaders": train_loader}
-        with _as_before(seed), _elsewhere(made, keeper) as written, _interruptible(made):
-            made.fit(module, val_dataloaders=val_loader, ckpt_path=newest, **data)
-            if written is not None:
-                keeper.read(written)
-        if folder is not None and made.is_global_zero:
-            keeper.write()
-            write_atomically(folder / _DONE, b"")
+        keeper.threads = _threads(threads, module, data.train, made)
+        keeper.tried = threads == "auto"
+        _train(made, module, data, keeper)
         return _result(keeper, module, made)
 
 
-_DONE, _SETTINGS = "complete", "fit.json"
-_RENAMED = {"max_epochs": "epochs"}
-_OURS = {"max_epochs", "accelerator", "devices", "strategy", "precision", "callbacks", "logger"}
+def _check_weights(model: nn.Module, keeper: Keeper) -> None:
+    """Raise `RunFolderError` where the best weights, read of a file, are of another model."""
+    if any(hasattr(p, "full_tensor") for p in model.parameters()):  # sharded: on one process
+        return
+    ours = {name: x.shape for name, x in model.state_dict().items()}  # of any precision
+    theirs = {name: x.shape for name, x in keeper.weights.items()}
+    if wrong := sorted(dict(ours.items() ^ theirs.items())):
+        raise RunFolderError(
+            f"{keeper.folder}: the weights must be of the model that was given, got others for "
+            f"{wrong[0]}. Call fit with another folder."
+        )
+
+
+def _train(trainer: Trainer, module: RecurrentModule, data: Loaders, keeper: Keeper) -> None:
+    """Run Lightning's loop, from the newest checkpoint of the keeper's folder if there is one."""
+    folder, newest = keeper.folder, None
+    if folder is not None and (folder / NEWEST).exists():
+        newest = folder / NEWEST
+        rank_zero_info(f"fit: goes on from {newest}")
+    with _as_before(keeper.seed), _elsewhere(trainer, keeper) as written, _interruptible(trainer):
+        try:
+            trainer.fit(module, ckpt_path=newest, **data.named())
+        except MisconfigurationException as error:
+            reason = " ".join(str(error).split())
+            raise ArgumentError(
+                f"fit: what Lightning was given must suit it: {reason:.300}"
+            ) from error
+        if written is not None:
+            keeper.read(written)
+    if folder is not None and trainer.is_global_zero and keeper.best:
+        keeper.write()
+        write_atomically(folder / DONE, b"")
 
 
 def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) -> FitResult:
-    if not keeper.weights:
+    if not keeper.best:  # of sharded weights the first process alone has any
         raise ArgumentError("fit: train_loader must give at least one batch, got none.")
+    name, value = next(iter(keeper.best.items()))
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            f"fit: {name} must be finite in at least one epoch, or no weights are best, got "
+            f"{value} in each. Monitor something else; the model has the weights of the last step."
+        )
+    _check_weights(module.model, keeper)
     restore(module.model, keeper.weights)
     return FitResult(
         model=module.model.eval(),
@@ -227,85 +247,6 @@ def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) ->
     )
 
 
-@contextmanager
-def _folder(path: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder for `fit`, new or one that it has begun with the same settings, locked.
-
-    What a killed process left half-written is removed. Of several processes the first one locks.
-
-    Raises:
-        RunFolderError: it is something else.
-        InUseError: another training has it.
-    """
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path}: out must be a folder, got a file. Choose another.")
-    others = [p.name for p in path.iterdir()] if path.is_dir() else []
-    if _SETTINGS not in others and not all(name.startswith(".") for name in others):
-        raise RunFolderError(
-            f"{path}: out must be new, empty, or a folder of fit, got one with {min(others)} "
-            f"and without {_SETTINGS}. Choose another."
-        )
-    if getattr(rank_zero_only, "rank", 0) != 0:
-        yield _begun(path, settings)
-        return
-    try:
-        with folder_at(path, make=True):
-            pass
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    with locked_folder(path):
-        for name in (_SETTINGS, _DONE, *FILES):
-            remove_leftovers(path / name)
-        yield _begun(path, settings)
-
-
-def _begun(path: Path, settings: Mapping[str, Any]) -> Path:
-    """The folder, whose settings are written now or are these.
-
-    Raises:
-        RunFolderError: they are others.
-    """
-    written = path / _SETTINGS
-    if not written.exists():
-        write_atomically(written, json.dumps(settings, indent=1).encode())
-        return path
-    with reading(written, RunFolderError, "be complete JSON", "Choose another folder."):
-        before = read_json(written, inside=path)
-    for name, value in settings.items():
-        if before.get(name) != value:
-            raise RunFolderError(
-                f"{path}: {name} must be as when the folder was begun, "
-                f"{show(before.get(name))}, got {show(value)}. Call fit as before to go on, or "
-                "with another folder."
-            )
-    return path
-
-
-def _check_loader(name: str, loader: Any) -> None:
-    """Raise before a folder is made for what gives no batch."""
-    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
-        raise ArgumentTypeError(
-            f"fit: {name} must give batches, got a {type(loader).__name__}, which gives rows. Say "
-            "DataLoader(dataset, batch_size=32, shuffle=True)."
-        )
-    parts = loader if isinstance(loader, (list, tuple)) else [loader]
-    for part in parts:
-        if not hasattr(part, "__iter__") or isinstance(part, (str, bytes, Tensor, np.ndarray)):
-            raise ArgumentTypeError(
-                f"fit: {name} must give batches, got {show(loader)}. Say DataLoader(dataset, "
-                "batch_size=32)."
-            )
-    try:
-        batches = len(loader)
-    except TypeError:  # data whose end is not known
-        return
-    if batches == 0:
-        raise ArgumentError(
-            f"fit: {name} must give at least one batch, got none. Of fewer rows than batch_size "
-            "drop_last=True leaves nothing."
-        )
-
-
 def _named(given: Any) -> Any:
     """A setting as it stands in a checkpoint: plain values, or the name of a function."""
     if isinstance(given, OptimConfig):
@@ -313,21 +254,23 @@ def _named(given: Any) -> Any:
     return given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__name__)
 
 
+def _shapes(model: nn.Module) -> list[str]:
+    """Names and shapes of the weights.
+
+    Raises:
+        ArgumentError: they are not known yet.
+    """
+    weights = model.state_dict()
+    if lazy := [name for name, x in weights.items() if is_lazy(x)]:
+        raise ArgumentError(
+            f"fit: model must have parameters of known shapes, got {lazy[0]} without. Call it "
+            "once, model(x), with the x of a batch."
+        )
+    return [f"{name} {tuple(x.shape)}" for name, x in weights.items()]
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, (list, tuple)) else [given]
-
-
-def _check_sharded(trainer: Trainer, folder: Path | None) -> None:
-    if folder is not None and isinstance(trainer.strategy, ModelParallelStrategy):
-        raise ArgumentError(
-            "fit: out must be None where the strategy is ModelParallelStrategy, whose checkpoints "
-            "Lightning writes in a format of its own, got a folder. Give "
-            "callbacks=[ModelCheckpoint(...)]."
-        )
 
 
 def _threads(
@@ -387,43 +330,3 @@ def _interruptible(trainer: Trainer) -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
-
-
-def _check_kinds(
-    monitor: object, callbacks: object, out: object, seed: object, accelerator: object, more: object
-) -> None:
-    """Raise `ArgumentError` for an argument of `fit` of another type or range."""
-    where = "fit"
-    if monitor is not None:
-        check_kind(where, "monitor", monitor, str)
-    check_kind(where, "callbacks", callbacks, list, tuple)
-    for callback in cast(Sequence[object], callbacks):
-        check_kind(where, "callbacks, each,", callback, Callback)
-    if out is not None:
-        check_kind(where, "out", out, str, Path)
-        if "\0" in str(out):
-            raise ArgumentError(f"fit: out must be a path, got {show(out)}.")
-    if seed is not None:
-        whole = isinstance(seed, int) and not isinstance(seed, bool)
-        if not whole or not 0 <= cast(int, seed) < 1 << 63:
-            raise ArgumentError(f"fit: seed must be an integer in 0..2**63-1, got {show(seed)}.")
-    check_kind(where, "accelerator", accelerator, str)
-    if more is not None:
-        check_kind(where, "trainer", more, Mapping)
-        for name in cast(Mapping[object, object], more):
-            check_kind(where, "trainer, each name,", name, str)
-
-
-def _trainer(**given: Any) -> Trainer:
-    """Lightning's.
-
-    Raises:
-        ArgumentError: it takes no such argument.
-    """
-    try:
-        return Trainer(**given)
-    except (ValueError, TypeError, MisconfigurationException) as error:
-        reason = " ".join(str(error).split())
-        raise ArgumentError(
-            f"fit: what goes to lightning.Trainer must suit it, got: {reason:.300}"
-        ) from error

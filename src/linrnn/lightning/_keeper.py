@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from linrnn._storage import read_json, write_atomically
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.lightning._io import NEWEST
+from linrnn.lightning._loaders import check_ended
 from linrnn.train._checkpoint import load_tensors, save_tensors
 from linrnn.train._seeding import derive
 
@@ -49,6 +50,7 @@ class Keeper(Checkpoint):
     ) -> None:
         self.monitor, self.higher, self.folder, self.seed = monitor, higher, folder, seed
         self.threads, self.rank = threads, 0
+        self.tried = False  # whether that number was found by trying, which may find another
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Any] = {}
         self.weights: dict[str, Tensor] = {}
@@ -71,14 +73,20 @@ class Keeper(Checkpoint):
         self._since = time.monotonic()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note the epoch; keep its weights if they are the best; write everything."""
+        """Note the epoch; keep its weights if they are the best; write everything.
+
+        Raises:
+            ArgumentError: the loader gave fewer batches than it has, or nothing that is monitored.
+        """
+        check_ended("train_loader", trainer.fit_loop._data_fetcher, len(self.history) + 1)
         self.seconds += time.monotonic() - self._since
         self._since = time.monotonic()
+        logged = trainer.callback_metrics  # what is logged at each step has three names
         row: dict[str, float] = {"epoch": len(self.history) + 1, "step": trainer.global_step}
         row |= {
             name: float(value)
-            for name, value in trainer.callback_metrics.items()
-            if not name.endswith(("_step", "_epoch"))
+            for name, value in logged.items()
+            if name.removesuffix("_step").removesuffix("_epoch") not in logged.keys() - {name}
         }
         self.history.append(row | {"seconds": round(self.seconds, 3)})
         if self.monitor not in row:
@@ -96,6 +104,11 @@ class Keeper(Checkpoint):
                 self.write()
         self._seed()
 
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Raise where the loader gave fewer batches than it has."""
+        loop = trainer.fit_loop.epoch_loop.val_loop
+        check_ended("val_loader", loop._data_fetcher, len(self.history) + 1)
+
     def write(self) -> None:
         """The files that are made of the newest checkpoint."""
         assert self.folder is not None
@@ -112,7 +125,9 @@ class Keeper(Checkpoint):
         self.weights = load_tensors(folder / WEIGHTS)[0]
         try:
             found = read_json(folder / HISTORY, inside=folder)
-            self.best, self.history = found["best"], found["epochs"]
+            self.best, self.history = dict(found["best"]), [dict(row) for row in found["epochs"]]
+            if not self.best or not self.history:
+                raise ValueError("no epoch")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunFolderError(
                 f"{folder / HISTORY}: the file must be as it was written, got: {error}. Call fit "
@@ -126,12 +141,17 @@ class Keeper(Checkpoint):
             "best": self.best,
             "weights": self.weights,
             "seconds": self.seconds,
+            "threads": self.threads,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there."""
         self.history, self.best = state_dict["history"], state_dict["best"]
         self.weights, self.seconds = state_dict["weights"], state_dict["seconds"]
+        before = state_dict.get("threads")
+        if self.tried and before is not None:  # another number may give other bits
+            self.threads = before
+            torch.set_num_threads(before)
         self._seed()
 
     def _is_better(self, value: float) -> bool:

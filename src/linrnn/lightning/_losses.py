@@ -6,9 +6,16 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnknownNameError
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ShapeError,
+    UnknownNameError,
+    show,
+)
 from linrnn.tasks._base import IGNORE
 
 Scored: TypeAlias = Callable[..., Tensor]
@@ -44,28 +51,54 @@ def metrics_of(metrics: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     """
     if isinstance(metrics, str) or not isinstance(metrics, (Sequence, Mapping)):
         raise ArgumentTypeError(
-            f"fit: metrics must be names, or a mapping of names to functions, got {metrics!r:.60}. "
-            "Write metrics=['accuracy']."
+            "fit: metrics must be names, or a mapping of names to functions, got "
+            f"{show(metrics, 60)}. Write metrics=['accuracy']."
         )
-    given = metrics if isinstance(metrics, Mapping) else {name: name for name in metrics}
+    names = list(metrics)
+    for name in names:
+        _check_name(name)
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"fit: metrics must name each once, got {show(names)}.")
+    by_name = metrics if isinstance(metrics, Mapping) else {name: name for name in names}
     return {
-        name: metric if hasattr(metric, "update") else _function("metric", metric, _METRICS)
-        for name, metric in given.items()
+        name: metric if _of_torchmetrics(metric) else _function("metric", metric, _METRICS)
+        for name, metric in by_name.items()
     }
 
 
-def _function(kind: str, given: Any, known: Mapping[str, Objective]) -> Objective:
-    if isinstance(given, str):
-        if given not in known:
-            raise UnknownNameError(kind, given, known)
-        return known[given]
-    if not callable(given):
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ArgumentTypeError(f"fit: a name of metrics must be a text, got {show(name)}.")
+    if name in ("loss", "loss_step", "loss_epoch"):
+        raise ArgumentError(
+            f"fit: a name of metrics must not be {name!r}, as which the loss is logged. Take "
+            "another."
+        )
+
+
+def _of_torchmetrics(metric: object) -> bool:
+    parts = ("update", "compute", "reset", "clone")
+    return isinstance(metric, nn.Module) and all(hasattr(metric, part) for part in parts)
+
+
+def _function(kind: str, scored: Any, known: Mapping[str, Objective]) -> Objective:
+    if isinstance(scored, str):
+        if scored not in known:
+            raise UnknownNameError(kind, scored, known)
+        return known[scored]
+    if isinstance(scored, type):
+        name = scored.__name__
         raise ArgumentTypeError(
-            f"fit: a {kind} must be a name or a function of (y, target), got {given!r:.60}. "
+            f"fit: a {kind} must be a name, a function of (y, target) or an object of {name}, got "
+            f"the class. Say {name}()."
+        )
+    if not callable(scored):
+        raise ArgumentTypeError(
+            f"fit: a {kind} must be a name or a function of (y, target), got {show(scored, 60)}. "
             f"Names are {', '.join(known)}."
         )
-    function = cast(Scored, given)
-    called = getattr(given, "forward", given)  # of a module, such as nn.CrossEntropyLoss()
+    function = cast(Scored, scored)
+    called = getattr(scored, "forward", scored)  # of a module, such as nn.CrossEntropyLoss()
     try:
         wants = "lengths" in inspect.signature(called).parameters
     except (TypeError, ValueError):  # one that is built in says nothing
@@ -109,7 +142,23 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         )
     y, target = y.flatten(0, -2), target.flatten().long()
     asked = target != IGNORE
-    return (y, target) if bool(asked.all()) else (y[asked], target[asked])
+    if not bool(asked.all()):
+        y, target = y[asked], target[asked]
+    _check_classes(target, y.shape[-1])
+    return y, target
+
+
+def _check_classes(target: Tensor, classes: int) -> None:
+    """Raise for a class that has no score: on a GPU PyTorch would end the program."""
+    if target.numel() == 0:
+        return
+    low, high = (int(end) for end in target.aminmax())
+    if low < 0 or high >= classes:
+        raise ArgumentError(
+            f"fit: the classes of y must be in 0..{classes - 1}, as many as the model has scores, "
+            f"or {IGNORE} where nothing is asked, got {low if low < 0 else high}. Count classes "
+            "from 0, or give the model more outputs."
+        )
 
 
 def _numbers(y: Tensor, target: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -155,7 +204,8 @@ def _accuracy(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
 
 def _elementwise(loss: Callable[..., Tensor]) -> Objective:
     def score(y: Tensor, target: Tensor, rows: Rows) -> Tensor:
-        return loss(*_numbers(y, target, rows), reduction="none").double().flatten()
+        # the square of what float32 holds may be beyond it
+        return loss(*_numbers(y.double(), target, rows), reduction="none").flatten()
 
     return score
 
@@ -179,11 +229,54 @@ def of_numbers(objective: Objective) -> bool:
     return objective in _LOSSES.values() and objective is not _cross_entropy
 
 
-def check_scalar(name: str, value: Any) -> Tensor:
-    """A loss, which must be a number that has a gradient."""
+def check_targets(name: str, objective: Objective, target: Tensor) -> None:
+    """Raise where classes are asked for, and all targets of a batch are those of padding."""
+    if objective is _cross_entropy and not bool((target != IGNORE).any()):
+        raise ArgumentError(
+            f"{name}: a batch must have at least one target that is asked about, got none: all are "
+            f"padding, or {IGNORE}. Leave such batches out of the data."
+        )
+
+
+def check_scalar(name: str, value: Any, learns: bool) -> Tensor:
+    """A loss, which must be a real number, and have a gradient where it is learned from."""
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ArgumentError(
             f"{name}: the loss must be a tensor of one number, the mean over a batch, got {got}."
         )
+    _check_dense(name, "the loss", value)
+    if not value.is_floating_point():
+        raise DTypeError(f"{name}: the loss must be real and no integer, got {value.dtype}.")
+    if learns and not value.requires_grad:
+        raise ArgumentError(
+            f"{name}: the loss must have a gradient, got one that depends on no parameter. Leave "
+            "out detach(), item() and argmax() on the way to it, and let parameters of the model "
+            "require gradients."
+        )
     return value.reshape(())
+
+
+def scores_of(label: str, value: Any) -> Tensor:
+    """What a metric says of a batch, whose mean is logged: float64.
+
+    Raises:
+        ArgumentError, DTypeError: it is no number, and none for each row or target.
+    """
+    try:
+        scores = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        scores = None
+    if scores is None or scores.numel() == 0:
+        raise ArgumentError(
+            f"fit: the metric {label} must give a number, or one for each row, got {show(value)}."
+        )
+    _check_dense("fit", f"the metric {label}", scores)
+    if scores.is_complex():
+        raise DTypeError(f"fit: the metric {label} must be real, got {scores.dtype}.")
+    return scores.detach().double()
+
+
+def _check_dense(where: str, what: str, value: Tensor) -> None:
+    if value.is_meta or value.is_quantized or value.layout != torch.strided:
+        raise DTypeError(f"{where}: {what} must be a dense tensor of numbers, got {show(value)}.")

@@ -1,7 +1,7 @@
 """The module that `fit` trains: any model, any batch, a loss by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,28 @@ from linrnn.errors import ArgumentError, ArgumentTypeError, check_kind, show
 from linrnn.learn import Batch, Learner
 from linrnn.learn._batch import read
 from linrnn.learn.bptt import BPTT
-from linrnn.lightning._batches import PrepareBatch, as_batch, parts, per_step, whole
+from linrnn.lightning._batches import (
+    PrepareBatch,
+    as_batch,
+    moved,
+    parts,
+    per_step,
+    whole,
+)
 from linrnn.lightning._called import as_called
 from linrnn.lightning._losses import (
     Rows,
     Scored,
     check_scalar,
+    check_targets,
     loss_of,
     metrics_of,
     of_numbers,
+    scores_of,
 )
 from linrnn.tasks import Task
 from linrnn.train import OptimConfig, TrainingModule
+from linrnn.train._config import check_optim
 
 Optim = OptimConfig | Mapping[str, Any] | Callable[[nn.Module], torch.optim.Optimizer]
 
@@ -93,6 +103,8 @@ class RecurrentModule(TrainingModule):
         _check_arguments(metrics, optim, prepare_batch, learner, learner_options, carry_state)
         if isinstance(optim, Mapping):
             optim = OptimConfig(**record("RecurrentModule", OptimConfig, optim, prefix="optim."))
+        if isinstance(optim, OptimConfig):
+            check_optim("RecurrentModule", optim)
         super().__init__(
             model,
             self._loss_at_hand,
@@ -125,16 +137,21 @@ class RecurrentModule(TrainingModule):
             model: that answers as the task asks.
             task: with its options.
             **options: the keyword arguments of the class but ``metrics``.
+
+        Raises:
+            ArgumentTypeError: it is no task.
         """
+        check_kind("RecurrentModule.of_task", "task", task, Task)
         return cls(model, task.loss, metrics={task.metric: task.scores}, **options)
 
     def _modules_of_metrics(self) -> None:
         """Objects of torchmetrics are parts of this module, one for each stage."""
         for stage, metrics in self.metrics.items():
-            for name, metric in metrics.items():
+            for place, (name, metric) in enumerate(metrics.items()):
                 if isinstance(metric, nn.Module):
                     metrics[name] = metric if stage == "train" else metric.clone()  # type: ignore[operator]
-                    self.add_module(f"{stage}_{name}", metrics[name])
+                    # by place: a name may have dots, or be that of a method
+                    self.add_module(f"{stage}_metric_{place}", metrics[name])
 
     def configure_model(self) -> None:
         """Shard the parameters where the strategy is ``ModelParallelStrategy`` (FSDP2).
@@ -159,6 +176,38 @@ class RecurrentModule(TrainingModule):
         for block in getattr(self.model, "blocks", ()):
             fully_shard(block, mesh=mesh["data_parallel"])
         fully_shard(self.model, mesh=mesh["data_parallel"])
+
+    def configure_optimizers(self) -> Any:
+        """AdamW and its schedule, or the optimiser that the user's function makes.
+
+        Raises:
+            ArgumentError: it makes none, or the model has nothing to learn.
+        """
+        if not any(p.requires_grad for p in self.model.parameters()):
+            raise ArgumentError(
+                "RecurrentModule: model must have parameters that require a gradient, got "
+                f"{type(self.model).__name__} without. There is nothing to learn."
+            )
+        made = super().configure_optimizers()
+        if not isinstance(self.optim, OptimConfig):
+            _check_optimizer(made)
+        return made
+
+    def setup(self, stage: str) -> None:
+        """Move batches in a way that leaves alone what cannot be moved.
+
+        Not in the place of a ``LightningDataModule``, whose own way Lightning takes, with a warning
+        where the module has one too.
+        """
+        if getattr(self.trainer, "datamodule", None) is None:
+            self.transfer_batch_to_device = self._moved_or_left  # type: ignore[method-assign]
+
+    def _moved_or_left(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """What cannot be moved is looked at later, with its place in the batch."""
+        try:
+            return super().transfer_batch_to_device(batch, device, dataloader_idx)
+        except (TypeError, NotImplementedError):  # a range, which is made anew of no list; meta
+            return batch
 
     @property
     def pooled(self) -> bool:
@@ -211,12 +260,16 @@ class RecurrentModule(TrainingModule):
     def _at_hand(self, batch: Any) -> Batch:
         """The batch by names, which loss and metrics know."""
         found = as_batch("RecurrentModule", batch, self.prepare_batch, pooled=self.pooled)
+        # arrays, and what `prepare_batch` makes, were not moved by Lightning
+        found = moved(found, self.device)
+        check_targets("RecurrentModule", self._objective, found.target)
         self.know(found)
         return found
 
     def _loss_at_hand(self, y: Tensor, target: Tensor) -> Tensor:
         value = self._objective(y, target, self._rows)
-        return check_scalar("RecurrentModule", value)
+        learns = self.training and torch.is_grad_enabled() and self.learner.descends
+        return check_scalar("RecurrentModule", value, learns)
 
     def _log(self, stage: str, loss: Any, y: Tensor, target: Tensor) -> None:
         rows, train = len(target), stage == "train"
@@ -229,7 +282,7 @@ class RecurrentModule(TrainingModule):
                 known.update(y, target)
                 self.log(label, known, on_step=False, on_epoch=True, batch_size=rows)
                 continue
-            scores = torch.as_tensor(metric(y, target, self._rows)).double()
+            scores = scores_of(name, metric(y, target, self._rows))
             count = scores.numel() if scores.ndim else rows
             self.log(label, scores.mean(), on_step=False, batch_size=count, **shared)
 
@@ -245,11 +298,13 @@ def _check_arguments(
     """Raise `ArgumentTypeError` for an argument of `RecurrentModule` of another type."""
     where = "RecurrentModule"
     check_kind(where, "metrics", metrics, Mapping, list, tuple, str)
-    if not isinstance(metrics, (Mapping, str)):  # of a text its own error says more
-        for name in cast(Sequence[object], metrics):
-            check_kind(where, "metrics, each,", name, str)
     if optim is not None and not callable(optim):
         check_kind(where, "optim", optim, OptimConfig, Mapping)
+    if isinstance(optim, type):
+        raise ArgumentTypeError(
+            f"{where}: optim must be a function of the model, got the class {optim.__name__}. Say "
+            f"lambda model: {optim.__name__}(model.parameters())."
+        )
     if prepare_batch is not None and not callable(prepare_batch):
         raise ArgumentTypeError(
             f"{where}: prepare_batch must be a function of a batch, got {show(prepare_batch)}."
@@ -258,3 +313,16 @@ def _check_arguments(
     if learner_options is not None:
         check_kind(where, "learner_options", learner_options, Mapping)
     check_kind(where, "carry_state", carry_state, bool)
+
+
+def _check_optimizer(made: object) -> None:
+    """Raise `ArgumentTypeError` unless it is one optimiser in a form that Lightning knows."""
+    several = list(made) if isinstance(made, (list, tuple)) else [made]
+    if len(several) == 2 and isinstance(several[0], (list, tuple)):
+        several = list(several[0])  # with schedules
+    several = [one.get("optimizer") if isinstance(one, Mapping) else one for one in several]
+    if len(several) != 1 or not isinstance(several[0], torch.optim.Optimizer):
+        raise ArgumentTypeError(
+            f"RecurrentModule: optim must give a torch.optim.Optimizer, got {show(made)}. Say "
+            "lambda model: torch.optim.SGD(model.parameters(), 0.1)."
+        )

@@ -143,7 +143,7 @@ class Config:
             check_fields("Config", part, f"{name}.")
         _check_model(self.model)
         self._keep_mixer()
-        _check_optim(self.optim)
+        check_optim("Config", self.optim)
         _check_train(self.train)
         if self.train.carry_state:
             contiguous = dataclasses.replace(self.train, order="contiguous")
@@ -226,16 +226,18 @@ def shape_of(model: ModelConfig) -> Shape:
     return Shape(model.n_layers, model.tiers, model.expand, model.unet)
 
 
-def _check_optim(optim: OptimConfig) -> None:
-    _check_range("optim.lr", optim.lr, 0 < optim.lr < float("inf"), "above 0")
+def check_optim(where: str, optim: OptimConfig) -> None:
+    """Raise `ArgumentError` for a setting of the optimiser of another type, or out of its range."""
+    check_fields(where, optim, "optim.")
+    _check_range("optim.lr", optim.lr, 0 < optim.lr < float("inf"), "above 0", where)
     for name in ("recurrent_lr_factor", "weight_decay", "clip"):
         value = getattr(optim, name)
-        _check_range(f"optim.{name}", value, 0 <= value < float("inf"), "at least 0")
-    part = optim.warmup_fraction
-    _check_range("optim.warmup_fraction", part, 0 <= part <= 1, "in [0, 1]")
-    _check_range("optim.min_lr", optim.min_lr, 0 <= optim.min_lr <= optim.lr, "in [0, optim.lr]")
+        _check_range(f"optim.{name}", value, 0 <= value < float("inf"), "at least 0", where)
+    part, low = optim.warmup_fraction, optim.min_lr
+    _check_range("optim.warmup_fraction", part, 0 <= part <= 1, "in [0, 1]", where)
+    _check_range("optim.min_lr", low, 0 <= low <= optim.lr, "in [0, optim.lr]", where)
     fits = all(0 <= b < 1 for b in optim.betas)
-    _check_range("optim.betas", optim.betas, fits, "two numbers in [0, 1)")
+    _check_range("optim.betas", optim.betas, fits, "two numbers in [0, 1)", where)
 
 
 def _check_train(train: TrainConfig) -> None:
@@ -261,6 +263,6 @@ def check_devices(devices: int, batch_size: int) -> None:
     )
 
 
-def _check_range(name: str, value: object, fits: bool, rule: str) -> None:
+def _check_range(name: str, value: object, fits: bool, rule: str, where: str = "Config") -> None:
     if not fits:
-        raise ArgumentError(f"Config: {name} must be {rule}, got {show(value)}.")
+        raise ArgumentError(f"{where}: {name} must be {rule}, got {show(value)}.")

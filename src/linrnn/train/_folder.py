@@ -178,6 +178,13 @@ class RunFolder:
             fix = "Give the folder that `linrnn train` printed."
             if (self.path / _LOCK).is_file():
                 fix = "The run was killed as it began: start it again with the same --out."
+            if (self.path / "fit.json").is_file():
+                fix = (
+                    "It is a folder of linrnn.fit, which holds weights without the model they are "
+                    "of and without a task: make the model as before, and "
+                    "model.load_state_dict(safetensors.torch.load_file("
+                    f"{show(str(self.model), 200)})), or call fit as before."
+                )
             raise RunFolderError(
                 f"{self.path}: a run folder must hold config.json, got none. {fix}"
             )

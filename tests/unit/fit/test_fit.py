@@ -1,5 +1,6 @@
 """`linrnn.fit`: models, datasets, loaders, callbacks and loggers of somebody else."""
 
+import contextlib
 import copy
 import csv
 import json
@@ -17,6 +18,7 @@ import torch
 import torchmetrics
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -304,7 +306,7 @@ def test_random_numbers_follow_from_the_seed_and_are_as_before(data):
         torch.randn(len(found) + 1)
         before = torch.random.get_rng_state()
         model = copy.deepcopy(start)
-        train(model, DataLoader(data, 8, shuffle=True), seed=7, epochs=2)
+        train(model, DataLoader(data, 8, shuffle=True), seed=7, epochs=2, threads=1)
         assert torch.equal(torch.random.get_rng_state(), before)
         found.append(model.state_dict().values())
     assert all(map(torch.equal, *found))
@@ -322,7 +324,7 @@ class Interrupt(lightning.Callback):
 
 
 def test_an_interrupted_training_goes_on_to_the_same_bits(model, data, tmp_path):
-    shared = {"epochs": 4, "seed": 1, "metrics": ["accuracy"]}
+    shared = {"epochs": 4, "seed": 1, "metrics": ["accuracy"], "threads": 1}
     loaders = DataLoader(data, 8, shuffle=True), DataLoader(data, 48)
     other = copy.deepcopy(model)
     whole = train(model, *loaders, out=tmp_path / "whole", **shared)
@@ -341,6 +343,23 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(model, data, tmp_path)
     for one, two in zip(whole.history, found.history, strict=True):
         assert one | {"seconds": 0} == two | {"seconds": 0}
     assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
+
+
+def test_a_training_goes_on_with_the_threads_that_it_has_found(data, tmp_path, monkeypatch):
+    """Another trial may find another number, which gives other bits."""
+    numbers, before = iter([1, 2]), []
+
+    class Look(lightning.Callback):
+        def on_train_epoch_start(self, *args):
+            before.append(torch.get_num_threads())
+
+    monkeypatch.setattr(
+        "linrnn.lightning._fit.trial_of_training", lambda *args: (next(numbers), "so")
+    )
+    for stop in ([Interrupt(9)], []):
+        with pytest.raises(KeyboardInterrupt) if stop else contextlib.nullcontext():
+            train(Theirs(), DataLoader(data, 8), out=tmp_path, epochs=3, callbacks=[Look(), *stop])
+    assert before == [1, 1, 1, 1]
 
 
 PROGRAM = """
@@ -402,6 +421,43 @@ def test_a_complete_folder_is_read_and_another_setting_refused(data, tmp_path):
         train(Theirs(), loader, epochs=3, out=out)
     with pytest.raises(RunFolderError, match="model must be as when the folder was begun"):
         train(Theirs(width=3), loader, epochs=2, out=out)
+
+
+def test_a_complete_folder_of_double_precision_is_read(data, tmp_path):
+    for _ in range(2):
+        train(Theirs(), DataLoader(data, 8), out=tmp_path, precision="64-true")
+
+
+def test_its_folder_is_no_run_folder_and_says_how_to_use_the_weights(data, tmp_path):
+    out = tmp_path / "out"
+    trained = train(Theirs(), DataLoader(data, 8), out=out).model
+    with pytest.raises(RunFolderError, match=r"a folder of linrnn\.fit.*load_file\(") as caught:
+        linrnn.load(out)
+    assert str(out / "model.safetensors") in str(caught.value)
+    again = Theirs()
+    again.load_state_dict(load_file(out / "model.safetensors"))
+    assert all(map(torch.equal, trained.state_dict().values(), again.state_dict().values()))
+
+
+def test_a_metric_may_have_any_name(data):
+    f1 = torchmetrics.F1Score("multiclass", num_classes=2)
+    names = {"per_step": lambda y, target: y[:, 0], "f1.macro": f1, "dataloader": f1.clone()}
+    row = train(Theirs(), DataLoader(data, 8), metrics=names).history[0]
+    assert set(row) == {"epoch", "step", "seconds", "train_loss", *(f"train_{n}" for n in names)}
+
+
+def test_a_loader_of_a_module_of_data_may_leave_validation_out(data):
+    class Bundle(lightning.LightningDataModule):
+        def train_dataloader(self):
+            return DataLoader(data, 8)
+
+    assert "train_loss" in train(Theirs(), Bundle()).best
+
+
+@pytest.mark.unchecked
+def test_a_model_whose_shapes_are_not_known_yet(data):
+    with pytest.raises(ArgumentError, match=r"got 1\.weight without\. Call it once"):
+        train(nn.Sequential(nn.Flatten(), nn.LazyLinear(2)), DataLoader(data, 8))
 
 
 def test_a_folder_is_trained_into_by_one_process_at_a_time(data, tmp_path):
