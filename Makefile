@@ -218,12 +218,12 @@ $(VENV)/.torch: requirements/torch-cpu.txt requirements/torch.txt | $(BIN)/pytho
 ISAS = $(if $(wildcard $(VENV)/.dev),,native)
 $(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch
 	$(LOCKED) -r $<
-	SKBUILD_BUILD_DIR=$(VENV)/native $(INSTALL) -C cmake.define.LINRNN_ISAS=$(ISAS) -e .
+	SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS=$(ISAS) $(INSTALL) -e .
 	touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.train
 	$(LOCKED) -r $<
-	SKBUILD_BUILD_DIR=$(VENV)/native $(INSTALL) -C cmake.define.LINRNN_ISAS= -e .
+	SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS= $(INSTALL) -e .
 	touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
